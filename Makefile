@@ -22,7 +22,7 @@ COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages binaries lock format lint unit chaos chaos-short fuzz gate test images vm e2e test-full e2e-vm demo bench generate golden verify image torch nightly
+.PHONY: help setup packages binaries lock docs format lint unit chaos chaos-short fuzz gate test images vm e2e test-full e2e-vm demo bench generate golden verify image torch nightly
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,11 +41,18 @@ packages: ## Debian packages the embedded cluster needs: installed when root, li
 binaries: setup packages ## Kubernetes' programs for the embedded cluster: built once, with progress (about 13 minutes)
 	$(BIN)/upgrader dev binaries
 
-lock: ## the two lock files anew, with hashes and without any index
+lock: ## the three lock files anew, with hashes and without any index
 	test -x $(BIN)/pip-compile || $(BIN)/python -m pip install -q pip-tools
 	$(BIN)/python -c '$(WANTED)' | $(COMPILE) -o requirements.lock -
-	$(BIN)/python -c '$(WANTED); print("\n".join(d["build-system"]["requires"] + sum(d["dependency-groups"].values(), [])))' \
+	$(BIN)/python -c '$(WANTED); d["dependency-groups"].pop("docs"); print("\n".join(d["build-system"]["requires"] + sum(d["dependency-groups"].values(), [])))' \
 	  | $(COMPILE) --allow-unsafe -o requirements-dev.lock -
+	$(BIN)/python -c 'import tomllib; print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["docs"]))' \
+	  | $(COMPILE) --allow-unsafe -o requirements-docs.lock -
+
+docs: requirements-docs.lock ## the documentation as a site in build/site; fails where a link leads nowhere
+	test -x build/docs-venv/bin/mkdocs || $(PYTHON) -m venv build/docs-venv
+	build/docs-venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build -q
 
 format: setup ## ruff format and safe fixes
 	$(BIN)/ruff format .

@@ -1,6 +1,6 @@
 """What a training loop imports to be asked for a checkpoint: standard library only, one file, made to be copied.
 
-The page for job authors is docs/checkpointing.md. In short:
+The page for job authors is docs/guides/job-authors/checkpointing.md. In short:
 
     listener = CheckpointListener()
     for step in range(first, last):

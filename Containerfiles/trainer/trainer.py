@@ -2,7 +2,7 @@
 
 It runs as one pod, or as the members of an Indexed Job that train in step (gang.py). Its GPUs are the simulated device
 files of the `sim` device plugin, which it keeps open while it runs; the sums are made on the CPU.
-See docs/checkpointing.md.
+See docs/guides/job-authors/checkpointing.md.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""docs/forecast-1750.md: what the forecast of a large fleet looks like, made from a seed.
+"""docs/contributing/forecast-1750.md: what the forecast of a large fleet looks like, made from a seed.
 
-Run: python -m tests.bench.page > docs/forecast-1750.md
+Run: python -m tests.bench.page > docs/contributing/forecast-1750.md
 """
 
 import sys

@@ -51,7 +51,7 @@ async def test_an_admin_finds_everything_well_but_the_controller(api, lead, no_i
 
 async def test_the_controllers_account_may_look_and_not_ask_about_others(controllers_kubeconfig):
     found = await diagnosed(controllers_kubeconfig)
-    assert found["your rights to look"].severity is Severity.OK
-    assert found["your rights to change"].message.startswith("2 of 4 rights are missing: create gpustacks")
+    assert found["your read access"].severity is Severity.OK
+    assert found["your write access"].message.startswith("2 of 4 rights are missing: create gpustacks")
     assert found["the controller's rights"].check == "CannotLook"
     assert "cannot create resource" in found["the controller's rights"].message

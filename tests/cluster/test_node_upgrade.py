@@ -1,6 +1,7 @@
 """What runs on a node, on a real one: images, driver, plugin, prepare, upgrade, validation and the kubelet's own swap.
 
-The kernel and the GPUs are simulated, see docs/node-contract.md; kubelet, containers and device manager are not.
+The kernel and the GPUs are simulated, see docs/reference/node-contract.md; kubelet, containers and device manager are
+real.
 """
 
 import pytest

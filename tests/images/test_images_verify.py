@@ -77,7 +77,7 @@ class Lab:
         wrong = [one["check"] for one in said["checks"] if one["passed"] is False]
         without = UnverifiedError.exit_code if wrong else UncheckedError.exit_code
         assert ended.exit_code == (0 if said["verified"] else without)
-        assert (f"not what it should be: {', '.join(wrong)}" in ended.stderr) is bool(wrong)
+        assert (f"is not valid; failed checks: {', '.join(wrong)}" in ended.stderr) is bool(wrong)
         return {one["check"]: one["passed"] for one in said["checks"]}
 
     def failed(self, image, *words, **how):
@@ -106,7 +106,7 @@ def test_a_signed_image_by_tag_and_by_digest(lab):
 def test_the_table_says_whose_image_it_was_taken_for_and_by_whose_word(lab):
     ended = lab.verify(f"{lab.name}:1", "--driver", IDENTITY.driver)
     assert ended.exit_code == 0
-    assert f"taken for {IDENTITY}; vendor, recipe, flavour, kernel, os, arch by its own labels" in ended.stderr
+    assert f"assumed identity {IDENTITY}; vendor, recipe, flavour, kernel, os, arch from its labels" in ended.stderr
     assert [line.split()[:2] for line in ended.stdout.splitlines()[2:]] == [
         *([name, "yes"] for name in ("contents", "image-signature", "provenance", "sbom")),
         *([name, "yes"] for name in ("manifest", "vermagic", "crc", "versions")),

@@ -17,7 +17,7 @@ from upgrader.core.upgrade_plan.plan_machine import (
     UpgradeFacts,
     decide,
     goes_first,
-    quiet,
+    is_quiet,
 )
 from upgrader.core.upgrade_plan.plan_state import Canaries, Losses, NextBatch
 from upgrader.simulate.cluster.ports import START
@@ -129,7 +129,7 @@ def test_a_batch_is_started_only_by_a_plan_that_may_and_inside_what_was_approved
 def test_a_batch_ends_only_when_nothing_of_it_is_under_way(plan):
     decision = decide(plan)
     if decision.end_batch:
-        assert quiet(plan)
+        assert is_quiet(plan)
         assert plan.created or decision.phase is P.ABORTED
 
 

@@ -9,7 +9,7 @@ from tests.support.node_upgrades import state, upgrade
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec
 from upgrader.api.v1alpha1.driver_image import DriverImageSpec, DriverImageStatus
-from upgrader.api.v1alpha1.gpu_stack import DevicePluginSpec, DriverSpec
+from upgrader.api.v1alpha1.operand_specs import DevicePluginSpec, DriverSpec
 from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.model.fleet import ImageFacts
 from upgrader.core.model.operands import Operand, PluginSettings

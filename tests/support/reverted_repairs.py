@@ -53,8 +53,8 @@ REPAIRS = (
             Change(
                 path="core/untrusted.py",
                 old="for number, unit in _PART.findall(text))\n"
-                "    return found if found is not None and found <= longest else None",
-                new="for number, unit in _PART.findall(text))\n    return found",
+                "    return length if length is not None and length <= longest else None",
+                new="for number, unit in _PART.findall(text))\n    return length",
             ),
             Change(
                 path="core/timing.py",
@@ -212,8 +212,8 @@ REPAIRS = (
         changes=(
             Change(
                 path="reconcile/checkpoint_request/abandoned_owners.py",
-                old="    found = await _without_request(context, recorded)\n",
-                new="    found: list[StoppedOwner] = []\n",
+                old="    owners = await _without_request(context, recorded)\n",
+                new="    owners: list[StoppedOwner] = []\n",
             ),
         ),
     ),
@@ -246,8 +246,8 @@ REPAIRS = (
             ),
             Change(
                 path="reconcile/upgrade_plan/revalidation.py",
-                old="    if grown := _outgrown(read, group, here):\n",
-                new="    if (grown := _outgrown(read, group, here)) and False:\n",
+                old="    if grown := _find_growth(read, group, here):\n",
+                new="    if (grown := _find_growth(read, group, here)) and False:\n",
             ),
         ),
     ),
@@ -259,7 +259,9 @@ REPAIRS = (
         faults=(Fault.ODD_NODE, Fault.BATCH_INTERRUPTED),
         changes=(
             Change(
-                path="core/constraints/node_blockers.py", old="    _skipped,\n    _unreadable,\n", new="    _skipped,\n"
+                path="core/constraints/node_blockers.py",
+                old="    _has_skip_label,\n    _not_readable,\n",
+                new="    _has_skip_label,\n",
             ),
             Change(
                 path="reconcile/upgrade_plan/batches.py",
@@ -313,13 +315,13 @@ REPAIRS = (
         changes=(
             Change(
                 path="core/checkpoint_request/request_machine.py",
-                old="    if group.pods_left:\n        # Where they stay",
-                new="    if group.pods_left and group.undo:\n        # Where they stay",
+                old="    if group.pods_left:\n        # If they stay",
+                new="    if group.pods_left and group.undo:\n        # If they stay",
             ),
             Change(
                 path="core/checkpoint_request/request_machine.py",
-                old="    if group.pods_left:\n        return _stay",
-                new="    if group.pods_left and group.undo:\n        return _stay",
+                old="    if group.pods_left:\n        return _keep_phase",
+                new="    if group.pods_left and group.undo:\n        return _keep_phase",
             ),
         ),
     ),
@@ -371,13 +373,13 @@ REPAIRS = (
         changes=(
             Change(
                 path="core/node_upgrade/upgrade_machine.py",
-                old="if one.phase not in _ASKED | _GOING]",
-                new="if one.phase is RequestPhase.WITHDRAWN]",
+                old="if request.phase not in _ASKED | _GOING]",
+                new="if request.phase is RequestPhase.WITHDRAWN]",
             ),
             Change(
                 path="core/node_upgrade/upgrade_machine.py",
-                old="silent = [one.gang for one in group.requests if one.phase not in _GOING]",
-                new="silent = [one.gang for one in group.requests if one.phase.value not in {'Parked', 'Ended'}]",
+                old="silent = [request.gang for request in group.requests if request.phase not in _GOING]",
+                new="silent = [each.gang for each in group.requests if each.phase.value not in {'Parked', 'Ended'}]",
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""What the fields of our kinds are made of: described texts, versions, times, and the base of all on the wire."""
+"""Types of the fields of custom resources: described texts, versions, times, and the base of all wire types."""
 
 from typing import Annotated
 
@@ -8,12 +8,14 @@ from upgrader.api.kubernetes import Condition
 
 
 def described(text: str) -> Meta:
-    """Shorthand for a field whose only metadata is its description."""
+    """Metadata of a field that has only a description."""
     return Meta(description=text)
 
 
 def keyed_by(field: str) -> dict[str, object]:
-    """A list whose entries are told apart by `field`: applies of several writers merge, duplicates are refused."""
+    """Schema of a list whose entries are identified by `field`: applies of several writers merge, duplicates are
+    rejected.
+    """
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [field]}
 
 
@@ -35,9 +37,9 @@ LabelKey = Annotated[
 ]
 Seconds = Annotated[int, Meta(ge=1, le=604800)]
 Conditions = Annotated[list[Condition], Meta(extra_json_schema=keyed_by("type"))]
-# The years that core.untrusted reads; the schema alone says so, so that an object of before it was there can be listed.
+# The years that core.untrusted reads. Only the schema enforces them, so that objects stored before it can be listed.
 Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time", "pattern": "^(19[7-9][0-9]|[2-8][0-9]{3})-"})]
 
 
 class Resource(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of everything on the wire: frozen, camelCase, unset fields left out."""
+    """Base of all wire types: frozen, camelCase, unset fields omitted."""

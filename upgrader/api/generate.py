@@ -1,7 +1,7 @@
-"""`python -m upgrader.api.generate [--check] ROOT`: everything that is made from something else.
+"""`python -m upgrader.api.generate [--check] ROOT`: write all generated files.
 
-A generator takes the repository's root and gives file contents by path relative to it, together with the patterns of
-the files it owns: what it owns and no longer makes is removed, or reported by --check.
+A generator takes the root of the repository and returns the contents of files by relative path, and patterns of the
+files that it owns. A file that it owns and does not generate any more is removed, or reported by --check.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from upgrader.core.doctor.rights import Right, Scope
 
 
 class Generator(Struct, frozen=True, kw_only=True):
-    """`make` gives relative path -> contents; `owns` are glob patterns of every file that it could make."""
+    """`make` returns relative path -> contents; `owns` are glob patterns of all files that it can generate."""
 
     make: Callable[[Path], Mapping[str, str]]
     owns: tuple[str, ...]
@@ -32,16 +32,16 @@ def crds(_root: Path) -> Mapping[str, str]:
 
 
 def pages(_root: Path) -> Mapping[str, str]:
-    """Pages of the documentation that come from code."""
+    """Pages of the documentation that are generated from code."""
     return {
-        "docs/phases.md": phases_page(),
-        "docs/plan-json.md": plan_page.page(),
-        "docs/plan.schema.json": plan_page.schema(),
+        "docs/reference/phases.md": phases_page(),
+        "docs/reference/plan-json.md": plan_page.page(),
+        "docs/reference/plan.schema.json": plan_page.schema(),
     }
 
 
 def rights(root: Path) -> Mapping[str, str]:
-    """What deploy/ grants the controller, for `upgrader doctor`, which is installed without deploy/."""
+    """Rights that deploy/ grants to the controller, for `upgrader doctor`, which is installed without deploy/."""
     import yaml  # noqa: PLC0415 - as in api.crd
 
     files = [path for name in ("rbac", "job-namespace") if (path := root / f"deploy/{name}.yaml").exists()]
@@ -66,7 +66,7 @@ def rights(root: Path) -> Mapping[str, str]:
 
 def stubs(root: Path) -> Mapping[str, str]:
     """Stubs and types for every .proto under upgrader/node/proto, importable as upgrader.node.proto.*_pb2."""
-    from grpc_tools import protoc  # noqa: PLC0415 - a tool of development, not needed where the package only runs
+    from grpc_tools import protoc  # noqa: PLC0415 - a development tool, not needed at run time
 
     protos = sorted(str(path.relative_to(root)) for path in root.glob("upgrader/node/proto/*.proto"))
     if not protos:
@@ -74,14 +74,16 @@ def stubs(root: Path) -> Mapping[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         outputs = [f"--{kind}_out={folder}" for kind in ("python", "pyi", "grpc_python")]
         if protoc.main(["protoc", f"-I{root}", *outputs, *protos]) != 0:
-            raise SystemExit(f"protoc refused one of {', '.join(protos)}; its own words are above")
+            raise SystemExit(f"protoc failed on one of {', '.join(protos)}; its output is above")
         made = Path(folder)
         return {str(path.relative_to(made)): path.read_text() for path in made.rglob("*") if path.is_file()}
 
 
 GENERATORS: tuple[Generator, ...] = (
     Generator(make=crds, owns=("crds/*.yaml",)),
-    Generator(make=pages, owns=("docs/phases.md", "docs/plan-json.md", "docs/plan.schema.json")),
+    Generator(
+        make=pages, owns=("docs/reference/phases.md", "docs/reference/plan-json.md", "docs/reference/plan.schema.json")
+    ),
     Generator(make=rights, owns=("upgrader/cli/doctor/rights.json",)),
     Generator(
         make=stubs,
@@ -91,7 +93,9 @@ GENERATORS: tuple[Generator, ...] = (
 
 
 def differences(root: Path, generators: tuple[Generator, ...] = GENERATORS) -> dict[str, str | None]:
-    """Files that are not as they should be: relative path -> right contents, None for what nothing makes any more."""
+    """Files that are not current: relative path -> current contents, None for files that are not generated any
+    more.
+    """
     result: dict[str, str | None] = {}
     for generator in generators:
         wanted = generator.make(root)
@@ -103,9 +107,13 @@ def differences(root: Path, generators: tuple[Generator, ...] = GENERATORS) -> d
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 1 only with --check, when something is not current."""
+    """Generate or check all files; the exit code is 1 if --check finds a file that is not current."""
     parser = argparse.ArgumentParser(prog="python -m upgrader.api.generate", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing, name what is not current, exit 1 then")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write no file; print the files that are not current and exit with code 1 if there are any",
+    )
     parser.add_argument("root", type=Path, help="root of the repository")
     options = parser.parse_args(arguments)
     changes = differences(options.root)
@@ -120,7 +128,7 @@ def main(arguments: list[str]) -> int:
 
 
 def write(path: Path, text: str | None) -> None:
-    """Contents into place; None removes the file."""
+    """Write contents to a file; None removes the file."""
     if text is None:
         path.unlink()
         return

@@ -1,7 +1,8 @@
-"""What a type of v1alpha1/ cannot say about its kind: short names, the columns of `kubectl get`, rules over fields.
+"""Properties of a kind that its type in v1alpha1/ cannot express: short names, columns of `kubectl get`, validation
+rules.
 
-Rules are CEL and are judged by the API server (tests/cluster/test_crds.py shows each refusing). `oldSelf` makes a rule
-one for changes only. Their sentences are read by the person whose manifest was refused.
+Rules are CEL expressions that the API server evaluates (tests/cluster/test_crds.py tests each). A rule with `oldSelf`
+applies to updates only. The sentence of a rule is the error message that the user gets.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ from upgrader.core.model.operands import Operand
 
 
 class Rule(Struct, frozen=True):
-    """`cel` must hold for the value at `path` (dotted, as spec.kubelet; empty for the whole object)."""
+    """`cel` must be true for the value at `path` (dotted, for example spec.kubelet; empty for the whole object)."""
 
     path: str
     cel: str
@@ -27,7 +28,7 @@ class Rule(Struct, frozen=True):
 
 
 class Column(Struct, frozen=True):
-    """A column of `kubectl get`; those with `wide` only with -o wide."""
+    """A column of `kubectl get`; a `wide` column is shown with -o wide only."""
 
     name: str
     path: str
@@ -41,7 +42,7 @@ class Column(Struct, frozen=True):
 
 
 class CustomKind(Struct, frozen=True, kw_only=True):
-    """One of our kinds. `name_max` bounds names that stand as values of labels (63) elsewhere."""
+    """A custom resource. `name_max` limits the length of names that are used as label values (63)."""
 
     resource: ResourceKind[Any]
     short_names: tuple[str, ...]
@@ -71,11 +72,11 @@ IDENTITY_STAYS = (
 FORCE_GROWS = "!has(oldSelf.force) || (has(self.force) && oldSelf.force.all(one, one in self.force))"
 
 
-def _fixed(path: str, sentence: str) -> Rule:
+def _immutable_rule(path: str, sentence: str) -> Rule:
     return Rule(path, "self == oldSelf", sentence)
 
 
-def _operand(name: str, operand: Operand) -> Column:
+def _operand_column(name: str, operand: Operand) -> Column:
     return Column(name, f'.status.operands[?(@.operand=="{operand.value}")].shown')
 
 
@@ -91,11 +92,11 @@ KINDS: tuple[CustomKind, ...] = (
             Column("Drifted", ".status.drifted", "integer"),
             Column("Plan", ".status.activePlan"),
             Column("Version", ".spec.driver.version"),
-            _operand("Driver", Operand.DRIVER),
-            _operand("Runtime", Operand.RUNTIME),
-            _operand("Plugin", Operand.DEVICE_PLUGIN),
-            _operand("Discovery", Operand.FEATURE_DISCOVERY),
-            _operand("Monitoring", Operand.MONITORING),
+            _operand_column("Driver", Operand.DRIVER),
+            _operand_column("Runtime", Operand.RUNTIME),
+            _operand_column("Plugin", Operand.DEVICE_PLUGIN),
+            _operand_column("Discovery", Operand.FEATURE_DISCOVERY),
+            _operand_column("Monitoring", Operand.MONITORING),
             Column("Labeller", ".status.nodeFeatures.shown"),
             Column("Kubelet", ".spec.kubelet.version", wide=True),
             Column("Blocked", ".status.blockedRevision", wide=True),
@@ -105,24 +106,24 @@ KINDS: tuple[CustomKind, ...] = (
             Rule(
                 "spec.driver",
                 "!has(self.recipe) || self.vendor != 'nvidia' || self.recipe.startsWith('nvidia')",
-                "the operands of nvidia do not run on the simulated driver: name one of NVIDIA's recipes",
+                "operands of vendor nvidia do not run on the simulated driver: set recipe to one of NVIDIA's recipes",
             ),
             Rule(
                 "spec.driver",
                 "!has(self.flavour) || has(self.recipe) || self.vendor == 'nvidia'",
-                "the simulated driver has no flavours: name the recipe whose driver is loaded",
+                "the simulated driver has no flavours: set recipe to the recipe whose driver is loaded",
             ),
             Rule(
                 "spec.driver",
                 "!has(self.flavour) || !has(self.recipe) || (self.recipe == 'nvidia-open' && self.flavour == 'open') "
                 "|| (self.recipe == 'nvidia' && self.flavour == 'proprietary')",
-                "recipe nvidia-open makes flavour open, nvidia makes proprietary, sim has none: leave flavour out",
+                "recipe nvidia-open has flavour open, nvidia has flavour proprietary, sim has no flavour: omit flavour",
             ),
             Rule(
                 "spec",
                 "self.driver.vendor == 'nvidia' || !has(self.devicePlugin.sharing) || "
                 "!has(self.devicePlugin.sharing.migStrategy)",
-                "simulated GPUs have no partitions: leave migStrategy out",
+                "simulated GPUs have no partitions: omit migStrategy",
             ),
             Rule(
                 "spec",
@@ -146,43 +147,47 @@ KINDS: tuple[CustomKind, ...] = (
                 sharing.OTHER_RESOURCE,
             ),
             *(
-                Rule(f"spec.{name}", "self.management == 'External' || has(self.image)", "name the image to be run")
+                Rule(
+                    f"spec.{name}",
+                    "self.management == 'External' || has(self.image)",
+                    "a managed operand requires image",
+                )
                 for name in ("runtime", "devicePlugin", "featureDiscovery", "monitoring")
             ),
             Rule(
                 "spec",
                 "self.driver.vendor == 'nvidia' || !has(self.validation.workloadImage)",
-                "on simulated GPUs our own program works: leave workloadImage out",
+                "simulated GPUs are validated by a built-in program: omit workloadImage",
             ),
             Rule(
                 "spec.validation",
                 "!has(self.runtimeClass) || has(self.workloadImage)",
-                "a RuntimeClass is of the workload: name its image too",
+                "runtimeClass applies to the workload: set workloadImage too",
             ),
             Rule(
                 "spec.kubelet",
                 "!self.manage || (has(self.version) && has(self.artifact))",
-                "a managed kubelet needs version and artifact (the image that carries the binary)",
+                "a managed kubelet requires version and artifact (the image that contains the binary)",
             ),
             Rule(
                 "spec.kubelet.settings",
                 "!has(self.cpuManagerPolicy) || self.cpuManagerPolicy != 'static' || has(self.reservedCpus)",
-                "the static policy needs some CPUs that are kept for the system: name them in reservedCpus",
+                "the static policy requires CPUs that are reserved for the system: set reservedCpus",
             ),
             Rule(
                 "spec.kubelet.settings",
                 "!has(self.topologyManagerScope) || has(self.topologyManagerPolicy)",
-                "a scope is of the topology manager: name its policy too",
+                "topologyManagerScope requires topologyManagerPolicy: set both",
             ),
             Rule(
                 "spec.reboot",
                 "self.select[0].startsWith('/') && self.restart[0].startsWith('/')",
-                "programs on the node are named by their whole path",
+                "select and restart must start with the absolute path of a program on the node",
             ),
             Rule(
                 "spec.gangs",
                 "self.all(one, has(one.label) != has(one.regex))",
-                "a rule of who belongs together goes by label or by regex: name exactly one of them",
+                "a gang rule has either label or regex: set exactly one of them",
             ),
         ),
     ),
@@ -202,17 +207,18 @@ KINDS: tuple[CustomKind, ...] = (
             _AGE,
         ),
         rules=(
-            _fixed("spec.stack", "a plan is for one stack: make another plan"),
-            _fixed("spec.targetRevision", "a plan is for one revision: make another plan"),
+            _immutable_rule("spec.stack", "spec.stack is immutable: create another plan"),
+            _immutable_rule("spec.targetRevision", "spec.targetRevision is immutable: create another plan"),
             Rule(
                 "spec.state",
                 "!(oldSelf in ['Aborted', 'RolledBack']) || self in ['Aborted', 'RolledBack']",
-                "an abort cannot be taken back: make another plan",
+                "an aborted or rolled back plan cannot be resumed: create another plan",
             ),
             Rule(
                 "spec.strategy.maxUnavailable",
                 "type(self) == int ? self >= 1 : self.matches('^(100|[1-9][0-9]?)%$')",
-                "maxUnavailable is a number of GPUs from 1, or a percentage from 1% to 100%; to pause: state: Paused",
+                "maxUnavailable must be a number of GPUs (at least 1) or a percentage from 1% to 100%; to "
+                "pause a plan, set state to Paused",
             ),
         ),
     ),
@@ -230,8 +236,8 @@ KINDS: tuple[CustomKind, ...] = (
             _AGE,
         ),
         rules=(
-            Rule("spec", DECIDED_ONCE, "a node upgrade is decided once: nothing of its spec changes but force"),
-            Rule("spec", FORCE_GROWS, "what was forced stays on record: force only grows"),
+            Rule("spec", DECIDED_ONCE, "the spec of a NodeUpgrade is immutable, except force"),
+            Rule("spec", FORCE_GROWS, "entries of force cannot be changed or removed, only added"),
         ),
     ),
     CustomKind(
@@ -247,12 +253,12 @@ KINDS: tuple[CustomKind, ...] = (
             _AGE,
         ),
         rules=(
-            _fixed("spec.gang", "a request is for one gang: make another request"),
-            _fixed("spec.owner", "what is stopped stays what is restarted: make another request"),
+            _immutable_rule("spec.gang", "spec.gang is immutable: create another CheckpointRequest"),
+            _immutable_rule("spec.owner", "spec.owner is immutable: create another CheckpointRequest"),
             Rule(
                 "spec.requestId",
                 "self >= oldSelf",
-                "requestId only grows, so that an old answer is never taken for a new one",
+                "requestId must not decrease, so that an old acknowledgement is not taken for a new one",
             ),
         ),
     ),
@@ -272,24 +278,24 @@ KINDS: tuple[CustomKind, ...] = (
             Rule(
                 "spec",
                 "has(self.image) || (has(self.recipe) && has(self.os))",
-                "name an image that you bring, or recipe and os, by which it is found or built",
+                "set image to a prebuilt image, or set recipe and os, by which the image is found or built",
             ),
             Rule(
                 "spec",
                 "!has(self.recipe) || self.vendor != 'nvidia' || has(self.flavour)",
-                "NVIDIA's recipes have a flavour, open or proprietary: name it, or the image is not found",
+                "NVIDIA's recipes require flavour (open or proprietary)",
             ),
             Rule(
                 "spec",
                 IDENTITY_STAYS,
-                "the identity says which image this is and never changes: make another DriverImage",
+                "the identity of a DriverImage is immutable: create another DriverImage",
             ),
             Rule(
                 "",
                 "!has(oldSelf.status) || !has(oldSelf.status.digest) || "
                 "(has(self.spec.image) == has(oldSelf.spec.image) && "
                 "(!has(self.spec.image) || self.spec.image == oldSelf.spec.image))",
-                "image is pinned by its digest and never changes: make another DriverImage",
+                "image is immutable after its digest was resolved: create another DriverImage",
             ),
         ),
     ),

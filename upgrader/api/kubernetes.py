@@ -1,4 +1,4 @@
-"""The few fields of Kubernetes' own objects that we read. Everything else is skipped while decoding."""
+"""The fields of Kubernetes' own objects that the controller reads. All other fields are skipped while decoding."""
 
 from typing import Annotated, Any
 
@@ -9,8 +9,8 @@ from msgspec import Meta, Struct
 class Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Base: frozen, camelCase, unknown fields ignored.
 
-    What is decoded has no cycles. Python's collector would look at each object of a list while the rest is decoded:
-    with 14,000 pods that takes longer than the decoding.
+    Decoded objects have no cycles. Python's garbage collector would examine each object of a list while the rest is
+    decoded; with 14,000 pods that takes longer than the decoding.
     """
 
 
@@ -40,12 +40,14 @@ class ObjectMeta(Wire, frozen=True, kw_only=True):
 class Condition(Wire, frozen=True, kw_only=True):
     """As in Kubernetes' API conventions."""
 
-    type: Annotated[str, Meta(description="What is observed.")]
-    status: Annotated[str, Meta(description="True, False or Unknown.")]
-    reason: Annotated[str, Meta(description="Why, as one word.")] = ""
-    message: Annotated[str, Meta(description="Why, as a sentence.")] = ""
-    last_transition_time: Annotated[str | None, Meta(description="When the status changed last.")] = None
-    observed_generation: Annotated[int | None, Meta(description="Generation that was looked at.")] = None
+    type: Annotated[str, Meta(description="Type of the condition.")]
+    status: Annotated[str, Meta(description="Status of the condition: True, False or Unknown.")]
+    reason: Annotated[str, Meta(description="Machine-readable reason for the last transition.")] = ""
+    message: Annotated[str, Meta(description="Human-readable message with details of the last transition.")] = ""
+    last_transition_time: Annotated[str | None, Meta(description="Time of the last change of the status.")] = None
+    observed_generation: Annotated[
+        int | None, Meta(description="Generation of the spec for which the condition was set.")
+    ] = None
 
 
 # ---- Node
@@ -131,7 +133,9 @@ class ProjectedVolume(Wire, frozen=True, kw_only=True):
 
 
 class Volume(Wire, frozen=True, kw_only=True):
-    """Only the sorts that matter to us; all that is not named here dies with its pod, or is taken to."""
+    """Only the types of volumes that are read. A volume of any other type is treated as one that is deleted with
+    its pod.
+    """
 
     name: str
     host_path: HostPath | None = None
@@ -151,7 +155,7 @@ class SchedulingGroup(Wire, frozen=True, kw_only=True):
 
 
 class PodResourceClaim(Wire, frozen=True, kw_only=True):
-    """Devices that a pod claims: an object that is there, or one to be made of a template."""
+    """Devices that a pod claims: by an existing ResourceClaim, or by one that is created from a template."""
 
     name: str
     resource_claim_name: str | None = None
@@ -198,7 +202,7 @@ class ContainerStatus(Wire, frozen=True, kw_only=True):
 
 
 class ExtendedResourceClaim(Wire, frozen=True, kw_only=True):
-    """The claim by which the scheduler gives a pod extended resources that no device plugin offers."""
+    """The claim by which the scheduler gives a pod extended resources that no device plugin advertises."""
 
     resource_claim_name: str = ""
 
@@ -243,7 +247,7 @@ class JobStatus(Wire, frozen=True, kw_only=True):
     terminating: int = 0
     succeeded: int = 0
     failed: int = 0
-    start_time: str | None = None  # since it was resumed last
+    start_time: str | None = None  # time of the last resumption
     conditions: list[Condition] = []
 
 
@@ -254,7 +258,7 @@ class Job(Wire, frozen=True, kw_only=True):
 
 
 class OwnerObject(Wire, frozen=True, kw_only=True):
-    """An owner of pods of any kind; what its spec and status mean, core.workloads.owner_objects says."""
+    """An owner of pods, of any kind. core.workloads.owner_objects interprets its spec and status."""
 
     metadata: ObjectMeta
     spec: dict[str, Any] = {}
@@ -267,7 +271,7 @@ class LabelSelector(Wire, frozen=True, kw_only=True):
 
 
 class PodDisruptionBudgetSpec(Wire, frozen=True, kw_only=True):
-    selector: LabelSelector | None = None  # none selects nothing, an empty one everything
+    selector: LabelSelector | None = None  # None selects no pod, an empty selector selects all pods
 
 
 class PodDisruptionBudgetStatus(Wire, frozen=True, kw_only=True):
@@ -319,7 +323,7 @@ class EventSeries(Wire, frozen=True, kw_only=True):
 
 
 class Event(Wire, frozen=True, kw_only=True):
-    """What a part of the cluster has to say of an object; one that it says again is the same object."""
+    """An event about an object. A repeated event is the same Event object."""
 
     metadata: ObjectMeta
     reason: str = ""
@@ -330,13 +334,13 @@ class Event(Wire, frozen=True, kw_only=True):
 
     @property
     def last_said(self) -> str:
-        """When it was said last, RFC 3339; writers fill in one of these times or the other."""
+        """Time of the last occurrence, RFC 3339. Which of the times is set depends on the reporting component."""
         again = self.series.last_observed_time if self.series is not None else None
         return again or self.last_timestamp or self.event_time or self.metadata.creation_timestamp
 
 
 class Unread(Wire, frozen=True, kw_only=True):
-    """An object of which we need no more than that it is there."""
+    """An object of which only the existence matters."""
 
     metadata: ObjectMeta
 
@@ -346,7 +350,7 @@ class AdmissionPolicyBindingSpec(Wire, frozen=True, kw_only=True):
 
 
 class AdmissionPolicyBinding(Wire, frozen=True, kw_only=True):
-    """Of a MutatingAdmissionPolicy or a ValidatingAdmissionPolicy."""
+    """The binding of a MutatingAdmissionPolicy or a ValidatingAdmissionPolicy."""
 
     metadata: ObjectMeta
     spec: AdmissionPolicyBindingSpec = AdmissionPolicyBindingSpec()

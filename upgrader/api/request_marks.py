@@ -1,4 +1,6 @@
-"""The marks by which pods are asked for a checkpoint: whose they are, and the patch that takes them away."""
+"""The annotations by which pods are requested to write a checkpoint: their request, and the patch that removes
+them.
+"""
 
 from typing import Any
 
@@ -10,9 +12,10 @@ from upgrader.core.checkpoint_request.acknowledgements import earlier
 
 
 def carries(request: CheckpointRequest, pod: Pod) -> bool:
-    """Whether a pod carries an id of this request: asked again, a controller may have ended before it marked anybody.
+    """Whether the request annotation of a pod belongs to this request, with its current ID or an earlier one.
 
-    Ids are seconds, or later ones, so those of a request are not below the second in which it was made.
+    A controller that requests again may end before it annotates a pod with the new ID. IDs are Unix times in seconds,
+    or greater, so the IDs of a request are not below the time of its creation.
     """
     mark, made = pod.metadata.annotations.get(names.ANNOTATION_REQUEST, ""), request.metadata.creation_timestamp
     first = int(timing.parse(made).timestamp()) if made else request.spec.request_id
@@ -20,7 +23,7 @@ def carries(request: CheckpointRequest, pod: Pod) -> bool:
 
 
 def clear_annotations(pod: Pod) -> list[dict[str, Any]]:
-    """JSON patch that removes the request if it is still the one that was read."""
+    """JSON patch that removes the request annotations if they are unchanged since they were read."""
     keys = [key for key in (names.ANNOTATION_REQUEST, names.ANNOTATION_PARK_SECONDS) if key in pod.metadata.annotations]
     return [
         {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},

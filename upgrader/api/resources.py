@@ -1,4 +1,4 @@
-"""Where each kind lives on the API server and into which type its bodies are decoded."""
+"""The API path of each kind, and the type into which its objects are decoded."""
 
 from typing import Generic, TypeVar
 
@@ -15,7 +15,7 @@ ADMISSION = "admissionregistration.k8s.io"
 
 
 class ResourceKind(Struct, Generic[T_co], frozen=True, kw_only=True):
-    """A kind on the API server; `path()` gives the URL path of an object, or of the collection."""
+    """A kind of the API server; `path()` returns the URL path of an object or of the collection."""
 
     group: str
     version: str
@@ -24,7 +24,7 @@ class ResourceKind(Struct, Generic[T_co], frozen=True, kw_only=True):
     namespaced: bool
     type: type[T_co]
     metadata_only: bool = False
-    """Objects are asked for without spec and status."""
+    """Objects are read without spec and status."""
 
     @property
     def api_version(self) -> str:
@@ -37,7 +37,7 @@ class ResourceKind(Struct, Generic[T_co], frozen=True, kw_only=True):
         return "/".join(part for part in (f"{root}{scope}", self.plural, name, subresource) if part)
 
 
-def _kind(
+def _define_kind(
     group: str, version: str, kind: str, type_: type[T_co], *, plural: str = "", namespaced: bool = True
 ) -> ResourceKind[T_co]:
     return ResourceKind(
@@ -46,7 +46,7 @@ def _kind(
 
 
 def owner_resource(kind: ReadKind, version: str = "") -> ResourceKind[k.OwnerObject]:
-    """Where owners of a kind live; `version` is the served one, where that is another than the table names."""
+    """The resource of a kind of owners; `version` is the served version, if it differs from that in the table."""
     return ResourceKind(
         group=kind.group,
         version=version or kind.version,
@@ -58,31 +58,33 @@ def owner_resource(kind: ReadKind, version: str = "") -> ResourceKind[k.OwnerObj
     )
 
 
-NODES = _kind("", "v1", "Node", k.Node, namespaced=False)
-PODS = _kind("", "v1", "Pod", k.Pod)
-NAMESPACES = _kind("", "v1", "Namespace", k.Namespace, namespaced=False)
-EVENTS = _kind("", "v1", "Event", k.Event)
-JOBS = _kind("batch", "v1", "Job", k.Job)
-DAEMONSETS = _kind("apps", "v1", "DaemonSet", k.DaemonSet)
-CONTROLLER_REVISIONS = _kind("apps", "v1", "ControllerRevision", k.ControllerRevision)
-PDBS = _kind("policy", "v1", "PodDisruptionBudget", k.PodDisruptionBudget)
-CLAIMS = _kind("", "v1", "PersistentVolumeClaim", k.PersistentVolumeClaim)
-COMMANDS = _kind("bus.volcano.sh", "v1alpha1", "Command", k.Unread)
-SERVICES = _kind("", "v1", "Service", k.Unread)
-SERVICE_MONITORS = _kind("monitoring.coreos.com", "v1", "ServiceMonitor", k.Unread)
-NODE_FEATURES = _kind("nfd.k8s-sigs.io", "v1alpha1", "NodeFeature", k.Unread)
-POLICIES = _kind(
+NODES = _define_kind("", "v1", "Node", k.Node, namespaced=False)
+PODS = _define_kind("", "v1", "Pod", k.Pod)
+NAMESPACES = _define_kind("", "v1", "Namespace", k.Namespace, namespaced=False)
+EVENTS = _define_kind("", "v1", "Event", k.Event)
+JOBS = _define_kind("batch", "v1", "Job", k.Job)
+DAEMONSETS = _define_kind("apps", "v1", "DaemonSet", k.DaemonSet)
+CONTROLLER_REVISIONS = _define_kind("apps", "v1", "ControllerRevision", k.ControllerRevision)
+PDBS = _define_kind("policy", "v1", "PodDisruptionBudget", k.PodDisruptionBudget)
+CLAIMS = _define_kind("", "v1", "PersistentVolumeClaim", k.PersistentVolumeClaim)
+COMMANDS = _define_kind("bus.volcano.sh", "v1alpha1", "Command", k.Unread)
+SERVICES = _define_kind("", "v1", "Service", k.Unread)
+SERVICE_MONITORS = _define_kind("monitoring.coreos.com", "v1", "ServiceMonitor", k.Unread)
+NODE_FEATURES = _define_kind("nfd.k8s-sigs.io", "v1alpha1", "NodeFeature", k.Unread)
+POLICIES = _define_kind(
     ADMISSION, "v1", "MutatingAdmissionPolicy", k.Unread, plural="mutatingadmissionpolicies", namespaced=False
 )
-POLICY_BINDINGS = _kind(ADMISSION, "v1", "MutatingAdmissionPolicyBinding", k.AdmissionPolicyBinding, namespaced=False)
-VALIDATING_POLICIES = _kind(
+POLICY_BINDINGS = _define_kind(
+    ADMISSION, "v1", "MutatingAdmissionPolicyBinding", k.AdmissionPolicyBinding, namespaced=False
+)
+VALIDATING_POLICIES = _define_kind(
     ADMISSION, "v1", "ValidatingAdmissionPolicy", k.Unread, plural="validatingadmissionpolicies", namespaced=False
 )
-VALIDATING_POLICY_BINDINGS = _kind(
+VALIDATING_POLICY_BINDINGS = _define_kind(
     ADMISSION, "v1", "ValidatingAdmissionPolicyBinding", k.AdmissionPolicyBinding, namespaced=False
 )
-GPU_STACKS = _kind(GROUP, VERSION, "GpuStack", v.GpuStack, namespaced=False)
-UPGRADE_PLANS = _kind(GROUP, VERSION, "UpgradePlan", v.UpgradePlan, namespaced=False)
-NODE_UPGRADES = _kind(GROUP, VERSION, "NodeUpgrade", v.NodeUpgrade, namespaced=False)
-CHECKPOINT_REQUESTS = _kind(GROUP, VERSION, "CheckpointRequest", v.CheckpointRequest)
-DRIVER_IMAGES = _kind(GROUP, VERSION, "DriverImage", v.DriverImage, namespaced=False)
+GPU_STACKS = _define_kind(GROUP, VERSION, "GpuStack", v.GpuStack, namespaced=False)
+UPGRADE_PLANS = _define_kind(GROUP, VERSION, "UpgradePlan", v.UpgradePlan, namespaced=False)
+NODE_UPGRADES = _define_kind(GROUP, VERSION, "NodeUpgrade", v.NodeUpgrade, namespaced=False)
+CHECKPOINT_REQUESTS = _define_kind(GROUP, VERSION, "CheckpointRequest", v.CheckpointRequest)
+DRIVER_IMAGES = _define_kind(GROUP, VERSION, "DriverImage", v.DriverImage, namespaced=False)

@@ -1,4 +1,4 @@
-"""Questions to the API server about who we are and what somebody may do; it answers them and keeps nothing."""
+"""Reviews of identity and access, which the API server evaluates and does not store."""
 
 from typing import TypeVar
 
@@ -19,17 +19,17 @@ class AccessReview(Wire, frozen=True, kw_only=True):
 
 
 class Identity(Wire, frozen=True, kw_only=True):
-    """Its creation time is the API server's clock."""
+    """The creation time is the current time of the API server."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
-def _review(group: str, kind: str, type_: type[T]) -> ResourceKind[T]:
+def _define_review(group: str, kind: str, type_: type[T]) -> ResourceKind[T]:
     return ResourceKind(
         group=f"{group}.k8s.io", version="v1", kind=kind, plural=f"{kind.lower()}s", namespaced=False, type=type_
     )
 
 
-OWN_ACCESS = _review("authorization", "SelfSubjectAccessReview", AccessReview)
-ACCESS_OF = _review("authorization", "SubjectAccessReview", AccessReview)
-WHO_AM_I = _review("authentication", "SelfSubjectReview", Identity)
+OWN_ACCESS = _define_review("authorization", "SelfSubjectAccessReview", AccessReview)
+ACCESS_OF = _define_review("authorization", "SubjectAccessReview", AccessReview)
+WHO_AM_I = _define_review("authentication", "SelfSubjectReview", Identity)

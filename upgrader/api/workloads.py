@@ -1,6 +1,6 @@
-"""More of pods, Jobs and PodDisruptionBudgets than the controller reads: what `upgrader doctor --jobs` looks at.
+"""Fields of pods, Jobs and PodDisruptionBudgets that only `upgrader doctor --jobs` reads.
 
-Kept apart, so that a fleet's pods are not decoded with their whole environment in every step of a rollout.
+They are separate types, so that the controller does not decode the whole environment of all pods in each step.
 """
 
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Variable(Wire, frozen=True, kw_only=True):
-    """Empty where its value comes from elsewhere: secrets are never read."""
+    """The value is empty if it comes from another source: secrets are never read."""
 
     name: str
     value: str = ""
@@ -83,11 +83,11 @@ class Budget(k.PodDisruptionBudget, frozen=True, kw_only=True):
     status: BudgetStatus = BudgetStatus()
 
 
-def _more(known: ResourceKind[Any], type_: type[T]) -> ResourceKind[T]:
+def _extend_kind(known: ResourceKind[Any], type_: type[T]) -> ResourceKind[T]:
     facts = {name: getattr(known, name) for name in ("group", "version", "kind", "plural", "namespaced")}
     return ResourceKind(**facts, type=type_)
 
 
-MEMBER_PODS = _more(r.PODS, MemberPod)
-JOB_POLICIES = _more(r.JOBS, JobPolicy)
-BUDGETS = _more(r.PDBS, Budget)
+MEMBER_PODS = _extend_kind(r.PODS, MemberPod)
+JOB_POLICIES = _extend_kind(r.JOBS, JobPolicy)
+BUDGETS = _extend_kind(r.PDBS, Budget)

@@ -1,4 +1,4 @@
-"""What members say, whichever way it comes: the wire forms, and reading them so that doubt is no answer."""
+"""Answers of members for all checkpoint methods: wire formats, and their strict decoding."""
 
 import asyncio
 import hashlib
@@ -20,10 +20,10 @@ ACK = "/run/checkpoint/ack.json"
 PROGRESS = "/run/checkpoint/progress.json"
 
 AT_ONCE = 8
-"""Members that are asked, read or patched at the same time."""
+"""Members that are requested, read or patched concurrently."""
 
 MOST_TOLD = 1024
-"""Unreadable texts that a way remembers; one that is pushed out is logged again."""
+"""Unreadable texts that a method remembers; a text that is dropped from memory is logged again."""
 
 LONGEST_REASON = 256
 """Characters of a refusal's reason that are kept."""
@@ -35,7 +35,7 @@ Location = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
 class AckFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An acknowledgement or a refusal as a job writes it, see docs/checkpointing.md."""
+    """An acknowledgement or a refusal in the format of a job, see docs/guides/job-authors/checkpointing.md."""
 
     request_id: Number
     pod_uid: Uid
@@ -47,27 +47,27 @@ class AckFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ProgressFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The latest step as a job writes it."""
+    """The latest step in the format of a job."""
 
     step: Number
     pod_uid: Uid = ""
 
 
 class Reader:
-    """Decodes what members say; one for each way."""
+    """Decoder of answers; each method has its own."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], bytes] = {}
-        """Digests of unreadable texts that were logged, so that one that stays is logged once; the latest MOST_TOLD."""
+        """Digests of the latest MOST_TOLD logged unreadable texts, so that an unchanged text is logged once."""
 
     def answer(self, pod: Pod, text: bytes | None, where: str) -> Answer | None:
-        """An acknowledgement or refusal; None where there is none, or it cannot be read."""
+        """An acknowledgement or refusal; None if there is none, or it cannot be read."""
         said = self.decode(pod, text, AckFile, where)
         if said is None:
             return None
         uid = pod.metadata.uid
         return Answer(
-            # A file may have come with the volume from another pod: its own uid counts, not where it was found.
+            # The volume may contain a file of another pod: the uid in the file counts, not its location.
             pod_uid=uid if said.pod_uid == uid else f"{said.pod_uid} (in the pod {uid})",
             request_id=said.request_id,
             step=said.step,
@@ -83,16 +83,16 @@ class Reader:
         return said.step if said is not None and said.pod_uid in {"", pod.metadata.uid} else None
 
     def decode(self, pod: Pod, text: bytes | None, type_: type[T], where: str) -> T | None:
-        """Doubt holds: what cannot be read is no answer, and its owner finds out why in the log."""
+        """The decoded text; an unreadable text is no answer, and is logged for its owner."""
         if not text:
             return None
         try:
-            found = untrusted.decode(text, type_)
+            decoded = untrusted.decode(text, type_)
         except UnreadableError as error:
             self._tell(pod, text, where, error)
             return None
         self._told.pop((pod.metadata.uid, where), None)
-        return found
+        return decoded
 
     def _tell(self, pod: Pod, text: bytes, where: str, error: UnreadableError) -> None:
         key, digest = (pod.metadata.uid, where), hashlib.sha256(text).digest()
@@ -104,26 +104,28 @@ class Reader:
             del self._told[next(iter(self._told))]
 
 
-def speakers(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
-    """Members that run and whose answer counts: all, or the leader."""
+def counted_members(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
+    """Running members whose answer counts: all, or the leader."""
     spec = request.spec
-    counted = {spec.leader} if spec.leader else {one.uid for one in spec.members}
+    counted = {spec.leader} if spec.leader else {member.uid for member in spec.members}
     return [pod for pod in pods if pod.metadata.uid in counted and pod.status.phase == "Running"]
 
 
 def container_of(request: CheckpointRequest, pod: Pod) -> str:
-    """The container that answers; of a pod that came after the restart, the one of the same name."""
-    named = {one.uid: one.container for one in request.spec.members}
+    """The container that answers; of a pod after the restart, the container of the same name."""
+    named = {member.uid: member.container for member in request.spec.members}
     if pod.metadata.uid in named:
         return named[pod.metadata.uid]
     known = set(named.values())
-    return next((one.name for one in pod.spec.containers if one.name in known), pod.spec.containers[0].name)
+    return next(
+        (container.name for container in pod.spec.containers if container.name in known), pod.spec.containers[0].name
+    )
 
 
 async def by_pod(pods: Sequence[Pod], ask: Callable[[Pod], Awaitable[T | None]]) -> Mapping[str, T]:
-    """What `ask` gives for each pod, by uid, as far as it gives something.
+    """The results of `ask` by pod uid, without None.
 
-    Every pod has its turn whatever becomes of the others; then the first error is raised, as itself.
+    `ask` is called for every pod, also after an error; then the first error is raised unchanged.
     """
     gate = asyncio.Semaphore(AT_ONCE)
 
@@ -131,11 +133,11 @@ async def by_pod(pods: Sequence[Pod], ask: Callable[[Pod], Awaitable[T | None]])
         async with gate:
             return pod.metadata.uid, await ask(pod)
 
-    found: dict[str, T] = {}
+    results: dict[str, T] = {}
     for result in await asyncio.gather(*(one(pod) for pod in pods), return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
         uid, said = result
         if said is not None:
-            found[uid] = said
-    return found
+            results[uid] = said
+    return results

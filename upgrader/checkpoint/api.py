@@ -1,4 +1,4 @@
-"""Way `api`: a responder (an operator, a sidecar) watches CheckpointRequests and patches `status.acks`."""
+"""Checkpoint method `api`: a responder (operator, sidecar) watches CheckpointRequests and patches `status.acks`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,16 +9,16 @@ from upgrader.core.checkpoint_request.acknowledgements import Answer
 
 
 class ApiMethod:
-    """Fits reconcile.ports.Way. The request object is the question; members get the marks too."""
+    """Implements reconcile.ports.CheckpointMethod. Members get the request annotations too."""
 
     def __init__(self, pods: marks.Pods) -> None:
         self._pods = pods
 
     async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        await marks.ask(self._pods, request, pods)
+        await marks.annotate_members(self._pods, request, pods)
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        await marks.withdraw(self._pods, request, pods)
+        await marks.remove_annotations(self._pods, request, pods)
 
     async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
         del pods
@@ -36,6 +36,6 @@ class ApiMethod:
         )
 
     async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
-        """After the restart a responder reports the new pods' steps the same way, under the same request id."""
+        """The steps of new pods, which a responder reports after the restart under the same request id."""
         alive = {pod.metadata.uid for pod in pods}
         return {ack.pod_uid: ack.step for ack in request.status.acks if ack.pod_uid in alive}

@@ -1,13 +1,13 @@
-"""Way `exec`: the job's own command is run in the container, and what it prints is the answer.
+"""Checkpoint method `exec`: the job's own command runs in the container, and its output is the answer.
 
-The command is run with the variables CHECKPOINT_REQUEST (a number), CHECKPOINT_PARK_SECONDS, CHECKPOINT_POD_UID (whom
-it is meant for) and CHECKPOINT_ACTION, one of:
+The command gets the variables CHECKPOINT_REQUEST (a number), CHECKPOINT_PARK_SECONDS, CHECKPOINT_POD_UID (the addressed
+pod) and CHECKPOINT_ACTION, which is one of:
 
-- `request`: make a checkpoint for this request and park; ends within seconds, the work goes on without it. Run again
-  under the same number it does nothing more. What it prints does not count.
-- `answer`: print what /run/checkpoint/ack.json would say; where it prints nothing, that file is read.
-- `progress`: print what /run/checkpoint/progress.json would say; where it prints nothing, that file is read.
-- `withdraw`: train on.
+- `request`: write a checkpoint for this request and park; the command ends within seconds, and the work continues
+  without it. A repeated call under the same number has no effect. Its output is ignored.
+- `answer`: print the content of /run/checkpoint/ack.json; if it prints nothing, that file is read.
+- `progress`: print the content of /run/checkpoint/progress.json; if it prints nothing, that file is read.
+- `withdraw`: resume training.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import structlog
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import marks
-from upgrader.checkpoint.answers import ACK, PROGRESS, Reader, by_pod, container_of, speakers
+from upgrader.checkpoint.answers import ACK, PROGRESS, Reader, by_pod, container_of, counted_members
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.errors import UnaskableError
 from upgrader.core.replies import Ran
@@ -26,11 +26,11 @@ from upgrader.core.replies import Ran
 log = structlog.get_logger()
 
 NOT_RUN = {126: "cannot be run", 127: "is not there"}
-"""Exit codes of a shell that did not run the command at all."""
+"""Exit codes of a shell that could not run the command."""
 
 
 class ExecMethod:
-    """Fits reconcile.ports.Way."""
+    """Implements reconcile.ports.CheckpointMethod."""
 
     def __init__(self, pods: marks.Pods) -> None:
         self._pods = pods
@@ -48,19 +48,19 @@ class ExecMethod:
                 return False
             return True
 
-        await marks.ask_by(self._pods, request, pods, begin)
+        await marks.deliver_request(self._pods, request, pods, begin)
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        asked = marks.listeners(request, pods)
-        # Whoever does not hear it trains on when its park-seconds are over.
+        asked = marks.informed_members(request, pods)
+        # A member that is not reached resumes training when its park-seconds are over.
         await asyncio.gather(*(self._run(request, pod, "withdraw") for pod in asked))
-        await marks.withdraw(self._pods, request, pods)
+        await marks.remove_annotations(self._pods, request, pods)
 
     async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
         async def read(pod: Pod) -> Answer | None:
             return self._reader.answer(pod, await self._said(request, pod, "answer", ACK), "answer")
 
-        return tuple((await by_pod(speakers(request, pods), read)).values())
+        return tuple((await by_pod(counted_members(request, pods), read)).values())
 
     async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
         async def read(pod: Pod) -> int | None:

@@ -1,32 +1,32 @@
-"""Way `file`: asked through the downward API, answered in /run/checkpoint, read by exec."""
+"""Checkpoint method `file`: request by the downward API, answer in /run/checkpoint, read by exec."""
 
 from collections.abc import Mapping, Sequence
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import marks
-from upgrader.checkpoint.answers import ACK, PROGRESS, Reader, by_pod, container_of, speakers
+from upgrader.checkpoint.answers import ACK, PROGRESS, Reader, by_pod, container_of, counted_members
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 
 
 class FileMethod:
-    """Fits reconcile.ports.Way."""
+    """Implements reconcile.ports.CheckpointMethod."""
 
     def __init__(self, pods: marks.Pods) -> None:
         self._pods = pods
         self._reader = Reader()
 
     async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        await marks.ask(self._pods, request, pods)
+        await marks.annotate_members(self._pods, request, pods)
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        await marks.withdraw(self._pods, request, pods)
+        await marks.remove_annotations(self._pods, request, pods)
 
     async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
         async def read(pod: Pod) -> Answer | None:
             return self._reader.answer(pod, await self._read(request, pod, ACK), ACK)
 
-        return tuple((await by_pod(speakers(request, pods), read)).values())
+        return tuple((await by_pod(counted_members(request, pods), read)).values())
 
     async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
         async def read(pod: Pod) -> int | None:

@@ -1,11 +1,11 @@
-"""Way `http`: the declared endpoint of each pod is called through the API server's proxy.
+"""Checkpoint method `http`: the declared endpoint of each pod is called through the API server's proxy.
 
-- `POST`, `{"requestId": n, "podUid": "…", "parkSeconds": s}`: make a checkpoint and park. 202: accepted. 200 with the
-  acknowledgement: done. 409, with Retry-After and perhaps `{"refused": "why"}`: not now. Called again under the same
-  number it begins nothing more.
+- `POST`, `{"requestId": n, "podUid": "…", "parkSeconds": s}`: write a checkpoint and park. 202: accepted. 200 with the
+  acknowledgement: done. 409, with Retry-After and optionally `{"refused": "why"}`: not now. A repeated call under the
+  same number has no effect.
 - `GET`: 200 with the acknowledgement; 202, 204 or 404: not yet; 409 as above.
 - `GET …/progress`: 200 with the latest step.
-- `DELETE …?requestId=n`: train on.
+- `DELETE …?requestId=n`: resume training.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import structlog
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import marks
-from upgrader.checkpoint.answers import LONGEST_REASON, Reader, by_pod, speakers
+from upgrader.checkpoint.answers import LONGEST_REASON, Reader, by_pod, counted_members
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.errors import NotFoundError, UnaskableError
 from upgrader.core.replies import Reply
@@ -30,19 +30,19 @@ LONGEST_RETRY_AFTER = 604800
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """What may come with 409."""
+    """The optional body of a 409."""
 
     refused: str = ""
 
 
 class HttpMethod:
-    """Fits reconcile.ports.Way."""
+    """Implements reconcile.ports.CheckpointMethod."""
 
     def __init__(self, pods: marks.Pods) -> None:
         self._pods = pods
         self._reader = Reader()
         self._refused: dict[tuple[str, int], Answer] = {}
-        """Answers 409 to a POST. A controller that forgets them posts again, since such a member has no mark."""
+        """Answers 409 to a POST. After a restart the controller posts again, since such a member has no annotation."""
 
     async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         async def post(pod: Pod) -> bool:
@@ -51,7 +51,7 @@ class HttpMethod:
             try:
                 reply = await self._pods.call(pod, "POST", spec.endpoint or "", body)
             except NotFoundError:
-                return False  # it went: the judgement will say that the gang has changed
+                return False  # it was deleted: the verdict will be that the gang has changed
             if reply is None or reply.status in NOT_THERE:
                 how = "nobody listens" if reply is None else f"{reply.status} is the answer"
                 raise UnaskableError(f"{how} at {spec.endpoint} of pod {pod.metadata.name}")
@@ -63,14 +63,14 @@ class HttpMethod:
                 return False
             return True
 
-        await marks.ask_by(self._pods, request, pods, post)
+        await marks.deliver_request(self._pods, request, pods, post)
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         spec = request.spec
-        asked = marks.listeners(request, pods)
+        asked = marks.informed_members(request, pods)
         where = f"{spec.endpoint}?requestId={spec.request_id}"
         await asyncio.gather(*(self._call(pod, "DELETE", where) for pod in asked))
-        await marks.withdraw(self._pods, request, pods)
+        await marks.remove_annotations(self._pods, request, pods)
         for member in spec.members:
             self._refused.pop((member.uid, spec.request_id), None)
 
@@ -86,7 +86,7 @@ class HttpMethod:
                 return self._refusal(request, pod, reply)
             return self._reader.answer(pod, reply.body, "answer")
 
-        return tuple((await by_pod(speakers(request, pods), get)).values())
+        return tuple((await by_pod(counted_members(request, pods), get)).values())
 
     async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
         async def get(pod: Pod) -> int | None:
@@ -100,7 +100,7 @@ class HttpMethod:
             return await self._pods.call(pod, method, where)
         except NotFoundError:
             return None
-        except UnaskableError as error:  # nothing was ever asked there, and a request with it must end
+        except UnaskableError as error:  # no request was delivered there, and the request must end
             log.warning("not called", pod=pod.metadata.name, because=error.brief)
             return None
 

@@ -1,4 +1,4 @@
-"""The marks by which members are asked, shared by the methods that use the downward API."""
+"""Request annotations of members, shared by all checkpoint methods."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from upgrader.api.kubernetes import ObjectMeta, Pod
 from upgrader.api.request_marks import carries, clear_annotations, pointer
 from upgrader.api.resources import PODS, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.checkpoint.answers import AT_ONCE, by_pod, speakers
+from upgrader.checkpoint.answers import AT_ONCE, by_pod, counted_members
 from upgrader.core.checkpoint_request.acknowledgements import earlier
 from upgrader.core.errors import ConflictError, NotFoundError, UnaskableError, UpgraderError
 from upgrader.core.replies import Ran, Reply
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Pods(Protocol):
-    """What asking needs of the API server."""
+    """The part of the API server's port that checkpoint methods use."""
 
     async def edit(
         self, kind: ResourceKind[T], meta: ObjectMeta, operations: Sequence[Mapping[str, Any]], subresource: str = ""
@@ -31,9 +31,9 @@ class Pods(Protocol):
     async def call(self, pod: Pod, method: str, endpoint: str, body: object = None) -> Reply | None: ...
 
 
-def unasked(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
-    """Members that run and do not have the request yet, nor a later one."""
-    members = {one.uid for one in request.spec.members}
+def unasked_members(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
+    """Running members that have neither the request nor a later one."""
+    members = {member.uid for member in request.spec.members}
     return [
         pod
         for pod in pods
@@ -43,17 +43,17 @@ def unasked(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
     ]
 
 
-def asked(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
-    """Pods that have the request, and no later one."""
+def asked_pods(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
+    """Pods that have this request, and no later one."""
     ours = str(request.spec.request_id)
     return [pod for pod in pods if pod.metadata.annotations.get(names.ANNOTATION_REQUEST) == ours]
 
 
-async def ask(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-    """Put the request on members that do not have it; each patch tests what it replaces.
+async def annotate_members(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+    """Annotate members that do not have the request; each patch tests the value that it replaces.
 
     Raises:
-        ConflictError: a member was asked by somebody else meanwhile; the others are asked all the same.
+        ConflictError: a member has got another request; the others are still annotated.
     """
     values = {
         names.ANNOTATION_REQUEST: str(request.spec.request_id),
@@ -64,31 +64,31 @@ async def ask(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -
         try:
             await pods_api.edit(PODS, pod.metadata, set_annotations(pod, values))
         except NotFoundError:
-            return  # it went: the judgement will say that the gang has changed
+            return  # it was deleted: the verdict will be that the gang has changed
 
-    await _each(unasked(request, pods), mark)
+    await _edit_each(unasked_members(request, pods), mark)
 
 
-async def ask_by(
+async def deliver_request(
     pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod], speak: Callable[[Pod], Awaitable[bool]]
 ) -> None:
-    """Speak to every unasked member whose answer counts, then mark those that heard it, and the others with them.
+    """Deliver the request to members whose answer counts, then annotate those and all members that need no delivery.
 
-    The mark comes after the word, so that one that did not arrive for certain is said again; and before any error, so
-    that whoever heard it is known to have to be let go.
+    The annotation follows the delivery, so that an uncertain delivery is repeated; and it precedes any error, so that
+    members with the request are known and can be released.
 
     Args:
         pods_api: the API server.
-        request: what is asked.
-        pods: the gang's members as they are now.
-        speak: says it to one pod; whether it is known to have arrived.
+        request: the request.
+        pods: the gang's present members.
+        speak: delivers the request to one pod; returns whether the delivery is confirmed.
 
     Raises:
-        UnaskableError: members cannot be asked by this method; `missed` names them.
-        UpgraderError: another error of `speak`, the first.
+        UnaskableError: members cannot be reached by this method; `missed` names them.
+        UpgraderError: the first other error of `speak`.
     """
-    todo = {pod.metadata.uid for pod in unasked(request, pods)}
-    asked_now = speakers(request, [pod for pod in pods if pod.metadata.uid in todo])
+    todo = {pod.metadata.uid for pod in unasked_members(request, pods)}
+    asked_now = counted_members(request, [pod for pod in pods if pod.metadata.uid in todo])
     errors: dict[str, UpgraderError] = {}
 
     async def one(pod: Pod) -> bool | None:
@@ -100,7 +100,7 @@ async def ask_by(
 
     heard = await by_pod(asked_now, one)
     silent = {pod.metadata.uid for pod in asked_now} - heard.keys()
-    await ask(pods_api, request, [pod for pod in pods if pod.metadata.uid not in silent])
+    await annotate_members(pods_api, request, [pod for pod in pods if pod.metadata.uid not in silent])
     for error in errors.values():
         if not isinstance(error, UnaskableError):
             raise error
@@ -110,29 +110,32 @@ async def ask_by(
         raise UnaskableError(first.brief, missed=missed, details=first.details, resolution=first.resolution)
 
 
-def listeners(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
-    """Members that heard the request, or may have: one whose word got lost on the way back may have parked as well."""
+def informed_members(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
+    """Members that have or may have the request: a member may have parked although its confirmation was lost."""
     may_have = {one.pod_uid for one in request.status.missed if one.request_id == request.spec.request_id}
-    heard = [*asked(request, pods), *(pod for pod in unasked(request, pods) if pod.metadata.uid in may_have)]
-    return speakers(request, heard)
+    heard = [
+        *asked_pods(request, pods),
+        *(pod for pod in unasked_members(request, pods) if pod.metadata.uid in may_have),
+    ]
+    return counted_members(request, heard)
 
 
-async def withdraw(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-    """Take this request's marks away, those of its earlier askings too; a later request's stay."""
+async def remove_annotations(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+    """Remove this request's annotations, also of its earlier ids; those of a later request stay."""
 
     async def clear(pod: Pod) -> None:
         try:
             await pods_api.edit(PODS, pod.metadata, clear_annotations(pod))
         except (ConflictError, NotFoundError):
-            return  # replaced by a later request, or gone: nothing of ours is left there
+            return  # replaced by a later request, or deleted: no annotation of this request is left
 
-    await _each([pod for pod in pods if carries(request, pod)], clear)
+    await _edit_each([pod for pod in pods if carries(request, pod)], clear)
 
 
 def set_annotations(pod: Pod, values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """JSON patch that sets annotations, and fails when the pod is another one or was asked meanwhile.
+    """JSON patch that sets annotations, and fails if the pod was replaced or has got another request.
 
-    That an annotation is absent cannot be tested by its path, so there the resourceVersion stands for it.
+    A JSON patch cannot test that an annotation is absent, so the resourceVersion is tested instead.
     """
     operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}]
     before = pod.metadata.annotations.get(names.ANNOTATION_REQUEST)
@@ -146,8 +149,8 @@ def set_annotations(pod: Pod, values: Mapping[str, str]) -> list[dict[str, Any]]
     return [*operations, *({"op": "add", "path": pointer(key), "value": value} for key, value in values.items())]
 
 
-async def _each(pods: Sequence[Pod], act: Callable[[Pod], Awaitable[None]]) -> None:
-    """Every pod has its turn whatever becomes of the others; then the first error is raised, as itself."""
+async def _edit_each(pods: Sequence[Pod], act: Callable[[Pod], Awaitable[None]]) -> None:
+    """Call `act` for every pod, also after an error; then raise the first error unchanged."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(pod: Pod) -> None:

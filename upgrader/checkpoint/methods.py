@@ -1,4 +1,4 @@
-"""All checkpoint methods, by the name that jobs declare."""
+"""All checkpoint methods, by their declared names."""
 
 from upgrader.checkpoint.api import ApiMethod
 from upgrader.checkpoint.exec import ExecMethod
@@ -12,7 +12,7 @@ AnyMethod = FileMethod | ExecMethod | HttpMethod | SignalMethod | ApiMethod | No
 
 
 def methods(pods: Pods) -> dict[str, AnyMethod]:
-    """One of each."""
+    """An instance of each method by name."""
     return {
         "file": FileMethod(pods),
         "exec": ExecMethod(pods),

@@ -1,4 +1,4 @@
-"""Way `none`: nobody is asked and nobody answers; for gangs that the approval names expendable."""
+"""Checkpoint method `none`: no request and no answer; for gangs that the approval names expendable."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from upgrader.core.checkpoint_request.acknowledgements import Answer
 
 
 class NoMethod:
-    """Fits reconcile.ports.Way."""
+    """Implements reconcile.ports.CheckpointMethod."""
 
     async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         del request, pods

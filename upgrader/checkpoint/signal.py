@@ -1,8 +1,8 @@
-"""Way `signal`: the request is written into /run/checkpoint, then process 1 of the container gets the declared signal.
+"""Checkpoint method `signal`: the request is written into /run/checkpoint, then process 1 gets the declared signal.
 
-The files are those of the downward API, `checkpoint-request` and `park-seconds`, so that a program reads the same
-whichever way it is asked. It is answered as by `file`. A request that is withdrawn empties the file; no signal follows,
-since a program may take each one for a request.
+The files are those of the downward API, `checkpoint-request` and `park-seconds`, so that a program reads the same files
+with both methods. Answers are those of `file`. A withdrawal empties the file; no signal follows, since a program may
+take each signal for a request.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ WITHDRAW = (
 
 
 class SignalMethod:
-    """Fits reconcile.ports.Way."""
+    """Implements reconcile.ports.CheckpointMethod."""
 
     def __init__(self, pods: marks.Pods) -> None:
         self._pods = pods
@@ -54,12 +54,12 @@ class SignalMethod:
                 )
             return ran is not None
 
-        await marks.ask_by(self._pods, request, pods, send)
+        await marks.deliver_request(self._pods, request, pods, send)
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        asked = marks.listeners(request, pods)
+        asked = marks.informed_members(request, pods)
         await asyncio.gather(*(self._run(request, pod, WITHDRAW) for pod in asked))
-        await marks.withdraw(self._pods, request, pods)
+        await marks.remove_annotations(self._pods, request, pods)
 
     async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
         return await self._files.answers(request, pods)

@@ -1,6 +1,6 @@
-"""`upgrader`: the commands, and the one place where errors become a message and an exit code.
+"""`upgrader`: the commands, and the conversion of errors into messages and exit codes.
 
-Nothing heavy is imported here, so that `upgrader --help` and completion are quick; commands import what they need.
+Commands import their dependencies when they run, so that `upgrader --help` and completion are fast.
 """
 
 import sys
@@ -23,10 +23,10 @@ from upgrader.core.errors import UpgraderError
 
 
 class Program(click.Group):
-    """A group whose errors are told in our words and end with our exit codes."""
+    """A command group that prints errors and returns the exit codes of this program."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # noqa: ANN401
-        """Run and exit."""
+        """Run the program and exit."""
         sys.exit(self._code(args, prog_name, **(extra | {"standalone_mode": False})))
 
     def _code(self, args: Sequence[str] | None, prog_name: str | None, **extra: Any) -> int:  # noqa: ANN401
@@ -39,16 +39,16 @@ class Program(click.Group):
             error.show()
             return UpgraderError.exit_code
         except (click.Abort, KeyboardInterrupt):
-            click.echo("\ninterrupted; what was applied goes on in the controller", err=True)
+            click.echo("\ninterrupted; the controller continues the plan", err=True)
             return exit_codes.INTERRUPTED
         except UpgraderError as error:
-            _tell(error)
+            _print_error(error)
             return error.exit_code
         except BrokenPipeError:
-            return exit_codes.DONE  # the reader of our output (head, less) has seen enough
+            return exit_codes.DONE  # the reader of the output (head, less) has closed the pipe
 
 
-def _tell(error: UpgraderError) -> None:
+def _print_error(error: UpgraderError) -> None:
     click.echo(f"error: {error.brief}", err=True)
     for part in (error.details, error.resolution):
         for line in part.splitlines():
@@ -57,14 +57,18 @@ def _tell(error: UpgraderError) -> None:
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="upgrader")
-@click.option("--kubeconfig", type=click.Path(dir_okay=False), help="As kubectl; else KUBECONFIG, else ~/.kube/config.")
-@click.option("--context", "context_name", help="Context of the kubeconfig.")
-@click.option("-n", "--namespace", help="Namespace of the controller and of what it keeps.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    help="Path of the kubeconfig. Defaults to KUBECONFIG, then ~/.kube/config.",
+)
+@click.option("--context", "context_name", help="Context of the kubeconfig to use.")
+@click.option("-n", "--namespace", help="Namespace of the controller and its objects.")
 @click.pass_context
 def program(context: click.Context, kubeconfig: str | None, context_name: str | None, namespace: str | None) -> None:
-    """Upgrade fleets of GPU nodes without losing work.
+    """Upgrade fleets of GPU nodes without loss of training progress.
 
-    Jobs are asked for a checkpoint first; then driver, device plugin and kubelet are swapped in one upgrade.
+    Jobs are requested to write a checkpoint; then driver, device plugin and kubelet are replaced in one upgrade.
     """
     if context.obj is None:
         context.obj = Session(kubeconfig=kubeconfig, context=context_name, namespace=namespace)

@@ -1,16 +1,15 @@
-"""Python's collector of cycles in a controller: it looks less often, since a reading of a fleet is not garbage."""
+"""Thresholds of Python's cyclic garbage collector in a controller, raised since readings contain no cycles."""
 
 import gc
 
 THRESHOLDS = (50_000, 20, 20)
-"""Objects made before it looks at the youngest, and how often it does until it looks at the older ones.
+"""Allocations before a collection of the youngest generation, and collections before those of older ones.
 
-A look at 2,000 nodes with every operand decodes 14,000 pods, which hold no cycles. At Python's own thresholds
-(700, 10, 10) the collector walked through all of them again and again while they came in: more than 40 % of the
-processor time of a look.
+A reading of 2,000 nodes with every operand decodes 14,000 pods, which contain no cycles. At Python's own thresholds
+(700, 10, 10) the collector traversed all of them repeatedly during the reading: more than 40 % of its processor time.
 """
 
 
 def spare() -> None:
-    """For this process, from now on."""
+    """Set the thresholds for this process."""
     gc.set_threshold(*THRESHOLDS)

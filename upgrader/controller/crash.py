@@ -1,7 +1,7 @@
-"""Crash points on a real process: tests have the controller killed or frozen between intent, act and record.
+"""Crash points of a real process: tests kill or freeze the controller between intent, act and record.
 
-Production has none of this: without the environment variables every place is passed without a look at anything. Which
-places there are is said by core.model.phases.crash_points().
+In production, without the environment variables, crash points have no effect. core.model.phases.crash_points() lists
+them.
 """
 
 import os
@@ -19,20 +19,20 @@ FREEZE_AT = "UPGRADER_FREEZE_AT"
 FREEZE_FILE = "UPGRADER_FREEZE_FILE"
 
 KILLING = frozenset({"after-intent", "after-act", "after-record"})
-"""Stages at which a kill may happen. A freeze may happen at any other stage too, for instance `before-act`."""
+"""Stages of kills. A freeze may happen at any other stage too, for instance `before-act`."""
 
 Point = tuple[str, str, str]
 
 
 def name_of(point: Point) -> str:
-    """A crash point as a line of the crash file: Machine.Phase.stage."""
+    """Name of a crash point in the crash file: Machine.Phase.stage."""
     return ".".join(point)
 
 
 class KillingPoints:
-    """Kills this process at the first place that the file does not list yet, after writing it there.
+    """Kills this process at the first crash point that the file does not list, after it is written there.
 
-    A test starts the controller again and again until the rollout is over; the file then says which points were hit.
+    A test restarts the controller until the rollout has ended; then the file lists all points that were reached.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,28 +40,28 @@ class KillingPoints:
         self._done = frozenset(path.read_text().split()) if path.exists() else frozenset()
 
     def reached(self, *points: Point) -> None:
-        """Does not return where something is new."""
+        """Does not return at a new point."""
         new = [name for point in points if point[2] in KILLING and (name := name_of(point)) not in self._done]
         if new:
-            _write(self._path, new)
+            _append_lines(self._path, new)
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 class FreezingPoint(Struct, frozen=True):
-    """Stops this process once at one point, as a paused machine would; the file says that it happened."""
+    """Stops this process once at one point, like a paused machine, and records that in a file."""
 
     name: str
     path: Path
 
     def reached(self, *points: Point) -> None:
-        """Goes on where the test sends SIGCONT."""
+        """Continues when the test sends SIGCONT."""
         if self.name in map(name_of, points) and not self.path.exists():
-            _write(self.path, [self.name])
+            _append_lines(self.path, [self.name])
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def crash_points(environment: Mapping[str, str]) -> CrashPoints:
-    """What the environment asks for; nothing where it asks for nothing.
+    """The crash points of the environment; without variables none.
 
     Raises:
         KeyError: FREEZE_AT without FREEZE_FILE.
@@ -73,8 +73,8 @@ def crash_points(environment: Mapping[str, str]) -> CrashPoints:
     return NoCrashPoints()
 
 
-def _write(path: Path, lines: list[str]) -> None:
-    """Append lines so that they survive what follows."""
+def _append_lines(path: Path, lines: list[str]) -> None:
+    """Append lines and sync them to disk, so that they survive the kill."""
     with path.open("a") as file:
         file.writelines(f"{line}\n" for line in lines)
         file.flush()

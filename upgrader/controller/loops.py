@@ -1,8 +1,8 @@
-"""One task per object that is made to converge: it takes a step, sleeps as long as that says, or until it is woken.
+"""Reconciliation loops, one task per object: a step, then a sleep of the returned length, or until it is woken.
 
-Why no kopf daemons: each would patch a finalizer of kopf's onto its object, which is a write that we do not need and
-hangs the object's deletion while no controller runs. Our own (reconcile/runtime/finalizers.py) is only on what has
-something to take back.
+Why no kopf daemons: each would add a finalizer of kopf to its object, an unneeded write that blocks the object's
+deletion while no controller runs. The operator's own finalizer (reconcile/runtime/finalizers.py) is only on objects
+that need cleanup.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from upgrader.core.errors import ConflictError, LostLeadershipError, ThrottledEr
 from upgrader.telemetry import metrics
 
 Step = Callable[[str], Awaitable[float | None]]
-"""One step of the object of that name: seconds until the next, None when there is nothing left to do."""
+"""One step of the object of that name: seconds until the next, None when nothing is left to do."""
 
 log = structlog.get_logger()
 
 
 class Key(NamedTuple):
-    """An object of one of our kinds (all that have a loop are cluster-wide)."""
+    """An object of one of the operator's kinds (all kinds with a loop are cluster-scoped)."""
 
     kind: str
     name: str
@@ -31,27 +31,27 @@ class Key(NamedTuple):
 class Pace(NamedTuple):
     """Pauses, in seconds."""
 
-    between: float = 0.1  # at least this between two steps of an object, however often it is woken
+    between: float = 0.1  # minimum between two steps of an object, however often it is woken
     first_retry: float = 0.5
     longest_retry: float = 30.0
 
 
 class Loop:
-    """What is known of one object's task."""
+    """The state of one object's task."""
 
     def __init__(self) -> None:
         self.woken = asyncio.Event()
-        self.wanted: float | None = None  # by when something that woke it wants the next step
-        self.due = time.monotonic()  # when the next step is to begin; the present one's beginning while it lasts
+        self.wanted: float | None = None  # latest begin of the next step after a wake-up
+        self.due = time.monotonic()  # begin of the next step; during a step, begin of that step
         self.failures = 0
 
     def begin(self) -> None:
-        """A step begins: what wakes it from now on wants another."""
+        """Begin a step: a wake-up from now on requests another step."""
         self.wanted = None
 
 
 class Loops:
-    """The tasks of all objects. `steps` gives for each kind what is done; `serve()` must run while `wake` is called."""
+    """The tasks of all objects. `steps`: the step of each kind; `serve()` must run while `wake` is called."""
 
     def __init__(self, steps: Mapping[str, Step], pace: Pace | None = None) -> None:
         self._steps = steps
@@ -60,10 +60,10 @@ class Loops:
         self._group: asyncio.TaskGroup | None = None
 
     async def serve(self) -> None:
-        """Run until cancelled.
+        """Run all loops until cancelled.
 
         Raises:
-            ExceptionGroup: with the LostLeadershipError of a step; after any other error the step is tried again.
+            ExceptionGroup: with the LostLeadershipError of a step; after any other error the step is retried.
         """
         async with asyncio.TaskGroup() as group:
             self._group = group
@@ -73,15 +73,15 @@ class Loops:
                 self._group = None
 
     def wake(self, kind: str, name: str, within: float = 0.0) -> None:
-        """Take the object's next step as soon as the present one is over; start its loop where it has none.
+        """Begin the object's next step after the present one; start its loop if it has none.
 
-        `within`: seconds that it may wait, for what else comes.
+        `within`: seconds that the step may be delayed, to coalesce wake-ups.
         """
         key = Key(kind, name)
         known = self._loops.get(key)
         if known is None:
             if self._group is None:
-                return  # we are ending, or have not begun: whoever leads next lists every object anew
+                return  # before the begin or at the end: the next leader lists every object again
             known = self._loops[key] = Loop()
             self._group.create_task(self._run(key, known), name=f"{kind}/{name}")
         latest = time.monotonic() + within
@@ -96,13 +96,13 @@ class Loops:
 
     @property
     def serving(self) -> bool:
-        """Whether steps are taken now, that is while we lead."""
+        """Whether loops run, that is, while this process leads."""
         return self._group is not None
 
     def overdue(self) -> tuple[Key, float] | None:
-        """The object whose step should have ended longest ago, with the seconds since then; None where there is none.
+        """The object whose step is overdue longest, with the seconds since it was due; None if there is none.
 
-        Steps that fail count as made: starting this process again would not help them.
+        Failed steps count as made: a restart of this process would not help.
         """
         now = time.monotonic()
         late = ((key, now - loop.due) for key, loop in self._loops.items())
@@ -114,7 +114,7 @@ class Loops:
             loop.begin()
             delay = await self._step(key, loop)
             if delay is None and loop.wanted is None:
-                # No await since the look: an event that comes now starts another loop.
+                # No await since the check: a later event starts another loop.
                 del self._loops[key]
                 return
             now = time.monotonic()
@@ -129,7 +129,7 @@ class Loops:
             delay = await self._steps[key.kind](key.name)
         except LostLeadershipError:
             raise
-        except Exception as error:  # noqa: BLE001 - one object's trouble must not end the others' loops
+        except Exception as error:  # noqa: BLE001 - an error of one object must not end the loops of others
             return self._failed(key, loop, error)
         loop.failures = 0
         metrics.LAST_RECONCILE.labels(kind=key.kind).set_to_current_time()
@@ -153,7 +153,7 @@ class Loops:
         return delay
 
     async def _rest(self, loop: Loop, until: float) -> None:
-        """Until then, or until something that woke it wants the next step; after a failure nothing shortens it."""
+        """Sleep until `until`, or until a wake-up requests the next step; after a failure wake-ups are ignored."""
         while (seconds := self._end(loop, until) - time.monotonic()) > 0.0:
             loop.woken.clear()
             try:

@@ -1,4 +1,4 @@
-"""What a kubelet and Prometheus ask for: /healthz, /readyz, /metrics."""
+"""HTTP endpoints for the kubelet and Prometheus: /healthz, /readyz, /metrics."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,11 +13,11 @@ from upgrader.telemetry import metrics
 log = structlog.get_logger()
 
 Complaint = Callable[[], str]
-"""What is wrong, as a sentence; empty where nothing is."""
+"""A fault as a sentence; empty if there is none."""
 
 
 def application(*, alive: Complaint, ready: Complaint) -> web.Application:
-    """The three pages: 200 `ok`, or 503 and what is wrong."""
+    """The three endpoints: 200 `ok`, or 503 and the fault."""
 
     def page(complaint: Complaint) -> Callable[[web.Request], object]:
         async def answer(_: web.Request) -> web.Response:
@@ -39,10 +39,10 @@ def application(*, alive: Complaint, ready: Complaint) -> web.Application:
 
 @asynccontextmanager
 async def serving(pages: web.Application, host: str, port: int) -> AsyncIterator[int]:
-    """Serve the pages; gives the port, which is a free one where 0 was asked for.
+    """Serve the endpoints; yields the port, which is a free one for port 0.
 
     Raises:
-        ConfigurationError: somebody else listens there, or the address is not ours.
+        ConfigurationError: the address is in use or not local.
     """
     runner = web.AppRunner(pages, access_log=None)
     await runner.setup()

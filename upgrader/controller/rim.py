@@ -1,11 +1,11 @@
-"""kopf, and nothing else of it than its watches: an event on one of our objects wakes the loop that it matters to.
+"""Watches of the operator's objects, by kopf: an event wakes the loops that depend on the object.
 
-Only low-level event handlers, on our own kinds: they patch nothing. Everything that kopf would write (finalizers,
-progress annotations, Events) is switched off, since progress lives in our own status.
+Only low-level event handlers on the operator's own kinds are used, which patch nothing. Everything that kopf would
+write (finalizers, progress annotations, Events) is switched off, since progress is in the status of the objects.
 
-A refusal that kopf does not expect (HTTP 410 to a watch, say) ends all of its watches. Its own `run_tasks` would then
-cancel every task of the event loop, the controller's too, and wait for ever for one of its own that does not notice:
-a controller that leads and does nothing. So its tasks are watched, ended and begun anew here.
+A refusal that kopf does not expect (for example HTTP 410 to a watch) ends all of its watches. Its own `run_tasks` would
+then cancel every task of the event loop, including the controller's, and wait forever for a task that ignores the
+cancellation: a controller that leads and does nothing. So its tasks are supervised, ended and restarted here.
 """
 
 import asyncio
@@ -35,21 +35,21 @@ log = structlog.get_logger(__name__)
 WATCH_SECONDS = 300
 CONNECT_SECONDS = 10
 STEADY_SECONDS = float(WATCH_SECONDS)
-"""Watches that lasted so long worked: each was opened at least twice, and kopf's own tries take less than a minute."""
+"""Time after which watches count as working: each was opened twice, and kopf's own retries take less than a minute."""
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
 END_SECONDS = 20.0
 _CANCEL_SECONDS = 0.2
 _CLEANS = "startup/cleanup activities"
-"""kopf's task that closes its connections in the end."""
+"""Name of kopf's task that closes its connections."""
 _KOPF = Path(kopf.__file__).parent
 
 
 class Connection(Protocol):
-    """Where kopf learns how to reach the API server."""
+    """The source of kopf's credentials."""
 
     async def access(self) -> Access:
-        """Credentials as they are now."""
+        """Present credentials."""
         ...
 
 
@@ -63,7 +63,7 @@ WATCHED: tuple[ResourceKind[Any], ...] = (
 
 
 def registry(loops: Waking, connection: Connection) -> kopf.OperatorRegistry:
-    """All handlers, without any import-time registration."""
+    """All handlers, without registration at import."""
     made = kopf.OperatorRegistry()
 
     async def login(**_: object) -> kopf.ConnectionInfo:
@@ -79,11 +79,11 @@ def registry(loops: Waking, connection: Connection) -> kopf.OperatorRegistry:
 
     kopf.on.login(registry=made)(login)
     for kind in WATCHED:
-        kopf.on.event(kind.group, kind.version, kind.plural, registry=made, id=kind.kind)(_handler(loops, kind))
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=made, id=kind.kind)(_event_handler(loops, kind))
     return made
 
 
-def _handler(loops: Waking, kind: ResourceKind[Any]) -> Any:  # noqa: ANN401 - kopf's own protocol of keyword arguments
+def _event_handler(loops: Waking, kind: ResourceKind[Any]) -> Any:  # noqa: ANN401 - kopf's own protocol of keyword arguments
     async def handler(body: Any, **_: object) -> None:  # noqa: ANN401 - kopf's live view of the object
         passed_on(loops, kind.kind, dict(body))
 
@@ -91,7 +91,7 @@ def _handler(loops: Waking, kind: ResourceKind[Any]) -> Any:  # noqa: ANN401 - k
 
 
 def settings() -> kopf.OperatorSettings:
-    """Kopf's settings: it watches and writes nothing."""
+    """Kopf's settings: it only watches, and writes nothing."""
     made = kopf.OperatorSettings()
     made.posting.enabled = False
     made.scanning.disabled = True
@@ -104,7 +104,7 @@ def settings() -> kopf.OperatorSettings:
 
 
 def pause(failures: int) -> float:
-    """Seconds before watches that ended so often in a row are begun anew: twice as long each time, up to a limit."""
+    """Seconds before the restart of watches after a number of failures in a row: doubled each time, up to a limit."""
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failures - 1, 16))
 
 
@@ -116,13 +116,14 @@ async def watch(
     pause: Callable[[int], float] = pause,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Watch until cancelled; `begun` is called whenever kopf has put its own signal handlers in place.
+    """Watch until cancelled; `begun` is called after kopf has installed its own signal handlers.
 
-    A refusal that stays (a right or a token that is gone) ends them each time: they pause longer and longer.
+    A permanent refusal (a missing right or token) ends them each time, so the pause grows.
 
     Raises:
         ClusterError: watches that failed do not end.
     """
+    asyncio.get_running_loop().set_exception_handler(_report_lost_exception)
     failures = 0
     while True:
         since = clock()
@@ -135,35 +136,48 @@ async def watch(
             failures = 1 if clock() - since >= STEADY_SECONDS else failures + 1
             seconds = pause(failures)
             metrics.WATCH_RESTARTS.inc()
-            log.warning("the watches of our kinds are begun anew", because=_why(ended), retry_seconds=seconds)
+            log.warning("the watches of our kinds are begun anew", because=_ended_reasons(ended), retry_seconds=seconds)
         finally:
-            await _end()
+            await _end_tasks()
         await asyncio.sleep(seconds)
 
 
-def _why(ended: Iterable[asyncio.Task[Any]]) -> str:
-    return "; ".join(f"{one.get_name()}: {_error(one) or 'ended'}" for one in ended)
+def _report_lost_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Handler of exceptions that no code retrieved, for the event loop.
+
+    kopf drops the tasks of single watches that failed. The restart that follows has the reason in its warning, so these
+    are one line each, without a traceback for every kind and attempt.
+    """
+    task = context.get("future")
+    if isinstance(task, asyncio.Task) and _of_kopf(task):
+        log.debug("a watch ended", task=task.get_name(), error=str(context.get("exception")))
+    else:
+        loop.default_exception_handler(context)
 
 
-def _error(ended: asyncio.Task[Any]) -> BaseException | None:
+def _ended_reasons(ended: Iterable[asyncio.Task[Any]]) -> str:
+    return "; ".join(f"{task.get_name()}: {_task_error(task) or 'ended'}" for task in ended)
+
+
+def _task_error(ended: asyncio.Task[Any]) -> BaseException | None:
     return None if ended.cancelled() else ended.exception()
 
 
-async def _end() -> None:
-    """End kopf's tasks; some of them take a cancellation for the end of a pause, and go on."""
+async def _end_tasks() -> None:
+    """End kopf's tasks; some of them treat a cancellation as the end of a pause, and continue."""
     last = asyncio.get_running_loop().time() + END_SECONDS
     cleaning: set[asyncio.Task[Any]] = set()
-    while left := {one for one in asyncio.all_tasks() if _of_kopf(one)}:
+    while left := {task for task in asyncio.all_tasks() if _of_kopf(task)}:
         if asyncio.get_running_loop().time() > last:
-            alive = ", ".join(sorted(one.get_name() for one in left))
+            alive = ", ".join(sorted(task.get_name() for task in left))
             raise ClusterError("watches that failed do not end", details=alive)
-        for one in left - cleaning:
-            one.cancel()
-        # Cancelled once: it waits for the others, then cleans up.
-        cleaning = {one for one in left if one.get_name() == _CLEANS}
+        for task in left - cleaning:
+            task.cancel()
+        # Cancelled only once: this task waits for the others, then cleans up.
+        cleaning = {task for task in left if task.get_name() == _CLEANS}
         ended, _ = await asyncio.wait(left, timeout=_CANCEL_SECONDS)
-        for one in ended:
-            _error(one)  # retrieved: it is told once, by the first of them
+        for task in ended:
+            _task_error(task)  # retrieved, so that asyncio does not log it again
 
 
 def _of_kopf(task: asyncio.Task[Any]) -> bool:

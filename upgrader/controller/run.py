@@ -1,7 +1,7 @@
-"""One controller process: wait for the lease, lead until it is lost or we are told to stop.
+"""The controller process: wait for the lease, lead until it is lost or a signal stops the process.
 
-Every write but the lease's own is refused once the lease may have passed. Losing it ends the process with an error, so
-that it is started again as a candidate with nothing in memory.
+Every write except that of the lease is refused once the lease may have passed. Its loss ends the process with an error,
+so that it restarts as a candidate with empty memory.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ LOOK_AGAIN_SECONDS = 5.0
 
 
 def timing(lease_seconds: int) -> Timing:
-    """How a lease of this length is used: the last write of a leader has ended before the next one leads."""
+    """The timing of a lease of this length: the last write of a leader ends before the next one leads."""
     act = lease_seconds - REQUEST_SECONDS
     return Timing(duration=lease_seconds, act=act, renew=min(5.0, act / 4))
 
 
-def steps(context: Context) -> Mapping[str, Step]:
-    """What is done for each kind that has loops."""
+def loop_steps(context: Context) -> Mapping[str, Step]:
+    """The step of each kind that has loops."""
     sightings, without_stacks = Sightings(), stackless.Stackless()
 
     async def stack(name: str) -> float | None:
@@ -63,11 +63,11 @@ def steps(context: Context) -> Mapping[str, Step]:
 
 
 async def run(settings: Settings, *, kubeconfig: str | None = None, context: str | None = None) -> None:
-    """Be a controller until SIGTERM or SIGINT.
+    """Run a controller until SIGTERM or SIGINT.
 
     Raises:
         LostLeadershipError: another controller may lead now.
-        ConfigurationError: a setting or the cluster cannot be used; the CRDs are missing.
+        ConfigurationError: a setting is invalid, the cluster is not supported, or the CRDs are missing.
     """
     logs.configure(settings.log_format, settings.log_level)
     collector.spare()
@@ -85,18 +85,18 @@ async def run(settings: Settings, *, kubeconfig: str | None = None, context: str
         nodes = node_informer(cluster)
         watched = Watched(cluster, nodes, settings.namespace)
         async with compose.controller(settings, cluster, nodes, watched, election, points) as made:
-            loops = Loops(steps(made), Pace(between=_between(settings)))
+            loops = Loops(loop_steps(made), Pace(between=_step_pause(settings)))
 
             async def left() -> None:
                 await wake_left(made, loops)
 
-            await _serve(settings, cluster, nodes, election, loops, [left, watched.run])
+            await _serve_until_stopped(settings, cluster, nodes, election, loops, [left, watched.run])
 
 
 async def wake_left(context: Context, loops: Waking) -> None:
-    """Wake every stack that has operands, and the loop for what no stack looks for: nothing else wakes these.
+    """Wake every stack that has operands, and the loop without a stack: no event wakes these.
 
-    A stack that was deleted while nobody led is known by its operands only.
+    A stack that was deleted while no controller led is known by its operands only.
     """
     loops.wake(stackless.KIND, stackless.NAME)
     while True:
@@ -110,7 +110,7 @@ async def wake_left(context: Context, loops: Waking) -> None:
             return
 
 
-async def _serve(
+async def _serve_until_stopped(
     settings: Settings,
     cluster: KubeCluster,
     nodes: Informer[Node],
@@ -144,40 +144,40 @@ async def _serve(
     pages = probes.application(alive=alive, ready=ready)
     async with probes.serving(pages, settings.listen_host, settings.listen_port):
         log.info("waiting to lead", lease=CONTROLLER, namespace=settings.namespace, identity=settings.identity)
-        await _until(stop, lambda: election.run(lead))
+        await _run_until(stop, lambda: election.run(lead))
     log.info("ended as asked; what was started is in the cluster and whoever leads next goes on with it")
 
 
-async def _until(stop: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
-    """Do the work until it ends or until we are told to stop."""
+async def _run_until(stop: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
+    """Run the work until it ends or `stop` is set."""
     working, stopping = asyncio.ensure_future(work()), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             working.result()
     except* LostLeadershipError as lost:
-        raise _first(lost) from None
+        raise _first_error(lost) from None
     finally:
         stopping.cancel()
         working.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)
 
 
-def _first(group: BaseException) -> BaseException:
-    return _first(group.exceptions[0]) if isinstance(group, BaseExceptionGroup) else group
+def _first_error(group: BaseException) -> BaseException:
+    return _first_error(group.exceptions[0]) if isinstance(group, BaseExceptionGroup) else group
 
 
 def _on_signals(stop: Callable[[], None]) -> None:
-    for one in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(one, stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
-def _between(settings: Settings) -> float:
+def _step_pause(settings: Settings) -> float:
     return min(Pace().between, settings.active_seconds)
 
 
 async def _check_served(cluster: KubeCluster) -> None:
-    """Kopf waits silently for kinds that are not served; a person should be told."""
+    """Raise an error for kinds that are not served: kopf would wait for them silently."""
     for kind in KINDS:
         try:
             await cluster.list(kind.resource)

@@ -1,13 +1,15 @@
-"""How long a gang that was asked in vain is left alone: twice as long each time, up to a limit."""
+"""Pauses between requests to a gang that does not acknowledge: twice as long each time, up to a limit."""
 
 from datetime import timedelta
 
 LONGEST = timedelta(hours=2)
-"""A gang that never acknowledges costs its nodes little then; one that is put right is still asked the same day."""
+"""A gang that never acknowledges then costs its nodes little; a corrected gang still gets a request on the same day."""
 
 
 def pause(first: timedelta, times: int) -> timedelta:
-    """The pause after it was asked in vain for the n-th time in a row; a longer `first` is never made shorter."""
+    """The pause after the n-th failed request in a row; a longer `first` is never shortened."""
     longest = max(first, LONGEST)
-    doublings = min(max(0, times - 1), 16)  # a second has reached the limit then, and a week has not left the calendar
+    doublings = min(
+        max(0, times - 1), 16
+    )  # by then a second has reached the limit, and a week is still within the calendar
     return min(longest, first * (1 << doublings))

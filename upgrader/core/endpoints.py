@@ -1,7 +1,7 @@
-"""Where jobs are called by HTTP: port and path, as jobs declare them and as they are sent. Pure.
+"""HTTP endpoints of jobs: port and path, as declared and as called. Pure.
 
-A pod is called through the API server, below the path of that pod's proxy, with our own credentials: a path that leads
-out of there would be a request to the API server itself. So only what cannot lead anywhere else is an endpoint.
+A pod is called through the API server, below the path of that pod's proxy, with the operator's credentials: a path that
+leads out of it would be a request to the API server. So only a path that cannot lead out of it is an endpoint.
 """
 
 import re
@@ -11,7 +11,7 @@ from upgrader.core.errors import UnaskableError
 
 _SEGMENT = r"\.?[A-Za-z0-9_~-][A-Za-z0-9._~-]*"
 PATTERN = rf":[1-9][0-9]{{0,4}}(/{_SEGMENT})*/?"
-"""As the CRD has it too: no segment is empty, `.` or `..`, nothing is escaped, and no query is there."""
+"""The same as in the CRD: no segment is empty, `.` or `..`, nothing is escaped, and there is no query."""
 
 LONGEST = 1024
 
@@ -28,23 +28,23 @@ class Called(NamedTuple):
 
 
 def is_endpoint(text: str) -> bool:
-    """Whether a job may be called there."""
+    """Whether a job may be called at this endpoint."""
     port = text[1:].partition("/")[0]
     return len(text) <= LONGEST and _ENDPOINT.fullmatch(text) is not None and int(port) < 65536
 
 
 def called(text: str) -> Called:
-    """An endpoint as it is called, perhaps with one number as a query.
+    """The parts of an endpoint for a call, with at most one number as a query.
 
     Raises:
-        UnaskableError: it is none; nothing may be sent there.
+        UnaskableError: it is no endpoint; no request may be sent to it.
     """
     endpoint, asks, query = text.partition("?")
-    found = _QUERY.fullmatch(query)
-    if not is_endpoint(endpoint) or (asks and found is None):
+    match = _QUERY.fullmatch(query)
+    if not is_endpoint(endpoint) or (asks and match is None):
         raise UnaskableError(
             f"{text[:80]!r} is no endpoint that may be called",
             resolution="Declare port and path, such as :8080/checkpoint: without '..', '//', '%', '?' and '#'.",
         )
     port, slash, path = endpoint.partition("/")
-    return Called(port, f"{slash}{path}", ((found[1], found[2]),) if found is not None else ())
+    return Called(port, f"{slash}{path}", ((match[1], match[2]),) if match is not None else ())

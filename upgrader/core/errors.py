@@ -1,4 +1,4 @@
-"""Errors that a person reads: what is wrong, where, and what to do about it.
+"""Errors for users: what is wrong, where, and what to do about it.
 
 Expected outcomes (a blocker, nothing to do, a refusal by a job) are values, never exceptions.
 """
@@ -7,18 +7,18 @@ from collections.abc import Mapping
 
 
 class UpgraderError(Exception):
-    """An error with a brief sentence, optional details and the way out of it.
+    """An error with a brief sentence, optional details and its resolution.
 
-    `exit_code` is what the command line ends with; see docs/cli.md, a test keeps the two equal.
+    `exit_code` is that of the command line; see docs/reference/cli.md, a test keeps the two equal.
     """
 
     exit_code = 1
 
     refused = False
-    """Whether this very request was answered with no, for good: nothing of it was done, and others may go through."""
+    """Whether this request was finally refused: it had no effect, and other requests may succeed."""
 
     said = ""
-    """The very words of whoever answered with no, where somebody did."""
+    """The literal text of the refusal, if there is one."""
 
     def __init__(self, brief: str, *, details: str = "", resolution: str = "") -> None:
         super().__init__(brief)
@@ -31,19 +31,19 @@ class UpgraderError(Exception):
 
 
 class ConfigurationError(UpgraderError):
-    """A manifest, flag or setting cannot be used as it is."""
+    """A manifest, flag or setting is not usable."""
 
     refused = True
 
 
 class UnreadableError(ConfigurationError):
-    """What others wrote cannot be read: it is no such value, or is beyond the bounds of core.untrusted."""
+    """A value from others is unreadable: it is of another type, or beyond the bounds of core.untrusted."""
 
 
 class UnaskableError(ConfigurationError):
-    """Members cannot be asked the way that their job declares: no such command, nobody listens.
+    """The checkpoint method of a job does not reach its members: no such command, no open port.
 
-    `missed`: uid of each such pod, and why. All others have been asked.
+    `missed`: uid of each such pod, and why. The request has reached all others.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class StaleForecastError(UpgraderError):
 
 
 class BlockedError(UpgraderError):
-    """A workload blocks what was asked for."""
+    """A workload blocks the requested action."""
 
     exit_code = 4
 
 
 class DeadlineError(UpgraderError):
-    """A deadline passed before the thing waited for happened."""
+    """A deadline passed before the awaited event."""
 
     exit_code = 5
 
@@ -84,7 +84,7 @@ class ClusterError(UpgraderError):
 
 
 class NotFoundError(ClusterError):
-    """The object is not there."""
+    """The object does not exist."""
 
     refused = False
 
@@ -100,11 +100,11 @@ class NameTakenError(ConflictError):
 
 
 class TwoBudgetsError(ClusterError):
-    """A pod that more than one PodDisruptionBudget selects: the API server evicts none such, whatever they allow."""
+    """A pod that more than one PodDisruptionBudget selects: the API server never evicts it, whatever they allow."""
 
 
 class ThrottledError(ClusterError):
-    """The API server asks to wait (429); `retry_after` in seconds, None where it did not say."""
+    """The API server throttles the request (429); `retry_after` in seconds, None if it states none."""
 
     refused = False
 
@@ -122,15 +122,15 @@ class UnreachableError(ClusterError):
 
 
 REFUSED = (ClusterError, ConfigurationError)
-"""What the API server, or an admission webhook of it, may say to one request and not to the next."""
+"""Errors with which the API server, or an admission webhook, may refuse one request and not the next."""
 
 
 class LostLeadershipError(UpgraderError):
-    """Our lease may have passed to another controller: nothing more is written, the successor goes on."""
+    """The lease may have passed to another controller: no further write is made, and the successor continues."""
 
 
 class UnverifiedError(UpgraderError):
-    """An image was looked at, and is not what it should be."""
+    """An image was checked, and is not what it should be."""
 
     exit_code = 7
 
@@ -142,7 +142,7 @@ class RegistryError(UpgraderError):
 
 
 class UncheckedError(UpgraderError):
-    """Nothing wrong was found in an image, but checks that count were not made: it is not verified."""
+    """No fault was found in an image, but required checks were not made: it is not verified."""
 
     exit_code = 9
 
@@ -152,15 +152,15 @@ class ProcessError(UpgraderError):
 
 
 class DevClusterError(UpgraderError):
-    """The embedded cluster cannot run here, or a part of it does not come up."""
+    """The embedded cluster cannot run here, or a part of it does not start."""
 
 
 LONGEST = 300
-"""Characters of one error that are told."""
+"""The most characters of an error's description."""
 
 
 def describe(error: Exception) -> str:
-    """An error in a few words: its own where it is made for people, else with its class."""
+    """A short description of an error: its own text if it is made for users, else with its class."""
     brief = isinstance(error, UpgraderError)
     text = str(error).replace("\n", "; ") if brief else f"{type(error).__name__}: {error}".removesuffix(": ")
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,4 +1,4 @@
-"""Names of objects that we make: readable in front, a hash of the whole identity behind, so that no two collide."""
+"""Names of the operator's objects: a readable prefix, and a hash of the whole identity, so that no two collide."""
 
 import hashlib
 import re
@@ -14,12 +14,12 @@ def digits(*identity: str, count: int = 8) -> str:
 
 
 def object_name(readable: str, *identity: str) -> str:
-    """A DNS-1123 label of at most 52 characters: what is readable of it, and 8 hex digits over the identity."""
+    """A DNS-1123 label of at most 52 characters: the readable prefix, and 8 hex digits over the identity."""
     front = re.sub(r"[^a-z0-9]+", "-", readable.lower()).strip("-")[: LONGEST - 9].rstrip("-")
     return f"{front or 'x'}-{digits(*identity)}"
 
 
 def listed(names: list[str]) -> str:
-    """The first five, and how many more."""
+    """The first five names, and the number of the others."""
     shown = ", ".join(names[:5])
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown

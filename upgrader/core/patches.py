@@ -1,4 +1,4 @@
-"""Plain JSON objects, changed and compared: what to write so that one becomes another. Nothing is changed in place."""
+"""Changes and comparisons of plain JSON objects, and the merge patch between two. No object is changed in place."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,30 +9,30 @@ Path = tuple[str, ...]
 
 
 def at(value: Json, path: Path) -> Json:
-    """What is at a path without `*`; None where nothing is."""
+    """The value at a path without `*`; None if there is none."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
-def word(value: Json, path: Path) -> str:
-    """The text at a path without `*`; empty where none is."""
-    found = at(value, path)
-    return found if isinstance(found, str) else ""
+def text_at(value: Json, path: Path) -> str:
+    """The text at a path without `*`; empty if there is none."""
+    text = at(value, path)
+    return text if isinstance(text, str) else ""
 
 
 def every(value: Json, path: Path) -> Iterator[Json]:
-    """Everything that is at a path, entries of lists and maps in their order."""
+    """All values at a path, entries of lists and maps in their order."""
     if not path:
         if value is not None:
             yield value
         return
-    for inner in _entries(value) if path[0] == "*" else [at(value, path[:1])]:
+    for inner in _child_values(value) if path[0] == "*" else [at(value, path[:1])]:
         yield from every(inner, path[1:])
 
 
 def put(value: Json, path: Path, new: Json) -> dict[str, Any]:
-    """The object with another value at a path; None removes it, and is no reason to make its parents."""
+    """The object with another value at a path; None removes the value, and does not create its parents."""
     whole = dict(value) if isinstance(value, Mapping) else {}
     if len(path) > 1:
         if new is not None or isinstance(whole.get(path[0]), Mapping):
@@ -44,20 +44,20 @@ def put(value: Json, path: Path, new: Json) -> dict[str, Any]:
     return whole
 
 
-def changed(value: Json, path: Path, change: Callable[[Json], Json]) -> Json:
-    """The object with everything at a path changed; what is not there stays away."""
+def change_at(value: Json, path: Path, change: Callable[[Json], Json]) -> Json:
+    """The object with all values at a path changed; missing values stay missing."""
     if not path:
         return change(value)
     if path[0] != "*":
         inner = at(value, path[:1])
-        return value if inner is None else {**value, path[0]: changed(inner, path[1:], change)}
+        return value if inner is None else {**value, path[0]: change_at(inner, path[1:], change)}
     if isinstance(value, Mapping):
-        return {key: changed(inner, path[1:], change) for key, inner in value.items()}
-    return [changed(inner, path[1:], change) for inner in _entries(value)]
+        return {key: change_at(inner, path[1:], change) for key, inner in value.items()}
+    return [change_at(inner, path[1:], change) for inner in _child_values(value)]
 
 
 def merged(value: Json, patch: Json) -> Json:
-    """RFC 7386: objects are merged, null removes, everything else replaces."""
+    """RFC 7386: objects are merged, null removes, any other value replaces."""
     if not isinstance(patch, Mapping):
         return patch
     result = dict(value) if isinstance(value, Mapping) else {}
@@ -70,14 +70,14 @@ def merged(value: Json, patch: Json) -> Json:
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The smallest merge patch (RFC 7386) that makes `after` of `before`; a list that differs is written whole.
+    """The smallest merge patch (RFC 7386) from `before` to `after`; a list that differs is written whole.
 
-    Its reader must hold the resourceVersion of `before`, since a list is replaced as it was read.
+    The patch must be sent with the resourceVersion of `before`, since it replaces lists as they were read.
     """
     patch: dict[str, Any] = {name: None for name in before if name not in after}
     for name, part in after.items():
         old = before.get(name)
-        if part is old and part is not None:  # nearly all of an object, however deep it is nested
+        if part is old and part is not None:  # nearly all parts of an object, at any depth
             continue
         if isinstance(part, Mapping) and isinstance(old, Mapping):
             inner = difference(old, part)
@@ -88,7 +88,7 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
     return patch
 
 
-def _entries(value: Json) -> Sequence[Json]:
+def _child_values(value: Json) -> Sequence[Json]:
     if isinstance(value, Mapping):
         return list(value.values())
     return value if isinstance(value, Sequence) and not isinstance(value, str) else []

@@ -1,10 +1,10 @@
-"""What a container said: values, whoever asked it and however."""
+"""Answers of containers, as values, for all checkpoint methods."""
 
 from msgspec import Struct
 
 
 class Ran(Struct, frozen=True, kw_only=True):
-    """A command that ended: what it wrote to its standard output, whole, and its exit code."""
+    """A command that ended: its whole standard output, and its exit code."""
 
     output: bytes
     code: int
@@ -15,4 +15,4 @@ class Reply(Struct, frozen=True, kw_only=True):
 
     status: int
     body: bytes = b""
-    retry_after_seconds: int | None = None  # of its header Retry-After, where that is a number
+    retry_after_seconds: int | None = None  # from its header Retry-After, if that is a number

@@ -1,4 +1,4 @@
-"""Times on the wire and back: RFC 3339 in UTC, whole seconds as Kubernetes writes them."""
+"""Conversion of times: RFC 3339 in UTC, whole seconds as Kubernetes writes them."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +10,7 @@ def parse(text: str) -> datetime:
     """An aware datetime from an RFC 3339 time.
 
     Raises:
-        UnreadableError: no such time, or one without an offset; see `untrusted.instant`.
+        UnreadableError: no such time, or a time without an offset; see `untrusted.instant`.
     """
     value = untrusted.instant(text)
     if value is None:
@@ -22,12 +22,12 @@ def parse(text: str) -> datetime:
 
 
 def show(value: datetime) -> str:
-    """RFC 3339 with Z, microseconds kept where there are some."""
+    """RFC 3339 with Z, with microseconds if there are any."""
     return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def after(value: datetime, seconds: float) -> datetime:
-    """`seconds` later; what lies beyond the calendar is its first or last moment."""
+    """`seconds` later; beyond the calendar, its first or last moment."""
     try:
         return value + timedelta(seconds=seconds)
     except OverflowError:

@@ -1,7 +1,7 @@
-"""The one door for what others wrote: annotations, labels, specs, reports of nodes, answers of jobs.
+"""Readers for all values from others: annotations, labels, specs, reports of nodes, answers of jobs.
 
-Every reader is total. Whatever stands there, it raises nothing and gives None for what cannot be read; `decode` alone
-raises, and nothing but UnreadableError. What is read lies within the bounds below, so that sums of it can be computed,
+Every reader is total. For any value, it raises nothing and returns None if the value is unreadable; only `decode`
+raises, and only UnreadableError. Readable values are within the bounds below, so that sums of them can be computed,
 written into a status (int64) and read by any JSON parser (2^53).
 """
 
@@ -15,24 +15,24 @@ import msgspec
 from upgrader.core.errors import UnreadableError
 
 LARGEST = 10**15 - 1
-"""Numbers above it are not read; it has 15 digits."""
+"""Larger numbers are unreadable; it has 15 digits."""
 
 LONGEST_SECONDS = 10 * 365 * 86400
-"""Ten years: durations above it are not read."""
+"""Ten years: longer durations are unreadable."""
 
 JSON_BYTES = 1 << 20
-"""Longer documents are not read. How deep one may nest is the parser's limit."""
+"""Longer documents are unreadable. The parser limits the depth of nesting."""
 
 FILE_BYTES = 64 << 20
-"""The same for documents of files and of registries: they hold what a whole fleet or a whole repository has."""
+"""The same for documents of files and of registries: they contain a whole fleet or a whole repository."""
 
 LONGEST_NAME = 253
 """Characters of a name in Kubernetes."""
 
 SHOWN = 64
-"""Characters of an unreadable text that a sentence repeats."""
+"""Characters of an unreadable text that a sentence quotes."""
 
-_YEARS = range(1970, 9000)  # any readable duration can be added to a time of these, and taken off it
+_YEARS = range(1970, 9000)  # any readable duration can be added to such a time, and subtracted from it
 _DIGITS = 15
 _INSTANT_LENGTH = 64
 
@@ -63,7 +63,7 @@ def whole(text: object) -> int | None:
 
 
 def count(value: object) -> int | None:
-    """A number of a JSON document, from 0 to LARGEST; a boolean is none."""
+    """A number of a JSON document, from 0 to LARGEST; a boolean is no number."""
     good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
     return value if good and isinstance(value, int) else None
 
@@ -75,12 +75,12 @@ def quantity(value: object) -> int | None:
     plain = whole(value)
     if plain is not None:  # nearly always
         return plain
-    found = _QUANTITY.fullmatch(value)
-    if found is None:
+    match = _QUANTITY.fullmatch(value)
+    if match is None:
         return None
-    suffix = found["suffix"] or ""
+    suffix = match["suffix"] or ""
     unit = _SUFFIXES[suffix] if suffix in _SUFFIXES else Fraction(10) ** int(suffix[1:])
-    amount = Fraction(found["number"]) * unit
+    amount = Fraction(match["number"]) * unit
     return int(amount) if amount.denominator == 1 and amount <= LARGEST else None
 
 
@@ -88,25 +88,25 @@ def duration(text: object, longest: int = LONGEST_SECONDS) -> int | None:
     """`90s`, `30m`, `1h30m`, `2d` or plain seconds, as seconds; None above `longest`."""
     if not isinstance(text, str):
         return None
-    found = whole(text)
-    if found is None and _DURATION.fullmatch(text):
-        found = sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(text))
-    return found if found is not None and found <= longest else None
+    length = whole(text)
+    if length is None and _DURATION.fullmatch(text):
+        length = sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    return length if length is not None and length <= longest else None
 
 
 def seconds(value: object, longest: int = LONGEST_SECONDS) -> int | None:
-    """A duration that a JSON document gives as a number of seconds; None above `longest`."""
-    found = count(value)
-    return found if found is not None and found <= longest else None
+    """A duration in a JSON document, as a number of seconds; None above `longest`."""
+    number = count(value)
+    return number if number is not None and number <= longest else None
 
 
 def instant(text: object) -> datetime | None:
-    """An RFC 3339 time of the years 1970 to 8999, in UTC; None too where it does not say its offset."""
+    """An RFC 3339 time of the years 1970 to 8999, in UTC; None also without an offset."""
     if not isinstance(text, str) or len(text) > _INSTANT_LENGTH:
         return None
     try:
-        found = datetime.fromisoformat(text)
-        known = found.astimezone(UTC) if found.tzinfo is not None else None
+        parsed = datetime.fromisoformat(text)
+        known = parsed.astimezone(UTC) if parsed.tzinfo is not None else None
     except (ValueError, OverflowError):
         return None
     return known if known is not None and known.year in _YEARS else None
@@ -116,7 +116,7 @@ def decode(text: str | bytes, type_: type[T], longest: int = JSON_BYTES) -> T:
     """A JSON document.
 
     Raises:
-        UnreadableError: it is none, is not of this type, is longer than `longest` bytes, or is nested too deep.
+        UnreadableError: it is invalid, not of this type, longer than `longest` bytes, or nested too deep.
     """
     if len(text) > longest:
         raise UnreadableError(f"it is longer than {longest} bytes")
@@ -129,7 +129,7 @@ def decode(text: str | bytes, type_: type[T], longest: int = JSON_BYTES) -> T:
 
 
 def document(text: str | bytes | None, type_: type[T]) -> T | None:
-    """A JSON document; None where there is none, or it cannot be read."""
+    """A JSON document; None if there is none, or it is unreadable."""
     if not text:
         return None
     try:
@@ -139,15 +139,15 @@ def document(text: str | bytes | None, type_: type[T]) -> T | None:
 
 
 def name(text: str) -> str:
-    """A name as far as it can be one; what was cut off leaves the name of nothing that is there."""
+    """A text, cut to the longest possible name; the rest of a longer text names no existing object."""
     return text[:LONGEST_NAME]
 
 
 def sendable(token: str) -> bool:
-    """Whether a header can hold a token: one with a line feed makes libraries quote it in their error."""
+    """Whether a header can contain a token: libraries quote a token with a line feed in their error."""
     return _TOKEN.fullmatch(token) is not None
 
 
 def shown(text: str) -> str:
-    """A text of others as a sentence quotes it: in quotes, no longer than people read."""
+    """A text of others for a sentence: in quotes, and no longer than SHOWN."""
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")

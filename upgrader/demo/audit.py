@@ -1,8 +1,8 @@
 """Counting what our user wrote to the API server for the upgrade of a node, from the audit log. Pure.
 
-Counted are NodeUpgrades, Nodes, pods, Jobs and Events (docs/design: at most 20 for an upgrade); the request with the
-jobs is counted beside it, and a dry run stores nothing. A create has its name in the body, which the audit policy of
-the embedded cluster keeps for these kinds; so it does for Events, which are counted for the Node that they are about.
+Counted are NodeUpgrades, Nodes, pods, Jobs and Events (docs/contributing/design: at most 20 for an upgrade); the
+request with the jobs is counted beside it, and a dry run stores nothing. A create has its name in the body, which the
+audit policy of the embedded cluster keeps for these kinds; so it does for Events, which are counted for their Node.
 """
 
 from collections.abc import Iterable, Mapping

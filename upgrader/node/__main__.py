@@ -1,6 +1,6 @@
 """`python -m upgrader.node COMMAND`: what our pods on a node run.
 
-Orders come from the environment and answers go to the termination message, see docs/node-contract.md.
+Orders come from the environment and answers go to the termination message, see docs/reference/node-contract.md.
 """
 
 import importlib

@@ -1,7 +1,8 @@
-"""What reconcile needs of the world. Adapters fit structurally; mypy proves it in wiring.py.
+"""Ports of reconcile: the protocols of its adapters, which mypy checks in wiring.
 
-Every write raises ConflictError when the object changed since it was read (or exists already), NotFoundError when it is
-gone, ThrottledError for 429, UnreachableError when no answer came: then nothing is known and the step is made again.
+Every write raises ConflictError when the object changed since it was read (or exists already), NotFoundError when it
+does not exist, ThrottledError for 429, UnreachableError without an answer: then the result is unknown and the step is
+repeated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,10 +20,10 @@ T = TypeVar("T")
 
 
 class Reads(Protocol):
-    """Objects to be read: from the API server as it is now, or from what watches have shown."""
+    """Reads of objects: from the API server, or from the cache of watches."""
 
     async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None:
-        """The object; None when it is not there."""
+        """The object; None if it does not exist."""
         ...
 
     async def list(
@@ -32,45 +33,45 @@ class Reads(Protocol):
         ...
 
     async def served(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
-        """Versions of each group and plural that the API server serves, the preferred first; kept for a minute.
+        """Served versions by group and plural, the preferred first; cached for a minute.
 
-        A kind that is not among them is not installed: then there is no object of it.
+        A kind without an entry is not installed, so it has no objects.
         """
         ...
 
 
 class Cluster(Reads, Protocol):
-    """The API server, object by object, as it is now."""
+    """Reads and writes of single objects at the API server."""
 
     async def create(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
         """Create from a manifest; ConflictError when the name is taken."""
         ...
 
     async def rehearse(self, kind: ResourceKind[Any], body: Mapping[str, Any]) -> None:
-        """See whether an object would be created now: all is checked, admission too, and nothing is kept.
+        """Create an object as a dry run: validation and admission run, and nothing is stored.
 
-        A name that is taken is none of it. Otherwise it raises what `create` would.
+        A taken name is no error. Otherwise it raises the errors of `create`.
         """
         ...
 
     async def merge(
         self, kind: ResourceKind[T], meta: ObjectMeta, patch: Mapping[str, Any], subresource: str = ""
     ) -> T:
-        """JSON merge patch that carries the resourceVersion of `meta`, so that it fits what was read."""
+        """JSON merge patch with the resourceVersion of `meta`."""
         ...
 
     async def edit(
         self, kind: ResourceKind[T], meta: ObjectMeta, operations: Sequence[Mapping[str, Any]], subresource: str = ""
     ) -> T:
-        """JSON patch; a `test` operation that fails is a ConflictError."""
+        """JSON patch; a failed `test` operation raises ConflictError."""
         ...
 
     async def apply(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
-        """Server-side apply under our field manager, forced."""
+        """Server-side apply with the operator's field manager, forced."""
         ...
 
     async def delete(self, kind: ResourceKind[T], meta: ObjectMeta) -> None:
-        """Delete exactly this object (uid precondition); gone already is fine."""
+        """Delete this object (uid precondition); an object that does not exist is no error."""
         ...
 
     async def evict(self, pod: ObjectMeta) -> None:
@@ -78,30 +79,30 @@ class Cluster(Reads, Protocol):
         ...
 
     async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None:
-        """A file in a container, read by exec with an end marker; None when there is none or it came incomplete."""
+        """A file in a container, read by exec with an end marker; None if it does not exist or is incomplete."""
         ...
 
     async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> Ran | None:
-        """Run a command in a container that ends within seconds; None when it is not known to have ended."""
+        """Run a short command in a container; None if its end is unknown."""
         ...
 
     async def call(self, pod: Pod, method: str, endpoint: str, body: object = None) -> Reply | None:
-        """Speak HTTP to a pod at `:port/path`, with a JSON body; None when nobody answered.
+        """Send an HTTP request with a JSON body to a pod at `:port/path`; None without an answer.
 
         Raises:
-            NotFoundError: the pod is not there.
-            UnaskableError: the endpoint is none, see core.endpoints; nothing was sent.
+            NotFoundError: the pod does not exist.
+            UnaskableError: the endpoint is invalid, see core.endpoints; nothing was sent.
         """
         ...
 
     async def version(self) -> str:
-        """The API server's gitVersion, as v1.36.3; asked once and kept."""
+        """The API server's gitVersion, as v1.36.3; read once and cached."""
         ...
 
     async def event(
         self, regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool = False
     ) -> None:
-        """A Kubernetes Event for people; losing one is logged and changes nothing."""
+        """Emit a Kubernetes Event for people; a failure is only logged."""
         ...
 
 
@@ -109,34 +110,34 @@ class Nodes(Protocol):
     """All nodes, kept current by list, watch, relist."""
 
     def snapshot(self) -> Mapping[str, Node] | None:
-        """Nodes by name; None while not in step with the API server (then nothing is decided)."""
+        """Nodes by name; None while not in sync with the API server (then nothing is decided)."""
         ...
 
 
 class CheckpointMethod(Protocol):
-    """One way of asking and answering (`file`, `exec`, `http`, `signal`, `api`), see checkpoint/.
+    """One checkpoint method (`file`, `exec`, `http`, `signal`, `api`, `none`), see checkpoint/.
 
-    Pods are the gang's members as they are now.
+    `pods`: the gang's present members.
     """
 
     async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        """Ask those members that were not asked under this request id yet.
+        """Deliver the request to members that do not have this request id yet.
 
         Raises:
-            UnaskableError: some of them cannot be asked this way; the others have been, and carry the mark of it.
+            UnaskableError: some members cannot be reached by this method; the others have the request.
         """
         ...
 
     async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
-        """What members said so far, at most one answer each; unreadable or incomplete means: no answer."""
+        """The answers of members, at most one each; an unreadable or incomplete answer is no answer."""
         ...
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        """Let members train on: takes away this request's marks, never those of a later one."""
+        """Release members: removes this request's annotations, never those of a later request."""
         ...
 
     async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
-        """Latest step by pod uid, for members that say it."""
+        """Latest step by pod uid, for members that report it."""
         ...
 
 
@@ -144,15 +145,15 @@ class Registry(Protocol):
     """Image registries."""
 
     async def digest(self, image: str) -> str | None:
-        """`name@sha256:...` of the image; None when the registry says that it is absent; RegistryError otherwise."""
+        """`name@sha256:...` of the image; None if the registry reports it as absent; RegistryError otherwise."""
         ...
 
 
 class Trust(Protocol):
-    """What a consumer thinks of an image."""
+    """Verification of images."""
 
     async def verify(self, image: str, identity: Identity) -> tuple[Verdict, ...]:
-        """Verdicts on `name@sha256:...`; RegistryError or ProcessError when it cannot be looked at now: no verdict."""
+        """Verdicts on `name@sha256:...`; RegistryError or ProcessError if it cannot be verified now."""
         ...
 
 
@@ -160,15 +161,15 @@ class Clock(Protocol):
     """Time, replaceable in tests."""
 
     def now(self) -> datetime:
-        """Aware, UTC."""
+        """The current time, timezone-aware, in UTC."""
         ...
 
 
 class Leadership(Protocol):
-    """Whether we may still act: asked right before every write."""
+    """Leader election, checked right before every write."""
 
     def check(self) -> None:
-        """Raises LostLeadershipError when the lease may have passed to somebody else."""
+        """Raises LostLeadershipError when another controller may hold the lease."""
         ...
 
 
@@ -176,9 +177,9 @@ class CrashPoints(Protocol):
     """Named places between intent, act and record; tests kill the process there."""
 
     def reached(self, *points: tuple[str, str, str]) -> None:
-        """Machine, phase and stage; one place in the code may be two of them.
+        """Machine, phase and stage; one place in the code may be two points.
 
-        Stages are after-intent, after-act and after-record (see core.model.phases.crash_points), and before-act: the
-        decision is made, and a leader may be frozen there.
+        Stages are after-intent, after-act and after-record (see core.model.phases.crash_points), and before-act, where
+        a leader may be frozen between decision and act.
         """
         ...

@@ -1,4 +1,4 @@
-"""Reading a fleet file, JSON or CSV; docs/fleet-file.md says what stands in it. Every fault is told with its place."""
+"""Parser of fleet files, JSON or CSV; docs/reference/fleet-file.md has the format. Every error has its position."""
 
 import csv
 import io
@@ -93,7 +93,8 @@ def parse(text: str, *, name: str, comma: bool = False) -> Fleet:
         return _fleet(title or name.rpartition(".")[0] or name, rows)
     except _FaultError as fault:
         raise ConfigurationError(
-            f"fleet file {name}, {fault.where}: {fault.what}", resolution="docs/fleet-file.md says what stands in it."
+            f"fleet file {name}, {fault.where}: {fault.what}",
+            resolution="docs/reference/fleet-file.md says what stands in it.",
         ) from None
 
 

@@ -1,6 +1,7 @@
 """The Job that builds one driver image in the cluster. Pure.
 
-Its pod has no rights in the cluster and needs no way out of it: packages come from the registry that the image goes to.
+Its pod has no rights in the cluster and requires no access outside of it: packages come from the registry that the
+image is pushed to.
 """
 
 from upgrader.api import names
@@ -15,26 +16,28 @@ from upgrader.stack.parts import PULL, Manifest, mount, scratch
 from upgrader.stack.settings import BuildSettings
 
 BUILD = "build"
-"""Value of names.LABEL_COMPONENT, and the container's name."""
+"""Value of names.LABEL_COMPONENT, and name of the container."""
 
 MARGIN_SECONDS = 120
-"""The Job is ended this long before its phase is, so that it says itself what it waited for."""
+"""The deadline of the Job is this long before that of its phase, so that the Job reports the reason for the
+timeout.
+"""
 
 KEEP_SECONDS = 86400
-"""A Job that has ended stays for its logs; its result is in the status by then."""
+"""An ended Job is kept for its logs; its result is already in the status of the DriverImage."""
 
 _AUTH, _KEY, _MODULE_KEY, _WORK = "/auth", "/signing", "/module-signing", "/var/lib/upgrader"
 
 
 def build_job_name(image: DriverImage) -> str:
-    """Name of the Job of this attempt; the next attempt's is another."""
+    """Name of the Job of this attempt; each attempt has another name."""
     return object_name(
         f"build-{image.spec.version}-{image.spec.kernel}", image.metadata.uid, str(image.status.attempts)
     )
 
 
 def build_job(image: DriverImage, identity: Identity, settings: BuildSettings) -> Manifest:
-    """Builds, verifies, boots, signs and pushes; its result is the termination message (core.driver_build)."""
+    """The Job that builds, verifies, boots, signs and pushes an image; its result is the termination message."""
     labels = {names.LABEL_COMPONENT: BUILD}
     seconds = (row(DriverImagePhase.BUILDING).seconds or 0) - MARGIN_SECONDS
     owner = {
@@ -57,12 +60,12 @@ def build_job(image: DriverImage, identity: Identity, settings: BuildSettings) -
             "backoffLimit": 0,
             "activeDeadlineSeconds": seconds,
             "ttlSecondsAfterFinished": KEEP_SECONDS,
-            "template": {"metadata": {"labels": labels}, "spec": _pod(identity, settings)},
+            "template": {"metadata": {"labels": labels}, "spec": _pod_spec(identity, settings)},
         },
     }
 
 
-def _pod(identity: Identity, settings: BuildSettings) -> Manifest:
+def _pod_spec(identity: Identity, settings: BuildSettings) -> Manifest:
     volumes = [scratch("work")]
     mounts = [mount("work", _WORK)]
     if settings.push_auth:
@@ -72,7 +75,7 @@ def _pod(identity: Identity, settings: BuildSettings) -> Manifest:
         volumes.append({"name": "signing", "secret": {"secretName": settings.signing, "defaultMode": 0o400}})
         mounts.append(mount("signing", _KEY, readOnly=True))
     if settings.module_signing:
-        # optional: where there is no such Secret the build says so at once; a kubelet would wait for it without a word
+        # optional: without the Secret the build fails immediately with a message; a kubelet would only wait for it
         secret = {"secretName": settings.module_signing, "defaultMode": 0o400, "optional": True}
         volumes.append({"name": "module-signing", "secret": secret})
         mounts.append(mount("module-signing", _MODULE_KEY, readOnly=True))
@@ -81,10 +84,10 @@ def _pod(identity: Identity, settings: BuildSettings) -> Manifest:
         "name": BUILD,
         "image": settings.builder_image,
         "imagePullPolicy": PULL,
-        "args": _words(identity, settings),
-        "env": _environment(settings),
+        "args": _build_arguments(identity, settings),
+        "env": _build_environment(settings),
         "resources": {"requests": limits, "limits": limits},
-        # buildah makes mounts and a root of its own; it needs neither the node's devices nor its network
+        # buildah creates mounts and its own root; it requires neither the devices nor the network of the node
         "securityContext": {"privileged": True},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
@@ -112,10 +115,10 @@ _NOT_WHERE_JOBS_RUN = {
         }
     ]
 }
-"""A node with GPUs, by a driver of ours or by what was discovered on it: its processors belong to the jobs there."""
+"""Excludes nodes with GPUs, as shown by a driver label or by discovery labels: their CPUs are for jobs."""
 
 
-def _words(identity: Identity, settings: BuildSettings) -> list[str]:
+def _build_arguments(identity: Identity, settings: BuildSettings) -> list[str]:
     words = ["build", "--recipe", identity.recipe, "--driver", identity.driver, "--kernel", identity.kernel]
     words += ["--os", identity.os, "--push", settings.repository]
     words += ["--packages", packages_name(settings.repository, identity)]
@@ -126,11 +129,11 @@ def _words(identity: Identity, settings: BuildSettings) -> list[str]:
         words += ["--key", f"{_KEY}/cosign.key", "--public-key", f"{_KEY}/cosign.pub"]
     if settings.module_signing:
         words += ["--module-key", f"{_MODULE_KEY}/tls.key", "--module-certificate", f"{_MODULE_KEY}/tls.crt"]
-    # the kubelet would put values of the pod's environment, a password among them, in the place of $(NAME)
+    # the kubelet would replace $(NAME) by values of the environment of the pod, including a password
     return [one.replace("$", "$$") for one in words]
 
 
-def _environment(settings: BuildSettings) -> list[Manifest]:
+def _build_environment(settings: BuildSettings) -> list[Manifest]:
     found = {"XDG_CACHE_HOME": f"{_WORK}/cache", "TMPDIR": _WORK}
     if settings.push_auth:
         found["REGISTRY_AUTH_FILE"] = f"{_AUTH}/.dockerconfigjson"

@@ -1,4 +1,4 @@
-"""Containers that carry out an order on a node, by the upgrader's own image. Pure."""
+"""Containers that execute an order on a node, from the node image. Pure."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def node_command(
     command: str = "",
     **fields: Any,  # noqa: ANN401 - any field of a Container
 ) -> Manifest:
-    """A container with an order in its environment; `command` of upgrader.node where it is not called like it."""
+    """A container with an order in its environment; the `command` of upgrader.node defaults to `name`."""
     return {
         "name": name,
         "image": settings.node_image,

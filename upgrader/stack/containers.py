@@ -1,4 +1,4 @@
-"""Containers of operands, made of what their vendor says. Pure."""
+"""Containers of operands, rendered from the programs of their vendor. Pure."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -11,38 +11,38 @@ from upgrader.stack.settings import StackSettings
 from upgrader.stack.vendors.programs import CONFIG, Mount, Program
 
 AFTER = "after-"
-"""How the names of init containers begin that wait for an operand; its name follows in small letters."""
+"""Prefix of the names of init containers that wait for an operand; the name of the operand follows in lower case."""
 
 STARTUP_SECONDS = 600
 READY_SECONDS, PROGRAM_SECONDS = 5, 10
-"""Between two questions once it was ready: over the network, and by a program, which costs a node more to start.
+"""Periods of readiness probes after the first success: by HTTP, and by a command, which costs more CPU time.
 
-A kubelet that started less than such a time ago, as in an upgrade, delays every new probe by up to as much, and the
-upgrade waits for that: longer times than these make it longer.
+A kubelet that started less than one period ago, as in an upgrade, delays each new probe by up to one period, and the
+upgrade waits for that: longer periods make upgrades longer.
 """
 NETWORK_START, PROGRAM_START = 1, 2
-"""The same until it is ready once, because a node upgrade waits for that."""
+"""Periods of startup probes, which are shorter because a node upgrade waits for the first success."""
 
 
 class Before(NamedTuple):
-    """An operand that comes first, and the file of the node that shows that it did its work on this boot."""
+    """An operand that starts earlier, and the file on the node that it writes when it is done on this boot."""
 
     operand: Operand
     file: str
 
     @property
     def folder(self) -> str:
-        """What is mounted to look for it: a folder that is there before the file is."""
+        """The folder that is mounted to find the file, which exists before the file."""
         return RUN_DIRECTORY if self.file.startswith(f"{RUN_DIRECTORY}/") else self.file.rpartition("/")[0]
 
     @property
     def volume(self) -> str:
-        """Name of the volume with that folder."""
+        """Name of the volume with the folder."""
         return {RUN_DIRECTORY: "run", PLUGIN_SOCKETS: "sockets"}.get(self.folder, f"of-{self.operand.value.lower()}")
 
 
 def container(name: str, image: str, program: Program) -> Manifest:
-    """The container that does the operand's work."""
+    """The main container of an operand."""
     found: Manifest = {"name": name, "image": image, "imagePullPolicy": PULL}
     found |= {"command": list(program.command)} if program.command else {}
     found |= {"args": list(program.args)} if program.args else {}
@@ -52,26 +52,26 @@ def container(name: str, image: str, program: Program) -> Manifest:
     if program.pod_variable:
         env.append({"name": program.pod_variable, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}})
     found |= {"env": env} if env else {}
-    found |= _security(program)
+    found |= _security_context(program)
     found |= {"resources": {"requests": dict(program.requests)}} if program.requests else {}
-    found |= _readiness(program)
-    mounts = [_mounted(one) for one in program.mounts]
+    found |= _readiness_fields(program)
+    mounts = [_volume_mount(one) for one in program.mounts]
     mounts += [mount("config", CONFIG, readOnly=True)] if program.config else []
     return found | {"volumeMounts": mounts}
 
 
 def around(image: str, program: Program) -> list[Manifest]:
-    """The containers that its pod starts before it, after what it waits for.
+    """The init containers that start before the main container, after those that wait for operands.
 
-    Those beside it are init containers that are restarted (Kubernetes 1.29 and later): the kubelet starts it when they
-    are ready, starts each anew by itself, and ends them after it.
+    Sidecars are restartable init containers (Kubernetes 1.29 and later): the kubelet starts the main container when
+    they are ready, restarts each of them separately, and ends them after the main container.
     """
     first = [container(name, image, one) for name, one in program.first.items()]
     return first + [container(name, image, one) | {"restartPolicy": "Always"} for name, one in program.beside.items()]
 
 
 def volumes(program: Program, before: Iterable[Before]) -> list[Manifest]:
-    """The volumes of its mounts, and of what its init containers look at."""
+    """The volumes of the mounts of a program and of its init containers."""
     found = {one.name: host_path(one.name, one.path) for one in program.all_mounts}
     for one in before:
         found.setdefault(one.volume, host_path(one.volume, one.folder))
@@ -82,12 +82,16 @@ def volumes(program: Program, before: Iterable[Before]) -> list[Manifest]:
 
 
 def probes(command: list[str]) -> dict[str, Any]:
-    """Of a program; it may take long on a very busy node, where one that is cut off would only be started again."""
-    return _awaited({"exec": {"command": command}, "timeoutSeconds": 30}, PROGRAM_START, PROGRAM_SECONDS)
+    """Probes by a command. The timeout is long, for very busy nodes, where a command that times out would only be
+    repeated.
+    """
+    return _probe_pair({"exec": {"command": command}, "timeoutSeconds": 30}, PROGRAM_START, PROGRAM_SECONDS)
 
 
-def _awaited(probe: Manifest, until: int, seconds: int) -> dict[str, Any]:
-    """Asked every `until` seconds until it is ready once, then more seldom."""
+def _probe_pair(probe: Manifest, until: int, seconds: int) -> dict[str, Any]:
+    """A startup probe every `until` seconds until the first success, then a readiness probe every `seconds`
+    seconds.
+    """
     return {
         "startupProbe": {**probe, "periodSeconds": until, "failureThreshold": STARTUP_SECONDS // until},
         "readinessProbe": {**probe, "periodSeconds": seconds, "failureThreshold": 2},
@@ -95,9 +99,9 @@ def _awaited(probe: Manifest, until: int, seconds: int) -> dict[str, Any]:
 
 
 def waits_for(before: Before, settings: StackSettings) -> Manifest:
-    """An init container that ends when an operand before this one has done its work on this boot.
+    """An init container that ends when an earlier operand is done on this boot.
 
-    Its name says for whom it waits: the stack's status goes by it.
+    Its name contains the name of that operand, which the status of the stack uses.
     """
     name = before.operand.value
     return {
@@ -111,11 +115,11 @@ def waits_for(before: Before, settings: StackSettings) -> Manifest:
 
 
 def driver_done(vendor: str) -> str:
-    """The record of a loaded driver: on tmpfs, so one that is there is of this boot."""
+    """Path of the record of a loaded driver. It is on tmpfs, so an existing record is of this boot."""
     return f"{RUN_DIRECTORY}/{vendor}/loaded.json"
 
 
-def _security(program: Program) -> dict[str, Any]:
+def _security_context(program: Program) -> dict[str, Any]:
     if program.privileged:
         return {"securityContext": {"privileged": True}}
     if program.capabilities is None:
@@ -130,14 +134,14 @@ def _security(program: Program) -> dict[str, Any]:
     }
 
 
-def _readiness(program: Program) -> dict[str, Any]:
+def _readiness_fields(program: Program) -> dict[str, Any]:
     if program.probe:
         return probes(list(program.probe))
     if not program.port:
         return {}
     probe = {"httpGet": {"path": program.health, "port": program.port}, "timeoutSeconds": 5}
     if program.awaited:
-        return _awaited(probe, NETWORK_START, READY_SECONDS)
+        return _probe_pair(probe, NETWORK_START, READY_SECONDS)
     probe |= {"periodSeconds": 10}
     return {
         "ports": [{"name": "metrics", "containerPort": program.port}],
@@ -145,7 +149,7 @@ def _readiness(program: Program) -> dict[str, Any]:
     }
 
 
-def _mounted(one: Mount) -> Manifest:
+def _volume_mount(one: Mount) -> Manifest:
     more: Manifest = {"readOnly": True} if one.read_only else {}
     more |= {"mountPropagation": "Bidirectional"} if one.propagates else {}
     return mount(one.name, one.at or one.path, **more)

@@ -1,7 +1,6 @@
-"""Manifests that keep a pool for those it is meant for: priorities, quotas, a tuned profile. Pure.
+"""Manifests that reserve a pool for its jobs: PriorityClasses, quotas, a tuned profile. Pure.
 
-They are a person's to apply (`upgrader guard-rails`): the controller has no right to any of these kinds, and takes none
-of them back.
+A user applies them (`upgrader guard-rails`): the controller has no rights for these kinds and does not delete them.
 """
 
 from upgrader.api import names
@@ -14,39 +13,39 @@ _VALUE, _EFFECT = "present", "NoSchedule"
 
 
 def guard_rails(stack: GpuStack) -> list[Manifest]:
-    """Everything that the stack's guardRails name, in the order in which it can be applied."""
+    """The manifests of the guardRails of a stack, in the order in which they can be applied."""
     rails, name = stack.spec.guard_rails, stack.metadata.name
-    found = [_priority(one, name) for one in rails.priority_classes]
-    found += [_quota(one, stack.spec.device_plugin.resource_name, name) for one in rails.quotas]
+    found = [_priority_class(one, name) for one in rails.priority_classes]
+    found += [_resource_quota(one, stack.spec.device_plugin.resource_name, name) for one in rails.quotas]
     if rails.tuned is not None:
-        found.append(_tuned(rails.tuned, stack))
+        found.append(_tuned_profile(rails.tuned, stack))
     return found
 
 
 def taint_command(stack: GpuStack) -> str:
-    """The command that taints the pool as its guardRails say; empty where they do not.
+    """The command that taints the pool; empty if its guardRails have no taint.
 
-    Only a person may: a taint of a node that nobody of ours made is never touched by us (law 3).
+    A user runs it: the controller never changes taints that it did not set (law 3).
     """
     if not stack.spec.guard_rails.taint:
         return ""
     pool = ",".join(f"{key}={value}" for key, value in sorted(stack.spec.node_selector.items()))
-    return f"kubectl taint nodes -l {pool} {_key(stack)}={_VALUE}:{_EFFECT} --overwrite"
+    return f"kubectl taint nodes -l {pool} {_taint_key(stack)}={_VALUE}:{_EFFECT} --overwrite"
 
 
 def kubelet_setting(stack: GpuStack) -> str:
-    """The same taint as a line of KubeletConfiguration: the command reaches only the nodes that are there already."""
+    """The taint as a line of KubeletConfiguration, for nodes that join later."""
     if not stack.spec.guard_rails.taint:
         return ""
-    return f"registerWithTaints: [{{key: {_key(stack)}, value: {_VALUE}, effect: {_EFFECT}}}]"
+    return f"registerWithTaints: [{{key: {_taint_key(stack)}, value: {_VALUE}, effect: {_EFFECT}}}]"
 
 
-def _key(stack: GpuStack) -> str:
-    # the resource's own name: the admission plugin ExtendedResourceToleration tolerates this key for pods that ask
+def _taint_key(stack: GpuStack) -> str:
+    # the name of the resource: the admission plugin ExtendedResourceToleration tolerates it for pods that request it
     return stack.spec.device_plugin.resource_name
 
 
-def _priority(one: PriorityClassSpec, stack: str) -> Manifest:
+def _priority_class(one: PriorityClassSpec, stack: str) -> Manifest:
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -58,8 +57,8 @@ def _priority(one: PriorityClassSpec, stack: str) -> Manifest:
     }
 
 
-def _quota(one: GpuQuota, resource: str, stack: str) -> Manifest:
-    """Of an extended resource only requests can be limited; its limits are equal to them."""
+def _resource_quota(one: GpuQuota, resource: str, stack: str) -> Manifest:
+    """A quota of requests: an extended resource has no other quota, since its limits equal its requests."""
     scope = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": one.priority_classes}]}
     return {
         "apiVersion": "v1",
@@ -76,8 +75,10 @@ def _quota(one: GpuQuota, resource: str, stack: str) -> Manifest:
     }
 
 
-def _tuned(one: TunedSpec, stack: GpuStack) -> Manifest:
-    """For the node tuning operator, which runs `tuned` on the nodes; without it the kind is not there."""
+def _tuned_profile(one: TunedSpec, stack: GpuStack) -> Manifest:
+    """A profile for the node tuning operator, which runs `tuned` on the nodes; without the operator the kind does
+    not exist.
+    """
     name = object_name(f"gpus-{stack.metadata.name}", stack.metadata.name)
     lines = [f"[main]\nsummary=GPU nodes of stack {stack.metadata.name}\ninclude={one.include}"]
     for section, settings in (("sysctl", one.sysctl), ("bootloader", one.bootloader)):
@@ -85,7 +86,9 @@ def _tuned(one: TunedSpec, stack: GpuStack) -> Manifest:
             lines.append(f"[{section}]\n" + "\n".join(f"{key}={value}" for key, value in sorted(settings.items())))
     match: list[Manifest] = []
     for key, value in sorted(stack.spec.node_selector.items(), reverse=True):
-        match = [{"label": key, "value": value, **({"match": match} if match else {})}]  # nested: all of them
+        match = [
+            {"label": key, "value": value, **({"match": match} if match else {})}
+        ]  # nested matches: all labels must match
     return {
         "apiVersion": "tuned.openshift.io/v1",
         "kind": "Tuned",

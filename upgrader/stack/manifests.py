@@ -1,4 +1,4 @@
-"""Everything that we put on nodes, under one name for those who apply it."""
+"""All manifests for nodes, exported for the packages that apply them."""
 
 from upgrader.stack.monitoring import exporter_service, service_monitor
 from upgrader.stack.naming import upgrade_name, upgrade_of

@@ -1,6 +1,6 @@
-"""How Prometheus finds the exporters of a stack: a Service, and a ServiceMonitor where that kind is served. Pure.
+"""Service and, if that kind is served, ServiceMonitor by which Prometheus discovers the exporters of a stack. Pure.
 
-They have no owner: a stack that goes, or has no exporter any more, takes them away before the exporter's DaemonSet.
+They have no owner reference: the controller deletes them before the DaemonSet of the exporter.
 """
 
 from typing import Any
@@ -14,29 +14,29 @@ from upgrader.stack.settings import StackSettings
 
 
 def exporter_service(stack: str, settings: StackSettings) -> Manifest:
-    """Names the pods for who discovers targets by Services; it has no address, because nobody wants any one of them."""
+    """A headless Service, for discovery of the exporter pods: clients scrape all pods, not any one of them."""
     spec = {
         "clusterIP": "None",
-        "selector": _labels(stack),
+        "selector": _exporter_labels(stack),
         "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}],
     }
-    return _object(stack, settings, SERVICES, spec)
+    return _monitoring_object(stack, settings, SERVICES, spec)
 
 
 def service_monitor(stack: str, settings: StackSettings) -> Manifest:
-    """Tells Prometheus' operator to scrape the pods behind the Service."""
-    # The labels pod, namespace and container are of who uses a device; the exporter's own must not take their place.
+    """The ServiceMonitor by which the Prometheus operator scrapes the pods of the Service."""
+    # The labels pod, namespace and container are those of the user of a device, not those of the exporter.
     endpoint = {"port": "metrics", "path": "/metrics", "interval": "15s", "honorLabels": True}
-    spec = {"selector": {"matchLabels": _labels(stack)}, "endpoints": [endpoint]}
-    return _object(stack, settings, SERVICE_MONITORS, spec)
+    spec = {"selector": {"matchLabels": _exporter_labels(stack)}, "endpoints": [endpoint]}
+    return _monitoring_object(stack, settings, SERVICE_MONITORS, spec)
 
 
-def _labels(stack: str) -> dict[str, str]:
-    """Of the exporter's pods, and of all that belongs to it."""
+def _exporter_labels(stack: str) -> dict[str, str]:
+    """Labels of the exporter pods and of the Service and ServiceMonitor."""
     return {names.LABEL_COMPONENT: COMPONENT_OF[Operand.MONITORING], names.LABEL_STACK: stack}
 
 
-def _object(stack: str, settings: StackSettings, kind: ResourceKind[Any], spec: Manifest) -> Manifest:
+def _monitoring_object(stack: str, settings: StackSettings, kind: ResourceKind[Any], spec: Manifest) -> Manifest:
     return marked(
         {
             "apiVersion": kind.api_version,
@@ -44,7 +44,7 @@ def _object(stack: str, settings: StackSettings, kind: ResourceKind[Any], spec: 
             "metadata": {
                 "name": quiet_name(stack, Operand.MONITORING),
                 "namespace": settings.namespace,
-                "labels": _labels(stack),
+                "labels": _exporter_labels(stack),
                 "annotations": {},
             },
             "spec": spec,

@@ -1,4 +1,4 @@
-"""The DaemonSet that reads what its nodes are. Its pods only report; the controller writes the labels. Pure."""
+"""The DaemonSet that detects features of its nodes. Its pods only report; the controller writes the labels. Pure."""
 
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS
@@ -15,25 +15,26 @@ NODE_FILES = {
     "release": "/etc/os-release",
 }
 NODE_FOLDERS = {"modules": "/lib"}
-"""All of the node that the pods see beside what every container sees (/sys/bus/pci, /proc/uptime): three files, and the
-folder that has /lib/modules in it, which itself is not there on every machine. Read-only."""
+"""Read-only mounts of the pods, in addition to what every container has (/sys/bus/pci, /proc/uptime): three files,
+and the parent folder of /lib/modules, which does not exist on every machine.
+"""
 
 AT_ONCE = "10%"
-"""Of the pods, when their template changes: nothing waits for them, and no label changes by it."""
+"""Pods that are replaced at the same time after a change of the template: nothing waits for them."""
 
 _NOBODY = 65534
 
 
 def node_features_name(stack: GpuStack) -> str:
-    """Name of its DaemonSet: another one for a stack that is made again."""
+    """Name of the DaemonSet; a stack that is created again under its name has another one."""
     return object_name(f"node-features-{stack.metadata.name}", stack.metadata.uid)
 
 
 def node_features_daemonset(stack: GpuStack, settings: StackSettings) -> Manifest:
-    """Reads at each start of a pod, so on each boot, and when another kernel is installed; leaves a message each time.
+    """The DaemonSet of a stack whose pods detect features on each boot and when another kernel is installed.
 
-    It has no token and no rights, and is nobody: the kubelet carries its message into the pod's status, and a kubelet
-    may write the status of its own pods only. It goes with its stack.
+    The pods have no token and no rights and run as user nobody: the kubelet copies their termination message into the
+    status of the pod, and a kubelet can only write the status of its own pods. The stack owns the DaemonSet.
     """
     labels = {names.LABEL_COMPONENT: NODE_FEATURES, names.LABEL_STACK: stack.metadata.name}
     return marked(
@@ -50,17 +51,17 @@ def node_features_daemonset(stack: GpuStack, settings: StackSettings) -> Manifes
             "spec": {
                 "selector": {"matchLabels": labels},
                 "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": AT_ONCE}},
-                "template": {"metadata": {"labels": labels}, "spec": _pod(stack.spec.node_selector, settings)},
+                "template": {"metadata": {"labels": labels}, "spec": _pod_spec(stack.spec.node_selector, settings)},
             },
         }
     )
 
 
-def _pod(node_selector: dict[str, str], settings: StackSettings) -> Manifest:
+def _pod_spec(node_selector: dict[str, str], settings: StackSettings) -> Manifest:
     seen = {**NODE_FILES, **NODE_FOLDERS}
     mounts = {"volumeMounts": [mount(name, f"{HOST_ROOT}{path}", readOnly=True) for name, path in seen.items()]}
-    read = _container("read", [*NODE_PROGRAM, "node-labels"], settings) | mounts
-    watch = _container("watch", [*NODE_PROGRAM, "node-labels", "--watch"], settings) | mounts
+    read = _labeller_container("read", [*NODE_PROGRAM, "node-labels"], settings) | mounts
+    watch = _labeller_container("watch", [*NODE_PROGRAM, "node-labels", "--watch"], settings) | mounts
     files = [{"name": name, "hostPath": {"path": path, "type": "File"}} for name, path in NODE_FILES.items()]
     folders = [{"name": name, "hostPath": {"path": path, "type": "Directory"}} for name, path in NODE_FOLDERS.items()]
     return {
@@ -83,7 +84,7 @@ def _pod(node_selector: dict[str, str], settings: StackSettings) -> Manifest:
     }
 
 
-def _container(name: str, command: list[str], settings: StackSettings) -> Manifest:
+def _labeller_container(name: str, command: list[str], settings: StackSettings) -> Manifest:
     return {
         "name": name,
         "image": settings.node_image,

@@ -1,7 +1,7 @@
-"""What a node upgrade runs on its node, as manifests: prepare pod, upgrade Job, validation pod. Pure.
+"""Manifests of a node upgrade: prepare pod, upgrade Job, validation pod. Pure.
 
-All are pinned to the node by name, so that no scheduler is asked, and all tolerate everything. What images promise is
-in docs/node-contract.md.
+All are bound to the node by name, without the scheduler, and tolerate all taints. docs/reference/node-contract.md has
+the contract of the images.
 """
 
 import msgspec
@@ -41,35 +41,39 @@ from upgrader.stack.validation import Workload, driver_check, driver_check_volum
 from upgrader.stack.vendors import VENDORS
 
 BUSY = 15
-"""Processes hold the driver: run again, until they have gone or the phase is over. No number of times ends that."""
+"""Processes use the driver: the pod is run again until they end or the phase ends, without a limit of attempts."""
 
 OCCUPIED = 21
-"""Another upgrade works on the node: run again in the same way."""
+"""Another upgrade works on the node: the pod is run again in the same way."""
 
 REPORTED = (1, *range(10, BUSY), *range(BUSY + 1, 21))
-"""Exit codes by which an upgrade itself reports failure (docs/node-contract.md; 1 is Python's own). These are final.
-Any other is the death of a container (137, 143, 255 after a power cut, 128 where it never started): it is run again."""
+"""Exit codes by which an upgrade reports a failure (docs/reference/node-contract.md; 1 is that of Python). These are
+final. Any other code is that of a killed container (137, 143, 255 after a power failure, 128 if it never started),
+which is run again.
+"""
 
 RUNS_AGAIN = 3
 MARGIN_SECONDS = 60
-"""Our pods are ended this long before their phase is: nothing of ours is on the node any more when it turns round."""
+"""The deadline of the pods is this long before that of their phase, so that none runs on the node when a revert
+starts.
+"""
 
 _MANIFEST = "/manifest"
 _STATE = "/state"
 
 
 def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
-    """Pulls what the upgrade needs, and what going back needs, and proves both while jobs run; loads nothing."""
+    """The pod that pulls and tests the images of the upgrade and of its revert while jobs run; it loads nothing."""
     target = upgrade.spec.target
     order = PrepareOrder(
         kernel=target.kernel,
-        driver=_driver(target),
+        driver=_driver_of_state(target),
         manifest=f"{_MANIFEST}/manifest.json",
-        kubelet=_kubelet(upgrade, reverting=False),
-        settings=_settings(upgrade, reverting=False),
-        reboot=_reboot(upgrade, reverting=False),
+        kubelet=_kubelet_target(upgrade, reverting=False),
+        settings=_kubelet_settings(upgrade, reverting=False),
+        reboot=_reboot_order(upgrade, reverting=False),
     )
-    container = _privileged(PREPARE, order, settings)
+    container = _privileged_container(PREPARE, order, settings)
     container["volumeMounts"].append(mount("manifest", _MANIFEST, readOnly=True))
     volumes = [host_path("host", "/"), scratch("manifest")]
     first = [_driver_image("driver", target.driver_image, "manifest")]
@@ -88,34 +92,35 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
         first.append(_kubelet_image(target))
         volumes.append(host_path("state", STATE_DIRECTORY))
     spec = {"initContainers": first, "containers": [container], "volumes": volumes, **_on_the_host()}
-    seconds = _seconds(NodePhase.PREPARING)
-    return _pod(prepare_name(upgrade), upgrade, PREPARE, {**spec, "activeDeadlineSeconds": seconds}, settings)
+    seconds = _deadline_seconds(NodePhase.PREPARING)
+    return _upgrade_pod(prepare_name(upgrade), upgrade, PREPARE, {**spec, "activeDeadlineSeconds": seconds}, settings)
 
 
 def upgrade_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings) -> Manifest:
-    """Unloads the driver, swaps the kubelet and reboots, in the direction of the walk.
+    """The Job that unloads the driver, replaces the kubelet and reboots, in the direction of the upgrade or its
+    revert.
 
-    A pod that dies is run again, which is safe because every step asks first what is so already; a failure that it
-    reports is final. It has no TTL: its name, by which a restarted controller finds it, stays taken.
+    A pod that is killed is run again, which is safe because each step is idempotent; a failure that it reports is
+    final. The Job has no TTL, so that a restarted controller finds it by its name.
 
-    It is made suspended, and does nothing until a second write starts it: a leader that was frozen may send the first
-    one when its upgrade is over, and on a node of the same name that is another one by then.
+    The Job is created suspended, and a second write starts it: a leader that was frozen may send the first write
+    after the end of its upgrade, when a node of the same name may be a different node.
     """
     order = UpgradeOrder(
         upgrade=f"{upgrade.metadata.uid}{'-revert' if reverting else ''}",
         undoes=upgrade.metadata.uid if reverting else "",
         unload=_former_driver(upgrade, reverting=reverting),
-        kubelet=_kubelet(upgrade, reverting=reverting),
-        settings=_settings(upgrade, reverting=reverting),
-        reboot=_reboot(upgrade, reverting=reverting),
+        kubelet=_kubelet_target(upgrade, reverting=reverting),
+        settings=_kubelet_settings(upgrade, reverting=reverting),
+        reboot=_reboot_order(upgrade, reverting=reverting),
         forget=_left_by_hooks(upgrade),
     )
     spec = {
-        "containers": [_privileged(UPGRADE, order, settings)],
+        "containers": [_privileged_container(UPGRADE, order, settings)],
         "volumes": [host_path("host", "/")],
         **_on_the_host(),
     }
-    pod = _pod(upgrade_name(upgrade, reverting=reverting), upgrade, UPGRADE, spec, settings)
+    pod = _upgrade_pod(upgrade_name(upgrade, reverting=reverting), upgrade, UPGRADE, spec, settings)
     template = {key: pod["metadata"][key] for key in ("labels", "annotations")}
     return {
         "apiVersion": "batch/v1",
@@ -124,12 +129,12 @@ def upgrade_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSetting
         "spec": {
             "suspend": True,
             "backoffLimit": RUNS_AGAIN,
-            "activeDeadlineSeconds": _seconds(NodePhase.UPGRADING),
+            "activeDeadlineSeconds": _deadline_seconds(NodePhase.UPGRADING),
             "podFailurePolicy": {
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                    {"action": "Ignore", "onExitCodes": _codes(BUSY, OCCUPIED)},
-                    {"action": "FailJob", "onExitCodes": _codes(*REPORTED)},
+                    {"action": "Ignore", "onExitCodes": _exit_codes(BUSY, OCCUPIED)},
+                    {"action": "FailJob", "onExitCodes": _exit_codes(*REPORTED)},
                 ]
             },
             "template": {"metadata": template, "spec": pod["spec"]},
@@ -144,23 +149,23 @@ def validation_pod(
     node: NodeFacts,
     settings: StackSettings,
 ) -> Manifest:
-    """Looks at every device of the node, then asks for all of them, as jobs do, and works on each.
+    """The pod that checks all devices of the node, then requests all of them, as jobs do, and uses each.
 
-    It asks for what the kubelet offers now, so that it starts also where a device is missing, and can say which. On
-    devices of a vendor on which we cannot work the stack's workload does, a container for each; without one they are
-    looked at only, and the answer says so.
+    It requests the devices that the kubelet advertises now, so that it also starts if a device is missing, and
+    reports which. Devices that have no built-in program are used by the workload of the stack, with one container for
+    each device; without a workload they are only checked, and the result states that.
 
     Args:
         upgrade: the upgrade.
-        reverting: whether the node goes back.
-        node: as it is after the upgrade; no other pod has a device of it.
-        settings: of everything on nodes.
+        reverting: whether the node is reverted.
+        node: state of the node after the upgrade; no other pod has a device of it.
+        settings: settings of the stack.
     """
     after = upgrade.spec.source if reverting else upgrade.spec.target
     limits = _all_offered(after.resource_name, node)
     asked = sum(limits.values())
     look = ValidateDriverOrder(
-        driver=_driver(after),
+        driver=_driver_of_state(after),
         boot_id=node.boot_id,
         resource=after.resource_name,
         expected=max(offered(upgrade, after, upgrade.status.found.gpus), node.gpus),
@@ -168,42 +173,45 @@ def validation_pod(
     workload = Workload(image=after.workload_image, runtime_class=after.workload_runtime)
     last: list[Manifest]
     if (after.vendor or after.driver_vendor) == SIM:
-        order = ValidateOrder(driver=_driver(after), boot_id=node.boot_id, devices=max(1, asked // after.shares))
+        order = ValidateOrder(
+            driver=_driver_of_state(after), boot_id=node.boot_id, devices=max(1, asked // after.shares)
+        )
         first, last = [driver_check(look, settings)], [_works_on_all(order, limits, settings)]
     elif not workload.image:
-        told = msgspec.structs.replace(look, besides="looked at only, because the stack names no workload")
+        told = msgspec.structs.replace(look, besides="checked only, because the stack has no workload")
         first, last = [], [driver_check(told, settings, name=VALIDATE)]
     else:
-        told = msgspec.structs.replace(look, besides=f"{workload.image} worked on {asked} of them, each by itself")
+        told = msgspec.structs.replace(look, besides=f"{workload.image} ran on {asked} of them, on each separately")
         first = [driver_check(look, settings)]
         last = [driver_check(told, settings, name=VALIDATE), *works(workload, limits)]
     spec = {
         **in_runtime(workload),
-        **({"initContainers": first} if first else {}),  # an API server drops an empty list
+        **({"initContainers": first} if first else {}),  # the API server drops an empty list
         "containers": last,
         "volumes": driver_check_volumes(),
-        "activeDeadlineSeconds": _seconds(NodePhase.VALIDATING),
+        "activeDeadlineSeconds": _deadline_seconds(NodePhase.VALIDATING),
     }
-    return _pod(validation_name(upgrade, reverting=reverting), upgrade, VALIDATE, spec, settings)
+    return _upgrade_pod(validation_name(upgrade, reverting=reverting), upgrade, VALIDATE, spec, settings)
 
 
 def offered(upgrade: NodeUpgrade, after: NodeState, found: int) -> int:
-    """Devices that the node should offer under a state: its GPUs by what was found before, as they are shared then.
+    """Number of devices that the node is expected to advertise in a state, from those before the upgrade and their
+    sharing.
 
-    0, which means at least one, where that is not known: the node was never installed, or is partitioned or shared
-    otherwise now.
+    0, which means at least one, if the number is unknown: the node was never installed, or is partitioned or shared
+    differently now.
     """
     before = upgrade.spec.source
     if before.mig_strategy != after.mig_strategy:
         return 0
     if before.shares == after.shares:
         return found
-    # With `mixed` only whole GPUs are shared, and how many of what was found these were is not written down.
+    # With `mixed` only whole GPUs are shared, and the number of these before the upgrade is not recorded.
     return 0 if after.mig_strategy == "mixed" else found // before.shares * after.shares
 
 
 def _all_offered(resource: str, node: NodeFacts) -> dict[str, int]:
-    """How many of each extended resource a pod has to ask for to be given every GPU, but one at least."""
+    """Number of devices of each extended resource that a pod requests to get all GPUs, at least one."""
     whole = {resource: node.gpus_whole} if node.gpus_whole else {}
     return whole | dict(node.gpus_in_parts) or {resource: 1}
 
@@ -216,22 +224,26 @@ def _works_on_all(order: ValidateOrder, asked: dict[str, int], settings: StackSe
     return container | {"resources": container["resources"] | {"limits": limits}}
 
 
-def _codes(*values: int) -> Manifest:
+def _exit_codes(*values: int) -> Manifest:
     return {"containerName": UPGRADE, "operator": "In", "values": list(values)}
 
 
-def _driver(state: NodeState) -> Driver:
+def _driver_of_state(state: NodeState) -> Driver:
     return Driver(vendor=state.driver_vendor, version=state.driver_version)
 
 
 def _former_driver(upgrade: NodeUpgrade, *, reverting: bool) -> Driver:
-    """What is unloaded. A node that joined anew shows nothing of us, but a driver of ours may still be loaded."""
+    """The driver to unload. A node that joined again has no labels, but a driver of the stack may still be loaded."""
     before = upgrade.spec.target if reverting else upgrade.spec.source
-    return _driver(before) if before.driver_version else Driver(vendor=upgrade.spec.target.driver_vendor, version="")
+    return (
+        _driver_of_state(before)
+        if before.driver_version
+        else Driver(vendor=upgrade.spec.target.driver_vendor, version="")
+    )
 
 
 def _left_by_hooks(upgrade: NodeUpgrade) -> tuple[str, ...]:
-    """What runtime hooks of ours left on the node, which are off while its upgrade Job runs; others' is not touched."""
+    """Files that managed runtime hooks left on the node, which are off while the upgrade Job runs."""
     states = [one for one in (upgrade.spec.source, upgrade.spec.target) if one.runtime_key]
     plugins = [
         PluginSettings(
@@ -242,11 +254,11 @@ def _left_by_hooks(upgrade: NodeUpgrade) -> tuple[str, ...]:
     return tuple(sorted({file for one in plugins if (file := hook_left(one))}))
 
 
-def _kubelet(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletTarget | None:
-    """The kubelet that this way puts in place; None where the stack does not manage it or its version stays.
+def _kubelet_target(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletTarget | None:
+    """The kubelet to install in this direction; None if the stack does not manage it or its version does not change.
 
-    The way back goes to the version that was found, at the place where the upgrade swapped it: an earlier revision may
-    not have managed the kubelet, and need not have known where it is.
+    A revert installs the version before the upgrade at the path of the upgrade: an earlier revision may not have
+    managed the kubelet, and may not contain its path.
     """
     source, target = upgrade.spec.source, upgrade.spec.target
     after = source if reverting else target
@@ -256,17 +268,17 @@ def _kubelet(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletTarget | None:
 
 
 def empties(upgrade: NodeUpgrade) -> bool:
-    """Whether the upgrade ends every pod on the node, with GPUs or without."""
+    """Whether the upgrade ends all pods on the node, with GPUs or without."""
     return upgrade.spec.reboot is not None or sets_kubelet(upgrade)
 
 
 def sets_kubelet(upgrade: NodeUpgrade) -> bool:
-    """Whether the upgrade changes how the kubelet places pods on CPUs: then no pod that it would place anew is left."""
+    """Whether the upgrade changes how the kubelet places pods on CPUs, which requires a node without running pods."""
     return upgrade.spec.source.kubelet_settings != upgrade.spec.target.kubelet_settings
 
 
-def _settings(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletSettings | None:
-    """The settings of the kubelet after this way; None where they stay."""
+def _kubelet_settings(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletSettings | None:
+    """The settings of the kubelet in this direction; None if they do not change."""
     if not sets_kubelet(upgrade):
         return None
     source, target = upgrade.spec.source, upgrade.spec.target
@@ -276,8 +288,10 @@ def _settings(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletSettings | Non
     )
 
 
-def _reboot(upgrade: NodeUpgrade, *, reverting: bool) -> Reboot | None:
-    """The reboot of this way; going back leads to the kernel that was found, and does nothing where that still runs."""
+def _reboot_order(upgrade: NodeUpgrade, *, reverting: bool) -> Reboot | None:
+    """The reboot in this direction; a revert leads to the kernel before the upgrade and does nothing if that still
+    runs.
+    """
     found = upgrade.spec.reboot
     if found is None:
         return None
@@ -286,7 +300,7 @@ def _reboot(upgrade: NodeUpgrade, *, reverting: bool) -> Reboot | None:
 
 
 def _driver_image(name: str, image: str, volume: str) -> Manifest:
-    """Shows that a driver image is here and runs here."""
+    """A container that shows that a driver image is on the node and runs there."""
     return {
         "name": name,
         "image": image,
@@ -298,13 +312,15 @@ def _driver_image(name: str, image: str, volume: str) -> Manifest:
 
 
 def _operand_images(state: NodeState) -> list[tuple[str, str, Operand]]:
-    """Images of operands that change in upgrades: name in the pod, image, operand."""
+    """Images of operands that change in upgrades: name of the container, image, operand."""
     found = [("runtime", state.runtime_image, Operand.RUNTIME), ("plugin", state.plugin_image, Operand.DEVICE_PLUGIN)]
     return [one for one in found if one[1]]
 
 
 def _operand_image(name: str, image: str, operand: Operand, state: NodeState, *, former: bool = False) -> Manifest:
-    """Shows that an operand's image is here and runs here, with its options; a former one has run with them."""
+    """A container that shows that an operand image is on the node and runs there with its options, except for a
+    former one.
+    """
     proof = VENDORS[state.vendor or state.driver_vendor].proofs[operand](None if former else plugin_settings(state))
     found = containers.container(name, image, proof) | LOGS_ON_ERROR
     found.pop("volumeMounts")
@@ -312,7 +328,7 @@ def _operand_image(name: str, image: str, operand: Operand, state: NodeState, *,
 
 
 def plugin_settings(state: NodeState) -> PluginSettings:
-    """What the device plugin of a state is told."""
+    """The settings of the device plugin in a state."""
     return PluginSettings(
         vendor=state.vendor or state.driver_vendor,
         driver_vendor=state.driver_vendor,
@@ -336,21 +352,21 @@ def _kubelet_image(target: NodeState) -> Manifest:
     }
 
 
-def _privileged(name: str, order: msgspec.Struct, settings: StackSettings) -> Manifest:
+def _privileged_container(name: str, order: msgspec.Struct, settings: StackSettings) -> Manifest:
     host = mount("host", HOST_ROOT, mountPropagation="HostToContainer")
     return node_command(name, order, settings, securityContext={"privileged": True}, volumeMounts=[host])
 
 
 def _on_the_host() -> Manifest:
-    # The kubelet's /healthz is on the node's loopback, and it is found among the node's processes.
+    # /healthz of the kubelet is on the loopback interface of the node, and the kubelet is found among its processes.
     return {"hostPID": True, "hostNetwork": True}
 
 
-def _seconds(phase: NodePhase) -> int:
+def _deadline_seconds(phase: NodePhase) -> int:
     return (row(phase).seconds or 0) - MARGIN_SECONDS
 
 
-def _pod(name: str, upgrade: NodeUpgrade, component: str, spec: Manifest, settings: StackSettings) -> Manifest:
+def _upgrade_pod(name: str, upgrade: NodeUpgrade, component: str, spec: Manifest, settings: StackSettings) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Pod",

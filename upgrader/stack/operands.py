@@ -1,4 +1,6 @@
-"""DaemonSets of driver, runtime hook and device plugin: one per image, chosen by labels that upgrades write. Pure."""
+"""DaemonSets of driver, runtime hook and device plugin: one per image, selected by labels that upgrades write.
+Pure.
+"""
 
 from upgrader.api import names
 from upgrader.core.model.fleet import ImageFacts
@@ -12,16 +14,16 @@ from upgrader.stack.settings import StackSettings
 from upgrader.stack.vendors import VENDORS, Program
 
 GRACE_SECONDS = 1
-"""None of them has anything to save, and a node upgrade waits for their end."""
+"""These pods have no state to save, and a node upgrade waits for their end."""
 RESTORE_SECONDS = 30
-"""But for a runtime hook: NVIDIA's puts the container runtime's configuration back when it ends."""
+"""Grace period of a runtime hook: that of NVIDIA restores the configuration of the container runtime when it ends."""
 
 
 def driver_daemonset(stack: str, image: ImageFacts, settings: StackSettings) -> Manifest:
-    """Loads one driver image on the nodes whose label names it.
+    """The DaemonSet that loads one driver image on the nodes whose label has its key.
 
-    It only loads, and its pod's end changes nothing, so it stays while the other operands are off: unloading is a
-    upgrade's step.
+    Its pods only load the driver; their end changes nothing, so they keep running while the other operands are off.
+    Unloading is a step of the upgrade.
     """
     loads = {
         "name": "driver",
@@ -39,11 +41,11 @@ def driver_daemonset(stack: str, image: ImageFacts, settings: StackSettings) -> 
         "volumes": [host_path("run", RUN_DIRECTORY)],
     }
     readable = f"{image.driver} for {image.kernel}"
-    return _daemonset(keyed_name(Operand.DRIVER, image.key), stack, DRIVER, image.key, spec, readable, settings)
+    return _operand_daemonset(keyed_name(Operand.DRIVER, image.key), stack, DRIVER, image.key, spec, readable, settings)
 
 
 def plugin_daemonset(stack: str, key: str, image: str, plugin: PluginSettings, settings: StackSettings) -> Manifest:
-    """Offers the devices to the kubelet of nodes whose label names it, while their operands are on."""
+    """The DaemonSet that advertises devices on the nodes whose label has its key, while their operands are on."""
     program = VENDORS[plugin.vendor].plugin(plugin)
     ours = {Operand.RUNTIME} if plugin.cdi else set[Operand]()
     spec = {
@@ -51,28 +53,34 @@ def plugin_daemonset(stack: str, key: str, image: str, plugin: PluginSettings, s
         **({"hostPID": True} if program.host_pid else {}),
         **({"runtimeClassName": program.runtime_class} if program.runtime_class else {}),
         **({"terminationGracePeriodSeconds": program.grace} if program.grace else {}),
-        **_pod("plugin", image, program, before(Operand.DEVICE_PLUGIN, plugin, ours), settings),
+        **_pod_fields("plugin", image, program, before(Operand.DEVICE_PLUGIN, plugin, ours), settings),
     }
     readable = f"{plugin.resource_name} by {image}"
-    manifest = _daemonset(keyed_name(Operand.DEVICE_PLUGIN, key), stack, DEVICE_PLUGIN, key, spec, readable, settings)
+    manifest = _operand_daemonset(
+        keyed_name(Operand.DEVICE_PLUGIN, key), stack, DEVICE_PLUGIN, key, spec, readable, settings
+    )
     if program.config:
         manifest["spec"]["template"]["metadata"]["annotations"][names.ANNOTATION_CONFIG] = program.config
     return manifest
 
 
 def runtime_daemonset(stack: str, key: str, image: str, plugin: PluginSettings, settings: StackSettings) -> Manifest:
-    """Describes the devices to the container runtime of nodes whose label names it, while their operands are on."""
+    """The DaemonSet of a runtime hook on the nodes whose label has its key, while their operands are on."""
     program = VENDORS[plugin.vendor].runtime(plugin)
     spec = {
         "nodeSelector": {names.LABEL_RUNTIME: key, names.LABEL_OPERANDS: names.ON},
         **({"hostPID": True} if program.host_pid else {}),
         "terminationGracePeriodSeconds": RESTORE_SECONDS,
-        **_pod("runtime", image, program, before(Operand.RUNTIME, plugin, ()), settings),
+        **_pod_fields("runtime", image, program, before(Operand.RUNTIME, plugin, ()), settings),
     }
-    return _daemonset(keyed_name(Operand.RUNTIME, key), stack, RUNTIME, key, spec, f"runtime hook {image}", settings)
+    return _operand_daemonset(
+        keyed_name(Operand.RUNTIME, key), stack, RUNTIME, key, spec, f"runtime hook {image}", settings
+    )
 
 
-def _pod(name: str, image: str, program: Program, after: tuple[Before, ...], settings: StackSettings) -> Manifest:
+def _pod_fields(
+    name: str, image: str, program: Program, after: tuple[Before, ...], settings: StackSettings
+) -> Manifest:
     return {
         "initContainers": [*(waits_for(one, settings) for one in after), *around(image, program)],
         "containers": [container(name, image, program)],
@@ -80,7 +88,7 @@ def _pod(name: str, image: str, program: Program, after: tuple[Before, ...], set
     }
 
 
-def _daemonset(
+def _operand_daemonset(
     name: str, stack: str, component: str, key: str, spec: Manifest, readable: str, settings: StackSettings
 ) -> Manifest:
     labels = {names.LABEL_COMPONENT: component, names.LABEL_STACK: stack, names.LABEL_IMAGE_KEY: key}
@@ -95,7 +103,7 @@ def _daemonset(
         },
         "spec": {
             "selector": {"matchLabels": {names.LABEL_COMPONENT: component, names.LABEL_IMAGE_KEY: key}},
-            # A changed template must not restart anything by itself (law 10): pods are replaced in upgrades only.
+            # A changed template must not restart pods (law 10): pods are replaced in upgrades only.
             "updateStrategy": {"type": "OnDelete"},
             "template": {
                 "metadata": {"labels": labels, "annotations": {names.ANNOTATION_READABLE: readable}},

@@ -1,4 +1,4 @@
-"""What each operand waits for on its node: those before it that are ours, each by a file that it leaves. Pure."""
+"""The order of operands on a node: each waits for earlier managed operands by a file that they write. Pure."""
 
 from collections.abc import Container
 
@@ -8,17 +8,17 @@ from upgrader.stack.vendors import VENDORS
 
 
 def hook_left(plugin: PluginSettings) -> str:
-    """The file by which a runtime hook shows that it is done; it stays when the hook is off."""
+    """The file that a runtime hook writes when it is done; it stays when the hook is off."""
     return VENDORS[plugin.vendor].runtime(plugin).done
 
 
 def before(operand: Operand, plugin: PluginSettings, ours: Container[Operand]) -> tuple[Before, ...]:
-    """The operands before this one, in order.
+    """The operands that start before this one, in order.
 
     Args:
-        operand: the one that waits.
-        plugin: what the device plugin is told, which says whose operands these are.
-        ours: those that the stack manages. Nobody waits for others: when they are done is not ours to know.
+        operand: the operand that waits.
+        plugin: settings of the device plugin, with the vendor of the operands.
+        ours: operands that the stack manages. No operand waits for others, since their state is unknown.
     """
     found = [Before(Operand.DRIVER, driver_done(plugin.driver_vendor))]
     vendor = VENDORS[plugin.vendor]

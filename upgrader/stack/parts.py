@@ -1,4 +1,4 @@
-"""Pieces that several of our manifests share."""
+"""Common parts of manifests."""
 
 import hashlib
 import json
@@ -11,38 +11,40 @@ from upgrader.api.resources import ResourceKind
 Manifest = dict[str, Any]
 
 EVERYWHERE = [{"operator": "Exists"}]
-"""Our taint, the pool's own, a person's cordon: what serves a node runs on it whatever keeps others away."""
+"""Tolerates all taints: those of upgrades and of the pool, and a cordon. Pods that serve a node run on it in any
+case.
+"""
 
 PULL = "IfNotPresent"
-"""Images are pinned by digest, so the one on the node is the right one; pulling anew would need the registry again."""
+"""Images are pinned by digest, so the image on the node is the right one; another pull would require the registry."""
 
 PLUGIN_SOCKETS = "/var/lib/kubelet/device-plugins"
-"""Hardcoded in the kubelet, whatever its --root-dir is."""
+"""Hardcoded in the kubelet, independent of its --root-dir."""
 
 POD_RESOURCES = "/var/lib/kubelet/pod-resources"
-"""Where a kubelet with the default --root-dir serves its pod resources API."""
+"""Folder of the pod resources API of a kubelet with the default --root-dir."""
 
 METRICS_PORT = 9400
-"""Of exporters: dcgm-exporter's."""
+"""Port of exporters, as that of dcgm-exporter."""
 
 CDI = "/var/run/cdi"
-"""Where container runtimes look for descriptions of devices that are made while the node runs."""
+"""Folder in which container runtimes find CDI specifications that are generated at run time."""
 
 NODE_PROGRAM = ("python3", "-m", "upgrader.node")
 
 
 def host_path(name: str, path: str) -> Manifest:
-    """A volume with a folder of the node, made where it is not there."""
+    """A hostPath volume; the folder is created if it does not exist."""
     return {"name": name, "hostPath": {"path": path, "type": "Directory" if path == "/" else "DirectoryOrCreate"}}
 
 
 def scratch(name: str) -> Manifest:
-    """A volume that goes with its pod."""
+    """A volume that is deleted with its pod."""
     return {"name": name, "emptyDir": {}}
 
 
 def owned_by(kind: ResourceKind[Any], meta: ObjectMeta) -> Manifest:
-    """The ownerReference of what goes with an object of ours, and is held up by nobody when that is deleted."""
+    """The ownerReference of an object that is deleted with its owner and does not block the deletion of the owner."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
@@ -54,12 +56,14 @@ def owned_by(kind: ResourceKind[Any], meta: ObjectMeta) -> Manifest:
 
 
 def mount(name: str, path: str, **more: Any) -> Manifest:  # noqa: ANN401 - any field of a VolumeMount
-    """A volume in a container."""
+    """A volume mount of a container."""
     return {"name": name, "mountPath": path, **more}
 
 
 def marked(manifest: Manifest) -> Manifest:
-    """With a hash of itself, by which a change is seen without comparing what the API server adds."""
+    """The manifest with a hash of itself as annotation, by which changes are detected despite defaults of the API
+    server.
+    """
     text = json.dumps(manifest, sort_keys=True)
     manifest["metadata"]["annotations"][names.ANNOTATION_MANIFEST] = hashlib.sha256(text.encode()).hexdigest()[:16]
     return manifest

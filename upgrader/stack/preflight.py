@@ -1,4 +1,4 @@
-"""A Job that looks at the GPUs of one node before work is put there, as a batch system's prologue runs it. Pure."""
+"""A Job that checks the GPUs of one node before a job starts there, for the prologue of a batch system. Pure."""
 
 from upgrader.api import names
 from upgrader.core.naming import object_name
@@ -9,19 +9,19 @@ from upgrader.stack.settings import StackSettings
 from upgrader.stack.validation import driver_check, driver_check_volumes
 
 SECONDS = 300
-"""A node that does not answer in this time is not well either; the Job's condition says DeadlineExceeded."""
+"""A node without a result in this time counts as failed; the Job then has the reason DeadlineExceeded."""
 
 KEPT_SECONDS = 3600
 
 
 def preflight_job(node: str, run: str, order: ValidateDriverOrder, settings: StackSettings) -> Manifest:
-    """Looks at all devices of a node and takes none, so it runs beside jobs; it ends with the code of what is wrong.
+    """The Job that checks all devices of a node and requests none, so that it runs beside jobs.
 
     Args:
         node: name of the Node.
-        run: what the batch system calls this look, so that the same one is not made twice.
-        order: what should be there.
-        settings: of everything on nodes.
+        run: name of the check, so that the same Job is not created twice.
+        order: expected state of the node.
+        settings: settings of the stack.
     """
     labels = {names.LABEL_COMPONENT: PREFLIGHT}
     pod = {

@@ -1,4 +1,4 @@
-"""DaemonSets of quiet operands: they roll by themselves, a few nodes at once, where the operands are on. Pure."""
+"""DaemonSets of quiet operands, which roll without plans, a few nodes at a time, where the operands are on. Pure."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from upgrader.stack.vendors import VENDORS, Program
 
 
 class QuietOperand(Struct, frozen=True, kw_only=True):
-    """A quiet operand of a stack; `named` is its image as the stack names it, `image` the same by digest."""
+    """A quiet operand of a stack; `named` is the image as in the stack, `image` the same image by digest."""
 
     operand: Operand
     named: str
@@ -28,12 +28,12 @@ class QuietOperand(Struct, frozen=True, kw_only=True):
 
 
 def quiet_name(stack: str, operand: Operand) -> str:
-    """Name of its DaemonSet: the same for a stack that is made again under its name."""
+    """Name of the DaemonSet; a stack that is created again under its name has the same one."""
     return object_name(f"{COMPONENT_OF[operand]}-{stack}", stack)
 
 
 def quiet_daemonset(stack: GpuStack, one: QuietOperand, settings: StackSettings) -> Manifest:
-    """What it changes on a node nobody waits for. It has no owner: a stack that goes takes its operands in order."""
+    """The DaemonSet of a quiet operand. It has no owner reference: the controller deletes operands in order."""
     program = VENDORS[one.plugin.vendor].quiet[one.operand](one.plugin)
     component = COMPONENT_OF[one.operand]
     labels = {names.LABEL_COMPONENT: component, names.LABEL_STACK: stack.metadata.name}
@@ -63,7 +63,10 @@ def quiet_daemonset(stack: GpuStack, one: QuietOperand, settings: StackSettings)
                         "tolerations": EVERYWHERE,
                         "priorityClassName": settings.priority_class,
                         "terminationGracePeriodSeconds": 5,
-                        "initContainers": [*_waiting(one.before, settings), *_reading(one.image, program)],
+                        "initContainers": [
+                            *_waiting_containers(one.before, settings),
+                            *_reading_container(one.image, program),
+                        ],
                         "containers": [container(component, one.image, program)],
                         "volumes": volumes(program, one.before),
                     },
@@ -73,11 +76,11 @@ def quiet_daemonset(stack: GpuStack, one: QuietOperand, settings: StackSettings)
     )
 
 
-def _reading(image: str, program: Program) -> list[Manifest]:
+def _reading_container(image: str, program: Program) -> list[Manifest]:
     if not program.reads:
         return []
     return [container("read", image, msgspec.structs.replace(program, command=program.reads, port=0, probe=()))]
 
 
-def _waiting(before: Sequence[Before], settings: StackSettings) -> list[Manifest]:
+def _waiting_containers(before: Sequence[Before], settings: StackSettings) -> list[Manifest]:
     return [waits_for(one, settings) for one in before]

@@ -1,7 +1,7 @@
-"""Pods that a node upgrade makes once jobs have stopped, to be shown to the API server while they still run. Pure.
+"""Pods that a node upgrade creates after jobs have stopped, for a dry run on the API server before that. Pure.
 
-An API server refuses a pod for what no look at a node tells: a RuntimeClass or PriorityClass that is not there, a
-quota, PodSecurity, an admission webhook.
+An API server rejects pods for reasons that a check of the node does not find: a missing RuntimeClass or
+PriorityClass, a quota, PodSecurity, an admission webhook.
 """
 
 import msgspec
@@ -18,45 +18,45 @@ from upgrader.stack.settings import StackSettings
 
 
 class Rehearsal(Struct, frozen=True, kw_only=True):
-    """Pods of the way there, and those of the way back that may differ from them in more than an image."""
+    """Pods of the upgrade, and those of a revert that may differ from them in more than an image."""
 
     there: list[Manifest]
     back: list[Manifest]
 
 
 def rehearsal(upgrade: NodeUpgrade, node: NodeFacts, settings: StackSettings) -> Rehearsal:
-    """What a node upgrade will make.
+    """The pods that a node upgrade will create.
 
-    Pods of Jobs and DaemonSets have the name of these, stand on the node as they will, and belong to the upgrade, since
-    policies ask for somebody to whom a pod belongs.
+    Pods of Jobs and DaemonSets have the names of these, are bound to the node, and are owned by the upgrade, since
+    policies may require an owner.
 
     Args:
         upgrade: the upgrade.
-        node: its node, as it is before.
-        settings: of everything on nodes.
+        node: state of the node before the upgrade.
+        settings: settings of the stack.
     """
     stack, target, source = upgrade.spec.stack, upgrade.spec.target, upgrade.spec.source
-    made = [upgrade_job(upgrade, reverting=False, settings=settings), *_operands(stack, target, settings)]
-    after = _offering(upgrade, node)
+    made = [upgrade_job(upgrade, reverting=False, settings=settings), *_operand_daemonsets(stack, target, settings)]
+    after = _node_after(upgrade, node)
     there = [validation_pod(upgrade, reverting=False, node=after, settings=settings)]
-    there += [_pod(one, upgrade) for one in made]
+    there += [_pod_of_template(one, upgrade) for one in made]
     back = []
     if source.driver_key:
         back.append(validation_pod(upgrade, reverting=True, node=node, settings=settings))
     if source.plugin_key not in {"", target.plugin_key}:
-        back.append(_pod(_plugin(stack, source, plugin_settings(source), settings), upgrade))
+        back.append(_pod_of_template(_plugin_daemonset(stack, source, plugin_settings(source), settings), upgrade))
     return Rehearsal(there=there, back=back)
 
 
-def _offering(upgrade: NodeUpgrade, node: NodeFacts) -> NodeFacts:
-    """The node as it offers its GPUs after the upgrade; one GPU where that is not known."""
+def _node_after(upgrade: NodeUpgrade, node: NodeFacts) -> NodeFacts:
+    """The node with the devices that it advertises after the upgrade; one device if the number is unknown."""
     source, target = upgrade.spec.source, upgrade.spec.target
     if (source.mig_strategy, source.shares) == (target.mig_strategy, target.shares):
         return node
     return msgspec.structs.replace(node, gpus_allocatable=offered(upgrade, target, node.gpus), gpus_in_parts=())
 
 
-def _operands(stack: str, state: NodeState, settings: StackSettings) -> list[Manifest]:
+def _operand_daemonsets(stack: str, state: NodeState, settings: StackSettings) -> list[Manifest]:
     image = ImageFacts(
         key=state.driver_key,
         vendor=state.driver_vendor,
@@ -68,15 +68,15 @@ def _operands(stack: str, state: NodeState, settings: StackSettings) -> list[Man
     if state.runtime_key:
         found.append(runtime_daemonset(stack, state.runtime_key, state.runtime_image, plugin, settings))
     if state.plugin_key:
-        found.append(_plugin(stack, state, plugin, settings))
+        found.append(_plugin_daemonset(stack, state, plugin, settings))
     return found
 
 
-def _plugin(stack: str, state: NodeState, plugin: PluginSettings, settings: StackSettings) -> Manifest:
+def _plugin_daemonset(stack: str, state: NodeState, plugin: PluginSettings, settings: StackSettings) -> Manifest:
     return plugin_daemonset(stack, state.plugin_key, state.plugin_image, plugin, settings)
 
 
-def _pod(owner: Manifest, upgrade: NodeUpgrade) -> Manifest:
+def _pod_of_template(owner: Manifest, upgrade: NodeUpgrade) -> Manifest:
     template, meta = owner["spec"]["template"], owner["metadata"]
     named = {"name": meta["name"], "namespace": meta["namespace"]}
     return {

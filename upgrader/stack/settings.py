@@ -1,14 +1,13 @@
-"""What rendering needs beside the objects themselves."""
+"""Settings for rendering."""
 
 from msgspec import Struct
 
 
 class StackSettings(Struct, frozen=True, kw_only=True):
-    """Settings of everything that we make on nodes.
+    """Settings of all pods on nodes.
 
-    `node_image` is the upgrader's own image by digest: prepare, upgrade and validation pods run from it. Nothing on a
-    node speaks to the API server as `service_account`: policies name it, its token is not mounted. Images that a stack
-    names without a registry come from `registry`.
+    `node_image` is the node image by digest, for prepare, upgrade and validation pods. `service_account` is used by
+    policies only; its token is not mounted. `registry` is the default registry of images without one.
     """
 
     node_image: str
@@ -19,12 +18,12 @@ class StackSettings(Struct, frozen=True, kw_only=True):
 
 
 class BuildSettings(Struct, frozen=True, kw_only=True):
-    """Where and how driver images are built in the cluster; without a builder image none are.
+    """Settings of builds of driver images in the cluster; without a builder image none are built.
 
-    `repository` is `registry/path`, where images are looked for, packages are read and images are pushed. The secrets
-    are in `namespace`: `push_auth` of type kubernetes.io/dockerconfigjson, `signing` with the keys cosign.key,
-    cosign.pub and cosign.password, `module_signing` of type kubernetes.io/tls, with the key and the certificate that
-    modules are signed with, and maybe `passphrase`. `at_once` bounds the builds of a cluster.
+    `repository` is `registry/path`, where images are searched, packages are read and images are pushed. The Secrets
+    are in `namespace`: `push_auth` of type kubernetes.io/dockerconfigjson; `signing` with the keys cosign.key,
+    cosign.pub and cosign.password; `module_signing` of type kubernetes.io/tls, with the key and certificate to sign
+    modules with, and optionally `passphrase`. `at_once` is the maximum number of concurrent builds.
     """
 
     repository: str = ""

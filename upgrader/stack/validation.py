@@ -1,4 +1,4 @@
-"""What looks at the devices of a node and works on them: containers of validation pods and pre-flight Jobs. Pure."""
+"""Containers of validation pods and preflight Jobs that check the devices of a node and use them. Pure."""
 
 from collections.abc import Mapping
 
@@ -16,9 +16,10 @@ _DRIVERS = f"{STATE_DIRECTORY}/drivers"
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """An image that works on the GPU that it is given and ends with 0 if that went well, as NVIDIA's sample vectorAdd.
+    """An image of a program that uses one GPU and exits with code 0 on success, for example NVIDIA's sample
+    vectorAdd.
 
-    `runtime_class` is what hands GPUs into containers, empty where the default runtime does.
+    `runtime_class` is the RuntimeClass that makes GPUs available; empty means the default runtime.
     """
 
     image: str
@@ -26,13 +27,13 @@ class Workload(Struct, frozen=True, kw_only=True):
 
 
 def driver_check(order: ValidateDriverOrder, settings: StackSettings, *, name: str = DRIVER_CHECK) -> Manifest:
-    """Looks at the loaded driver, at each of its devices and at what the kubelet offers; changes nothing."""
+    """The container that checks the loaded driver, its devices and the devices that the kubelet advertises."""
     return node_command(
         name,
         order,
         settings,
         command="validate-driver",
-        # A real driver's devices are opened, which only a privileged container may.
+        # Devices of a real driver are opened, which requires a privileged container.
         securityContext={"privileged": True},
         volumeMounts=[
             mount("run", RUN_DIRECTORY, readOnly=True),
@@ -43,7 +44,7 @@ def driver_check(order: ValidateDriverOrder, settings: StackSettings, *, name: s
 
 
 def driver_check_volumes() -> list[Manifest]:
-    """What the driver check sees of the node."""
+    """The volumes of the driver check."""
     return [
         host_path("run", RUN_DIRECTORY),
         host_path("drivers", _DRIVERS),
@@ -52,11 +53,10 @@ def driver_check_volumes() -> list[Manifest]:
 
 
 def works(workload: Workload, asked: Mapping[str, int]) -> list[Manifest]:
-    """A container for each device that is offered: beside each other, so that each has another one.
+    """A container for each advertised device; the containers run concurrently, so that each has another device.
 
-    `asked` are numbers of devices by extended resource.
-
-    A sample works on one GPU only, the first that it sees; in one container after the other it would be the same.
+    `asked` are numbers of devices by extended resource. A sample uses only the first GPU that it finds; in
+    consecutive containers that would be the same one.
     """
     return [
         {
@@ -72,5 +72,5 @@ def works(workload: Workload, asked: Mapping[str, int]) -> list[Manifest]:
 
 
 def in_runtime(workload: Workload) -> Manifest:
-    """What its pod needs beside it."""
+    """The fields of the pod that the workload requires."""
     return {"runtimeClassName": workload.runtime_class} if workload.runtime_class else {}

@@ -122,7 +122,7 @@ async def _pinned(settings: Settings, registry: Registry) -> str:
     if not settings.node_image:
         raise ConfigurationError(
             "no image is set for the pods that upgrade nodes",
-            resolution="Set UPGRADER_NODE_IMAGE to the image of this release (see docs/cli.md).",
+            resolution="Set UPGRADER_NODE_IMAGE to the image of this release (see docs/reference/cli.md).",
         )
     if PINNED in settings.node_image:
         return settings.node_image  # a registry that is away must not keep a controller from restarting gangs

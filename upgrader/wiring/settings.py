@@ -1,6 +1,6 @@
 """Settings of a controller, from the environment: frozen, checked once, all faults told at once.
 
-Every variable has the prefix UPGRADER_; docs/cli.md lists them and a test keeps the two equal.
+Every variable has the prefix UPGRADER_; docs/reference/cli.md lists them and a test keeps the two equal.
 """
 
 import re
@@ -77,7 +77,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         raise ConfigurationError(
             "the settings cannot be used",
             details="\n".join(faults),
-            resolution="Correct or remove these variables; docs/cli.md lists them all.",
+            resolution="Correct or remove these variables; docs/reference/cli.md lists them all.",
         )
     return Settings(**({"identity": own_identity()} | values))
 

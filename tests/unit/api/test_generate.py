@@ -38,7 +38,7 @@ def test_check_names_what_was_changed_and_what_nothing_makes_any_more(generated,
 def test_generate_again_restores_and_removes(generated):
     former = generated / "crds" / "former.yaml"
     former.write_text("kind: Former\n")
-    (generated / "docs" / "phases.md").unlink()
+    (generated / "docs" / "reference" / "phases.md").unlink()
     main([str(generated)])
     assert not former.exists()
     assert differences(generated) == {}

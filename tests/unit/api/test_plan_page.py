@@ -1,4 +1,4 @@
-"""docs/plan-json.md and its schema say what `--output json` gives, no less and no more."""
+"""docs/reference/plan-json.md and its schema say what `--output json` gives, no less and no more."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def _numbers(part):
 
 
 def documented(section):
-    page = (ROOT / "docs/plan-json.md").read_text()
+    page = (ROOT / "docs/reference/plan-json.md").read_text()
     body = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     return {
         path: tuple(rest.split(" | ")[:2]) for path, rest in re.findall(r"^\| `(.+?)` \| (.+) \|$", body, re.MULTILINE)
@@ -118,7 +118,7 @@ class Said(Struct):
 
 class TestTheSchema:
     def test_it_knows_every_field(self):
-        made = json.loads((ROOT / "docs/plan.schema.json").read_text())
+        made = json.loads((ROOT / "docs/reference/plan.schema.json").read_text())
         known = {name for part in made["$defs"].values() for name in part.get("properties", {})}
         assert {path.rpartition(".")[2].removesuffix("[]") for path in documented("plan")} <= known
         assert made["$ref"] == "#/$defs/SavedForecast"

@@ -39,7 +39,7 @@ except SystemExit as end:
 
 
 def test_exit_codes_are_unique_and_all_documented():
-    page = (ROOT / "docs/cli.md").read_text()
+    page = (ROOT / "docs/reference/cli.md").read_text()
     documented = dict(re.findall(r"^\| (\d+) \| (.+?) \|$", page, re.MULTILINE))
     assert documented == {str(code): meaning for code, meaning in exit_codes.EXITS.items()}
     own = [kind.exit_code for kind in subclasses(UpgraderError) if "exit_code" in vars(kind)]
@@ -49,7 +49,7 @@ def test_exit_codes_are_unique_and_all_documented():
 
 
 def test_every_command_is_documented():
-    page = (ROOT / "docs/cli.md").read_text()
+    page = (ROOT / "docs/reference/cli.md").read_text()
     assert [name for name in program.commands if f"`upgrader {name}" not in page] == []
 
 
@@ -65,7 +65,7 @@ def test_an_error_says_what_is_wrong_and_what_to_do():
     ended = upgrader(Rig(), "status", "nothing")
     assert ended.exit_code == ConfigurationError.exit_code
     assert ended.stdout == ""
-    assert ended.stderr == "error: there is no plan nothing\n  `upgrader status` lists all plans.\n"
+    assert ended.stderr == "error: plan nothing not found\n  `upgrader status` lists all plans.\n"
 
 
 def test_the_program_is_installed():
@@ -76,7 +76,7 @@ def test_the_program_is_installed():
 def test_no_colour_in_a_pipe_and_none_with_no_color():
     ended = upgrader(Rig(), "status")
     assert "\x1b" not in ended.stdout
-    assert ended.stdout == "There is no GpuStack and no UpgradePlan in this cluster.\n"
+    assert ended.stdout == "No GpuStack and no UpgradePlan found.\n"
 
 
 FULL = "feature.node.kubernetes.io/kernel-version.full"

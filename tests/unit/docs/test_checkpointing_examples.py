@@ -298,6 +298,6 @@ class Caller:
 
 
 def test_every_example_is_on_the_page_and_every_one_on_the_page_is_tested():
-    page = (ROOT / "docs/checkpointing.md").read_text()
+    page = (ROOT / "docs/guides/job-authors/checkpointing.md").read_text()
     shipped = {path.name for path in (ROOT / "docs/examples/checkpointing").iterdir() if path.is_file()}
     assert {name for name in shipped if f"examples/checkpointing/{name}" in page} == shipped

@@ -17,8 +17,8 @@ from upgrader.core.workloads import completion_estimate, desired_replicas, gang_
 from upgrader.images.debian import archives
 from upgrader.wiring import settings
 
-MARKS = (ROOT / "docs/marks.md").read_text()
-CLI = (ROOT / "docs/cli.md").read_text()
+MARKS = (ROOT / "docs/reference/labels-annotations-taints.md").read_text()
+CLI = (ROOT / "docs/reference/cli.md").read_text()
 TYPES = {kind.resource.kind: kind.resource.type for kind in KINDS}
 MANIFESTS = dict(documented_manifests())
 
@@ -50,7 +50,7 @@ def test_every_mark_is_listed_and_nothing_else():
 
 def test_every_annotation_for_job_authors_is_on_their_page():
     theirs = re.findall(r"^\| annotation `gpu-upgrader\.io/([a-z-]+)` .* job authors \|$", MARKS, re.MULTILINE)
-    page = (ROOT / "docs/checkpointing.md").read_text()
+    page = (ROOT / "docs/guides/job-authors/checkpointing.md").read_text()
     assert len(theirs) > 10
     assert [name for name in theirs if f"`{name}" not in page and f"/{name}" not in page] == []
 
@@ -66,7 +66,7 @@ def options(command, path=()):
 
 
 def test_every_option_of_the_command_line_is_documented():
-    pages = CLI + (ROOT / "docs/dev-cluster.md").read_text()
+    pages = CLI + (ROOT / "docs/contributing/dev-cluster.md").read_text()
     said = {"--help", "--version", *re.findall(r"(?<![\w-])--?[a-z][a-z-]*", pages)}
     assert [(where, sorted(one)) for where, one in options(program) if not one & said] == []
 
@@ -92,7 +92,9 @@ def test_there_is_an_example_of_every_kind_that_people_write():
 
 
 @pytest.mark.parametrize(
-    "page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name
+    "page",
+    sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")),
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_links_inside_the_repository_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
@@ -101,7 +103,7 @@ def test_links_inside_the_repository_lead_somewhere(page):
 
 
 def test_every_law_that_is_cited_is_defined():
-    defined = re.findall(r"^## (\d+)\. ", (ROOT / "docs/laws.md").read_text(), re.MULTILINE)
+    defined = re.findall(r"^## (\d+)\. ", (ROOT / "docs/concepts/laws.md").read_text(), re.MULTILINE)
     folders = ("upgrader", "tests", "docs", "deploy")
     texts = [path.read_text() for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in CITING]
     cited = {number for text in texts for number in re.findall(r"\blaw (\d+)", text, re.IGNORECASE)}
@@ -117,7 +119,7 @@ def test_the_notes_name_tests_that_are_there():
     there |= {name for path in sources for name in re.findall(r"def (test_\w+)\(", path.read_text())}
     named = {
         name
-        for page in (ROOT / "docs/design").glob("*.md")
+        for page in (ROOT / "docs/contributing/design").glob("*.md")
         for name in re.findall(r"\btest_\w+(?:\.py)?", page.read_text())
     }
     assert named

@@ -50,7 +50,7 @@ def test_they_are_found_wherever_they_hide() -> None:
     text = "A Closure, next_closure, spec.errands, ClosureView: `leapFrogged`, the bring-back."
     assert uses("docs/x.md", text) == {"closure", "errands", "leapfrogged", "bring-back"}
     assert uses("docs/x.md", "an envelope") == {"envelope"}
-    assert uses("docs/driver-image-trust.md", "a DSSE envelope") == set()
+    assert uses("docs/guides/driver-images/trust.md", "a DSSE envelope") == set()
 
 
 def test_terms_are_sorted_and_each_is_one_sentence() -> None:

@@ -7,7 +7,7 @@ from tests.support.golden import assert_golden, in_full
 from tests.support.repository import ROOT
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import GpuStack, GpuStackSpec
-from upgrader.api.v1alpha1.gpu_stack import DevicePluginSpec, DriverSpec
+from upgrader.api.v1alpha1.operand_specs import DevicePluginSpec, DriverSpec
 from upgrader.core.model.operands import Operand, PluginSettings
 from upgrader.core.node_protocol.orders import Driver, ValidateDriverOrder
 from upgrader.stack.monitoring import exporter_service, service_monitor

@@ -74,15 +74,15 @@ CASES = {
     "the kubelet has not seen it yet": ([pod("Pending")], silent()),
     "an order before the last says why it failed": (
         [pod("Failed", init=said(BUSY, 15), state={"waiting": {"reason": "PodInitializing"}})],
-        failed(f"container driver ended with 15; it said: {msgspec.json.encode(BUSY).decode()}", BUSY),
+        failed(f"container driver ended with exit code 15: {msgspec.json.encode(BUSY).decode()}", BUSY),
     ),
     "what an order before the last said well explains nothing": (
         [pod("Failed", init=said(DONE), state={"terminated": KILLED})],
-        failed("container prepare ended with 137; it said: Error"),
+        failed("container prepare ended with exit code 137: Error"),
     ),
     "only the last order says that all is well": (
         [pod("Succeeded", init=said(DONE), state={"terminated": {"exitCode": 0, "message": "?"}})],
-        failed("ended without an answer; its message: ?"),
+        failed("ended without a valid termination message: ?"),
     ),
     "it succeeded with an answer": (
         [pod("Succeeded", state=said(DONE))],
@@ -90,31 +90,31 @@ CASES = {
     ),
     "it failed with an answer": (
         [pod("Failed", state=said(BUSY, 15))],
-        failed(f"container prepare ended with 15; it said: {msgspec.json.encode(BUSY).decode()}", BUSY),
+        failed(f"container prepare ended with exit code 15: {msgspec.json.encode(BUSY).decode()}", BUSY),
     ),
     "it ended well and says that it did not": (
         [pod("Succeeded", state=said(BUSY))],
-        failed("exit code 0 contradicts the answer", BUSY),
+        failed("exit code 0 contradicts the termination message", BUSY),
     ),
     "it ended well and says nothing that can be read": (
         [pod("Succeeded", state={"terminated": {"message": "hello"}})],
-        failed("ended without an answer; its message: hello"),
+        failed("ended without a valid termination message: hello"),
     ),
     "it ended well and says nothing at all": (
         [pod("Succeeded", state={"terminated": {}})],
-        failed("ended without an answer; its message: none"),
+        failed("ended without a valid termination message: none"),
     ),
     "it was killed after it had said done": (
         [pod("Failed", state={"terminated": {**KILLED, "message": msgspec.json.encode(DONE).decode()}})],
-        failed(f"container prepare ended with 137; it said: {msgspec.json.encode(DONE).decode()}"),
+        failed(f"container prepare ended with exit code 137: {msgspec.json.encode(DONE).decode()}"),
     ),
     "our own code failed, and the end of its log is the message": (
         [pod("Failed", state={"terminated": {"exitCode": 1, "message": "Traceback\n  KeyError: 'x'\n"}})],
-        failed("container prepare ended with 1; it said: Traceback KeyError: 'x'"),
+        failed("container prepare ended with exit code 1: Traceback KeyError: 'x'"),
     ),
     "of a long log the end is shown": (
         [pod("Failed", state={"terminated": {"exitCode": 1, "message": "x" * 4000 + "why"}})],
-        failed(f"container prepare ended with 1; it said: …{'x' * 297}why"),
+        failed(f"container prepare ended with exit code 1: …{'x' * 297}why"),
     ),
     "an init container failed": (
         [
@@ -124,7 +124,7 @@ CASES = {
                 state=waits("PodInitializing"),
             )
         ],
-        failed("container driver ended with 10; it said: for kernel 6.1"),
+        failed("container driver ended with exit code 10: for kernel 6.1"),
     ),
     "the kubelet refused the pod": (
         [pod("Failed", reason="OutOfnvidia.com/gpu", message="Node didn't have enough resource")],
@@ -132,7 +132,7 @@ CASES = {
     ),
     "it was ended by its deadline": (
         [pod("Failed", reason="DeadlineExceeded", state={"terminated": KILLED})],
-        failed("container prepare ended with 137; it said: Error"),
+        failed("container prepare ended with exit code 137: Error"),
     ),
     "nobody says why it failed": ([pod("Failed")], failed("the pod failed")),
     "the registry says that an image is not there": (
@@ -178,7 +178,7 @@ def test_the_way_back_is_not_validated_by_the_pod_before_it():
 def test_a_validation_pod_that_its_kubelet_did_not_admit_says_nothing_about_the_node(reason):
     """A kubelet that has just started knows no device plugin."""
     refused = pod("Failed", component="validate", name=VALIDATE, reason=reason, message="Allocate failed")
-    trouble = f"the kubelet did not admit the validation pod, so it is made again; it said: {reason}: Allocate failed"
+    trouble = f"the kubelet did not admit the validation pod, which is created again: {reason}: Allocate failed"
     assert validate_result([refused], UPGRADE, reverting=False) == PodResult(trouble=trouble)
 
 
@@ -208,7 +208,7 @@ JOBS = {
     "it was started, and somebody else has suspended it": (
         job(suspend=True, started=True),
         [],
-        waiting("somebody else has suspended Job upgrade"),
+        waiting("Job upgrade was suspended by another client"),
     ),
     "it has ended, and somebody else has suspended it": (
         job(suspend=True, started=True, type="Complete"),
@@ -239,7 +239,7 @@ JOBS = {
     "somebody held the driver until the Job's time was over": (
         job(type="Failed", reason="DeadlineExceeded", message="Job was active longer than specified deadline"),
         [upgrade_pod("Failed", created=1, state=said(BUSY, 15))],
-        failed(f"container upgrade ended with 15; it said: {msgspec.json.encode(BUSY).decode()}", BUSY),
+        failed(f"container upgrade ended with exit code 15: {msgspec.json.encode(BUSY).decode()}", BUSY),
     ),
     "a pod that cannot start is waited for even where its image is gone": (
         job(),
@@ -262,7 +262,7 @@ JOBS = {
     "it completed, and its pod says otherwise": (
         job(type="Complete"),
         [upgrade_pod("Succeeded", state=said(BUSY))],
-        failed("exit code 0 contradicts the answer", BUSY),
+        failed("exit code 0 contradicts the termination message", BUSY),
     ),
     "it failed with the last pod's words": (
         job(type="Failed", reason="PodFailurePolicy", message="exit code 15"),
@@ -270,7 +270,7 @@ JOBS = {
             upgrade_pod("Failed", created=1, state={"terminated": KILLED}),
             upgrade_pod("Failed", created=2, state=said(BUSY, 15)),
         ],
-        failed(f"container upgrade ended with 15; it said: {msgspec.json.encode(BUSY).decode()}", BUSY),
+        failed(f"container upgrade ended with exit code 15: {msgspec.json.encode(BUSY).decode()}", BUSY),
     ),
     "it took too long and left no pod": (
         job(type="Failed", reason="DeadlineExceeded", message="Job was active longer than specified deadline"),

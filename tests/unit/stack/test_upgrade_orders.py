@@ -325,7 +325,7 @@ def test_devices_on_which_nobody_works_are_looked_at_and_the_answer_says_so():
     assert (container["command"][-1], "limits" in container["resources"]) == ("validate-driver", False)
     assert "initContainers" not in pod["spec"]
     said = order(pod, ValidateDriverOrder).besides
-    assert said == "looked at only, because the stack names no workload"
+    assert said == "checked only, because the stack has no workload"
 
 
 def test_a_workload_has_a_container_for_each_device_beside_a_look_at_all_of_them():
@@ -338,7 +338,7 @@ def test_a_workload_has_a_container_for_each_device_beside_a_look_at_all_of_them
     assert {one["image"] for one in workloads} == {CUDA_SAMPLE["workloadImage"]}
     assert [one["resources"] for one in workloads] == [{"limits": {"nvidia.com/gpu": "1"}}] * 8
     told = order(validation(target=nvidia(**CUDA_SAMPLE)), ValidateDriverOrder).besides
-    assert told == f"{CUDA_SAMPLE['workloadImage']} worked on 8 of them, each by itself"
+    assert told == f"{CUDA_SAMPLE['workloadImage']} ran on 8 of them, on each separately"
 
 
 def test_the_way_back_is_worked_on_as_it_was_before():

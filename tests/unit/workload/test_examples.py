@@ -1,4 +1,4 @@
-"""The example Jobs are what the demo runs, and what docs/checkpointing.md asks for is what our side reads."""
+"""The example Jobs are those of the demo; docs/guides/job-authors/checkpointing.md names the fields of the code."""
 
 import msgspec
 import pytest
@@ -24,7 +24,7 @@ def test_an_example_is_the_job_that_the_demo_runs(name):
 
 
 def test_the_page_shows_the_volumes_and_the_annotation_of_the_example():
-    page = (ROOT / "docs/checkpointing.md").read_text()
+    page = (ROOT / "docs/guides/job-authors/checkpointing.md").read_text()
     shown = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
     template = WHOLE["trainer-gang"]["spec"]["template"]
     assert shown["metadata"]["annotations"].items() <= template["metadata"]["annotations"].items()
@@ -36,7 +36,7 @@ def test_the_page_shows_the_volumes_and_the_annotation_of_the_example():
 
 
 def test_the_loop_on_the_page_uses_what_the_listener_has():
-    page = (ROOT / "docs/checkpointing.md").read_text()
+    page = (ROOT / "docs/guides/job-authors/checkpointing.md").read_text()
     source = (ROOT / "upgrader/workload.py").read_text()
     for call in ("progress(step)", "requested()", "acknowledge(request, step, save_checkpoint(step))", "park(request)"):
         assert f"listener.{call}" in page

@@ -1,7 +1,7 @@
-"""Our kinds as msgspec types, one file for each: `make generate` turns them into crds/.
+"""The custom resources as msgspec types, one file per kind. `make generate` writes crds/ from them.
 
-The same types decode what the API server sends. Every field has a description, since `kubectl explain` is where people
-read first. No field ships before it works.
+The same types decode the objects that the API server returns. Every field has a description, which `kubectl explain`
+shows. A field is added only together with the code that implements it.
 """
 
 from upgrader.api.v1alpha1.checkpoint_request import (
@@ -14,18 +14,15 @@ from upgrader.api.v1alpha1.checkpoint_request import (
 )
 from upgrader.api.v1alpha1.driver_image import DriverImage, DriverImageSpec, DriverImageStatus
 from upgrader.api.v1alpha1.gpu_stack import (
-    DevicePluginSpec,
     DriftCount,
     DriftLimits,
     DriftPlanSpec,
-    DriverSpec,
     GangRule,
     GpuStack,
     GpuStackSpec,
     GpuStackStatus,
-    KubeletSpec,
-    RebootSpec,
 )
+from upgrader.api.v1alpha1.node_specs import KubeletSpec, RebootSpec
 from upgrader.api.v1alpha1.node_upgrade import (
     Force,
     Found,
@@ -37,28 +34,31 @@ from upgrader.api.v1alpha1.node_upgrade import (
     RebootState,
     StepStatus,
 )
+from upgrader.api.v1alpha1.operand_specs import DevicePluginSpec, DriverSpec
+from upgrader.api.v1alpha1.plan_strategy import (
+    Canary,
+    CheckpointDefaults,
+    Lanes,
+    Strategy,
+    TopologyBudget,
+    Window,
+)
 from upgrader.api.v1alpha1.upgrade_plan import (
     Approval,
     ApprovalLimits,
     BatchStatus,
     Blocker,
-    Canary,
     CanaryStatus,
-    CheckpointDefaults,
     EndedBatches,
     Failure,
     ForecastSummary,
     GangShare,
     GroupStatus,
-    Lanes,
     Loss,
     PlanCounts,
-    Strategy,
-    TopologyBudget,
     UpgradePlan,
     UpgradePlanSpec,
     UpgradePlanStatus,
-    Window,
 )
 
 __all__ = [

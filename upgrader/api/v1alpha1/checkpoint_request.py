@@ -1,4 +1,4 @@
-"""CheckpointRequest: The checkpoint request of one gang."""
+"""CheckpointRequest: the checkpoint request of one gang."""
 
 from typing import Annotated, Literal
 
@@ -12,161 +12,216 @@ from upgrader.core.workloads.checkpoint_annotations import MOST_WORDS, SIGNALS
 
 
 class OwnerRef(Resource, frozen=True, kw_only=True):
-    kind: Annotated[Text, described("Kind that is switched off and on; docs/owners.md lists those that can be.")]
-    api_version: Annotated[Text, described("Its group and version.")] = "batch/v1"
-    name: Annotated[Text, described("Its name.")]
-    uid: Annotated[Text, described("Its uid.")]
+    kind: Annotated[
+        Text,
+        described(
+            "Kind of the object that is stopped and restarted. docs/concepts/owners.md lists the supported kinds."
+        ),
+    ]
+    api_version: Annotated[Text, described("API group and version of the object.")] = "batch/v1"
+    name: Annotated[Text, described("Name of the object.")]
+    uid: Annotated[Text, described("UID of the object.")]
 
 
 class Member(Resource, frozen=True, kw_only=True):
-    pod: Annotated[Text, described("Pod name.")]
-    uid: Annotated[Text, described("Pod uid: a replaced pod is another one.")]
-    node: Annotated[Text, described("Node that it ran on.")]
-    container: Annotated[Text, described("Container that answers.")]
+    pod: Annotated[Text, described("Name of the pod.")]
+    uid: Annotated[Text, described("UID of the pod. A pod that replaces it is a different member.")]
+    node: Annotated[Text, described("Node that the pod ran on.")]
+    container: Annotated[Text, described("Container that acknowledges the request.")]
 
 
 MethodName = Literal["file", "exec", "http", "signal", "api", "none"]
 
 
 class Placement(Resource, frozen=True, kw_only=True):
-    left_behind: Annotated[list[str], described("Revisions that its pods must not meet.")] = []
-    settled: Annotated[bool, described("Whether they run only on nodes that carry a revision.")] = False
-    group: Annotated[str, described("Upgrade group whose taint they tolerate; empty: none.")] = ""
+    left_behind: Annotated[list[str], described("Revisions of nodes on which the pods of the gang must not run.")] = []
+    settled: Annotated[bool, described("Whether the pods run only on nodes that carry a revision.")] = False
+    group: Annotated[str, described("Upgrade group whose taint the pods tolerate. Empty means no group.")] = ""
     pod_labels: Annotated[
-        dict[str, str], described("Labels that all its pods carry; where there are none they are known by their owner.")
+        dict[str, str],
+        described("Labels that all pods of the gang carry. If empty, the pods are identified by their owner."),
     ] = {}
 
 
-# Bounds of the command, the endpoint and the signal are the API server's to keep: one that was stored before they were
-# there, or by somebody else, must not keep all others from being read.
+# Only the API server enforces the bounds of the command, the endpoint and the signal: one object that was stored before
+# the bounds existed, or by another program, must not make a list of all objects undecodable.
 
 
 class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
     """The checkpoint request of one gang."""
 
     gang: Annotated[Text, described("Name of the gang.")]
-    plan: Annotated[str | None, described("Plan that asks.")] = None
-    group: Annotated[str | None, described("Upgrade group of the gang: its gangs are judged together.")] = None
-    owner: Annotated[OwnerRef, described("What is switched off and on.")]
-    members: Annotated[list[Member], described("Everybody who must acknowledge.")]
-    method: Annotated[MethodName, described("How the job is asked for a checkpoint; none: it is not.")] = "file"
+    plan: Annotated[str | None, described("Name of the UpgradePlan that makes the request.")] = None
+    group: Annotated[
+        str | None, described("Upgrade group of the gang. The gangs of a group are stopped together or not at all.")
+    ] = None
+    owner: Annotated[OwnerRef, described("Object that is stopped and restarted.")]
+    members: Annotated[list[Member], described("Members that must acknowledge the request.")]
+    method: Annotated[
+        MethodName,
+        described(
+            "Checkpoint method by which the job is requested to write a checkpoint. `none` means that no "
+            "checkpoint is requested."
+        ),
+    ] = "file"
     fallbacks: Annotated[
-        list[MethodName], described("Methods tried next, in this order, where a member cannot be asked by this one.")
+        list[MethodName],
+        described("Methods that are tried next, in this order, if a member cannot be reached by `method`."),
     ] = []
     command: Annotated[
-        list[str], Meta(description="Command of the method exec.", extra_json_schema={"maxItems": MOST_WORDS})
+        list[str], Meta(description="Command of the method `exec`.", extra_json_schema={"maxItems": MOST_WORDS})
     ] = []
     endpoint: Annotated[
         str | None,
         Meta(
-            description="Port and path of the method http, as :8080/checkpoint.",
+            description="Port and path of the method `http`, for example `:8080/checkpoint`.",
             extra_json_schema={"maxLength": endpoints.LONGEST, "pattern": f"^{endpoints.PATTERN}$"},
         ),
     ] = None
     signal: Annotated[
         str | None,
-        Meta(description="Signal of the method signal.", extra_json_schema={"pattern": f"^({'|'.join(SIGNALS)})$"}),
+        Meta(description="Signal of the method `signal`.", extra_json_schema={"pattern": f"^({'|'.join(SIGNALS)})$"}),
     ] = None
     leader: Annotated[
-        Text | None, described("Uid of the member whose answer counts for all; everybody answers where there is none.")
+        Text | None,
+        described(
+            "UID of the member whose acknowledgement counts for all members. If unset, every member must acknowledge."
+        ),
     ] = None
     max_loss_seconds: Annotated[
-        int, Meta(description="While no more has passed since asking, answers count that are not parked.", ge=0)
+        int,
+        Meta(
+            description="Acknowledgements of members that are not parked count until this many seconds after the "
+            "request.",
+            ge=0,
+        ),
     ] = 0
-    timeout_seconds: Annotated[Seconds, described("Longest one checkpoint may take.")] = 1800
+    timeout_seconds: Annotated[
+        Seconds, described("Maximum duration of one checkpoint, in seconds. Defaults to 1800.")
+    ] = 1800
     on_deadline: Annotated[
-        Literal["wait", "skip-node", "terminate"], described("What no acknowledgement in time means.")
+        Literal["wait", "skip-node", "terminate"],
+        described("Action to take if the gang does not acknowledge before the deadline. Defaults to `wait`."),
     ] = "wait"
-    lane: Annotated[str, described("Storage that the checkpoint goes to; empty where nobody knows.")] = ""
-    refused_before: Annotated[int, Meta(description="How often it refused earlier requests of the plan.", ge=0)] = 0
-    unanswered_before: Annotated[
-        int, Meta(description="How many earlier requests of the plan it did not acknowledge in time.", ge=0)
+    lane: Annotated[str, described("Storage that the checkpoint is written to. Empty if the storage is unknown.")] = ""
+    refused_before: Annotated[
+        int, Meta(description="Number of earlier requests of the plan that the gang refused.", ge=0)
     ] = 0
-    request_id: Annotated[int, described("Grows with every asking.")]
-    asked_at: Annotated[Timestamp, described("When this asking began.")]
-    park_seconds: Annotated[Seconds, described("How long a member stays parked without a word.")]
+    unanswered_before: Annotated[
+        int,
+        Meta(
+            description="Number of earlier requests of the plan that the gang did not acknowledge before the deadline.",
+            ge=0,
+        ),
+    ] = 0
+    request_id: Annotated[int, described("ID of the request. It increases each time a checkpoint is requested.")]
+    asked_at: Annotated[Timestamp, described("Time at which the checkpoint was requested.")]
+    park_seconds: Annotated[
+        Seconds, described("Time, in seconds, that a member stays parked if it receives no further request.")
+    ]
     placement: Annotated[
         Placement | None,
-        described("Where its pods may run since the restart; deploy/admission-steering.yaml reads it."),
+        described(
+            "Nodes on which the pods may run after the restart. Read by the policy in deploy/admission-steering.yaml."
+        ),
     ] = None
 
 
 class Ack(Resource, frozen=True, kw_only=True):
-    """One member's answer, whichever way it came."""
+    """Acknowledgement or refusal of one member, by any method."""
 
-    pod_uid: Annotated[str, described("Uid of the pod that answered.")]
-    request_id: Annotated[int, described("Which asking is answered.")]
-    step: Annotated[int, described("Everything up to this step is safe.")]
-    uri: Annotated[str, described("Where it is safe.")] = ""
-    parked: Annotated[bool, described("Whether the member takes no further step until it is stopped or let go.")] = (
+    pod_uid: Annotated[str, described("UID of the pod that answered.")]
+    request_id: Annotated[int, described("ID of the request that is answered.")]
+    step: Annotated[int, described("Last training step that the checkpoint contains.")]
+    uri: Annotated[str, described("Location of the checkpoint.")] = ""
+    parked: Annotated[bool, described("Whether the member makes no further step until it is stopped or released.")] = (
         False
     )
-    refused: Annotated[str, described("Why the member refuses; empty where it does not.")] = ""
+    refused: Annotated[str, described("Reason for a refusal. Empty if the member does not refuse.")] = ""
     retry_after_seconds: Annotated[
-        Seconds | None, described("With a refusal: how long the gang wants to be left alone at least.")
+        Seconds | None, described("Minimum time, in seconds, before the next request. Used only with a refusal.")
     ] = None
 
 
 class Missed(Resource, frozen=True, kw_only=True):
-    """A member that did not hear a request."""
+    """A member that a request did not reach."""
 
-    pod_uid: Annotated[str, described("Uid of the pod that could not be asked.")]
-    method: Annotated[MethodName, described("By which method.")]
-    request_id: Annotated[int, described("Which asking it did not hear.")]
-    at: Annotated[Timestamp, described("When, the last time.")]
-    times: Annotated[int, Meta(description="How often in a row; the second time rules the method out.", ge=1)] = 1
-    message: Annotated[str, described("Why.")] = ""
+    pod_uid: Annotated[str, described("UID of the pod that could not be reached.")]
+    method: Annotated[MethodName, described("Method that was used.")]
+    request_id: Annotated[int, described("ID of the request that did not reach the pod.")]
+    at: Annotated[Timestamp, described("Time of the last attempt.")]
+    times: Annotated[
+        int,
+        Meta(
+            description="Number of consecutive failures. After the second failure the method is not used any more.",
+            ge=1,
+        ),
+    ] = 1
+    message: Annotated[str, described("Human-readable message with the cause.")] = ""
 
 
 class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
-    """How far the request is, and what was answered."""
+    """Observed state of the request, and the acknowledgements."""
 
-    phase: Annotated[RequestPhase, described("Where the checkpoint request is.")] = RequestPhase.REQUESTED
-    reason: Annotated[str, described("Why it waits or how it ended, as one word.")] = ""
-    message: Annotated[str, described("The same as a sentence.")] = ""
-    deadline: Annotated[Timestamp | None, described("When the present phase is given up.")] = None
+    phase: Annotated[RequestPhase, described("Phase of the checkpoint request.")] = RequestPhase.REQUESTED
+    reason: Annotated[str, described("Machine-readable reason why the request waits, or how it ended.")] = ""
+    message: Annotated[str, described("Human-readable message for the reason.")] = ""
+    deadline: Annotated[Timestamp | None, described("Time at which the current phase times out.")] = None
     acks: Annotated[
         list[Ack],
         Meta(
-            description="Answers, one per member; responders patch these where the method is `api`.",
+            description="Answers of the members, one per member. With the method `api`, responders patch this list.",
             extra_json_schema=keyed_by("podUid"),
         ),
     ] = []
-    acknowledged_step: Annotated[int | None, described("Step that all members acknowledged.")] = None
-    marked_at: Annotated[Timestamp | None, described("When its turn in its lane came, and it was asked.")] = None
-    parked_at: Annotated[Timestamp | None, described("When all had acknowledged, and taken no further step.")] = None
+    acknowledged_step: Annotated[int | None, described("Training step that all members acknowledged.")] = None
+    marked_at: Annotated[
+        Timestamp | None,
+        described("Time at which the lane became available and the members were requested to write a checkpoint."),
+    ] = None
+    parked_at: Annotated[Timestamp | None, described("Time at which all members had acknowledged and were parked.")] = (
+        None
+    )
     parked_seconds: Annotated[
-        int, Meta(description="How long earlier askings kept the gang that expired while it was parked.", ge=0)
+        int,
+        Meta(description="Total time, in seconds, that the gang was parked by earlier requests that expired.", ge=0),
     ] = 0
     missed: Annotated[
         list[Missed],
         Meta(
-            description="Members that could not be asked by the present method.",
+            description="Members that could not be reached by the current method.",
             extra_json_schema=keyed_by("podUid"),
         ),
     ] = []
-    refused_at: Annotated[Timestamp | None, described("When the gang said no.")] = None
+    refused_at: Annotated[Timestamp | None, described("Time at which the gang refused.")] = None
     retry_after_seconds: Annotated[
-        Seconds | None, described("How long a gang that refused wants to be left alone at least.")
+        Seconds | None, described("Minimum time, in seconds, before the next request, as stated in the refusal.")
     ] = None
-    stopped_at: Annotated[Timestamp | None, described("When the stop was ordered.")] = None
+    stopped_at: Annotated[Timestamp | None, described("Time at which the gang was stopped.")] = None
     terminated: Annotated[
-        bool, described("Whether it was stopped without an acknowledgement, as the approval allows.")
+        bool, described("Whether the gang was stopped without an acknowledgement, as the approval allows.")
     ] = False
-    restart_by: Annotated[Timestamp | None, described("When the gang is restarted whatever became of the upgrade.")] = (
+    restart_by: Annotated[
+        Timestamp | None, described("Time at which the gang is restarted regardless of the state of the upgrade.")
+    ] = None
+    restarted_at: Annotated[Timestamp | None, described("Time at which the gang was restarted.")] = None
+    restarted_early: Annotated[
+        bool,
+        described(
+            "Whether the gang was restarted on upgraded nodes before its own nodes were released (early restart)."
+        ),
+    ] = False
+    restored_at: Annotated[
+        Timestamp | None, described("Time at which every member was observed past the acknowledged step.")
+    ] = None
+    ended_at: Annotated[Timestamp | None, described("Time at which the checkpoint request ended, with any result.")] = (
         None
     )
-    restarted_at: Annotated[Timestamp | None, described("When the restart was ordered.")] = None
-    restarted_early: Annotated[
-        bool, described("Whether it was restarted on upgraded nodes before its own were given back.")
-    ] = False
-    restored_at: Annotated[Timestamp | None, described("When every member was seen past the acknowledged step.")] = None
-    ended_at: Annotated[Timestamp | None, described("When the checkpoint request ended, however it did.")] = None
-    progress: Annotated[list[int], described("Latest step of each member after the restart.")] = []
+    progress: Annotated[list[int], described("Latest observed step of each member after the restart.")] = []
 
 
 class CheckpointRequest(Resource, frozen=True, kw_only=True):
-    """Ask a gang to make its work safe; stop it, restart it, see it progress."""
+    """CheckpointRequest requests a gang to write a checkpoint and to park, and stops and restarts it."""
 
     metadata: ObjectMeta
     spec: CheckpointRequestSpec

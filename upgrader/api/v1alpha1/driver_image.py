@@ -1,4 +1,4 @@
-"""DriverImage: the driver for one kernel."""
+"""DriverImage: the driver image for one driver version and one kernel."""
 
 from typing import Annotated, Literal
 
@@ -14,66 +14,73 @@ Word = Annotated[str, Meta(max_length=63, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9
 
 
 class DriverImageSpec(Resource, frozen=True, kw_only=True):
-    """For which driver and kernel the image is; where `image` names none, it is found by this identity, or built."""
+    """Driver and kernel of the image. If `image` is unset, the image is found by this identity, or built."""
 
-    vendor: Annotated[Literal["nvidia", "sim"], described("Whose driver.")]
+    vendor: Annotated[Literal["nvidia", "sim"], described("Vendor of the driver.")]
     version: Annotated[VersionText, described("Driver version.")]
-    kernel: Annotated[Text, described("Kernel that it is for, as in `uname -r`.")]
+    kernel: Annotated[Text, described("Kernel release that the driver is for, as printed by `uname -r`.")]
     image: Annotated[
-        ImageReference | None, described("An image that you bring, by tag or digest; it is never built.")
+        ImageReference | None,
+        described("Reference of a prebuilt image, by tag or digest. An image that is named here is never built."),
     ] = None
-    recipe: Annotated[Word | None, described("Recipe that it is built by, a folder in driver-images/.")] = None
-    flavour: Annotated[Word | None, described("Flavour of the recipe, where it has several.")] = None
-    os: Annotated[Word | None, described("Code name of the kernel's distribution, as bookworm.")] = None
-    arch: Annotated[Word, described("Architecture, as Debian names it.")] = "amd64"
+    recipe: Annotated[
+        Word | None, described("Recipe that builds the image: the name of a folder in driver-images/.")
+    ] = None
+    flavour: Annotated[Word | None, described("Flavour of the recipe, if the recipe has several.")] = None
+    os: Annotated[Word | None, described("Code name of the distribution of the kernel, for example `bookworm`.")] = None
+    arch: Annotated[Word, described("Architecture, by its name in Debian. Defaults to `amd64`.")] = "amd64"
 
 
 class ImageCheck(Resource, frozen=True, kw_only=True):
-    """What one check of the image found."""
+    """Result of one check of the image."""
 
-    check: Annotated[CheckName, described("What was looked at.")]
-    passed: Annotated[bool | None, described("Whether it passed; absent where it was not made.")] = None
-    reason: Annotated[str, described("What was found, or why it was not looked for.")] = ""
+    check: Annotated[CheckName, described("Name of the check.")]
+    passed: Annotated[bool | None, described("Whether the check passed. Unset if the check was not run.")] = None
+    reason: Annotated[str, described("Result of the check, or the reason why it was not run.")] = ""
 
 
 class ImageFailure(Resource, frozen=True, kw_only=True):
-    """Why there is no image."""
+    """Reason why there is no image."""
 
-    sort: Annotated[FailureClass, described("Sort of failure; only `transient` is tried again by itself.")] = (
-        msgspec.field(name="class")
-    )
-    first_error: Annotated[str, described("First error, in the tool's own words.")] = ""
-    symbol: Annotated[str, described("Symbol that it is about, where it names one.")] = ""
+    sort: Annotated[
+        FailureClass, described("Class of the failure. Only `transient` failures are retried automatically.")
+    ] = msgspec.field(name="class")
+    first_error: Annotated[str, described("First error in the output of the tool.")] = ""
+    symbol: Annotated[str, described("Symbol that the error names, if any.")] = ""
 
 
 class DriverImageStatus(Resource, frozen=True, kw_only=True):
-    """Whether the image can be used, and under which digest."""
+    """Observed state of the image, and its digest."""
 
-    phase: Annotated[DriverImagePhase, described("Where the image is.")] = DriverImagePhase.PENDING
-    digest: Annotated[str | None, described("The image, pinned: name@sha256:...")] = None
-    key: Annotated[str | None, described("Image key, as on the node's label.")] = None
-    build_key: Annotated[str | None, described("Build key: digest of all that went into the image.")] = None
-    message: Annotated[str, described("Where the image is, as a sentence.")] = ""
-    checked_at: Annotated[Timestamp | None, described("When what stands here was found.")] = None
-    deadline: Annotated[Timestamp | None, described("Until when the phase may last.")] = None
-    retry_at: Annotated[Timestamp | None, described("When it is tried again.")] = None
-    attempts: Annotated[int, described("Builds so far.")] = 0
+    phase: Annotated[DriverImagePhase, described("Phase of the image.")] = DriverImagePhase.PENDING
+    digest: Annotated[str | None, described("Reference of the image by digest: NAME@sha256:DIGEST.")] = None
+    key: Annotated[str | None, described("Image key: the value of the node label gpu-upgrader.io/driver.")] = None
+    build_key: Annotated[str | None, described("Build key: digest of all inputs of the build.")] = None
+    message: Annotated[str, described("Human-readable message for the phase.")] = ""
+    checked_at: Annotated[Timestamp | None, described("Time of the last check.")] = None
+    deadline: Annotated[Timestamp | None, described("Time at which the current phase times out.")] = None
+    retry_at: Annotated[Timestamp | None, described("Time of the next attempt.")] = None
+    attempts: Annotated[int, described("Number of builds that were started.")] = 0
     made_with: Annotated[
         str | None,
         described(
-            "Digests of builder and packages of the last build and the Secret that signed its modules, "
-            "or the digest that was refused."
+            "Digests of the builder and the packages of the last build, and the Secret that signed its "
+            "modules; or the digest that was refused."
         ),
     ] = None
-    checks: Annotated[list[ImageCheck], described("Verdict of each check.")] = []
-    failure: Annotated[ImageFailure | None, described("Why there is no image.")] = None
+    checks: Annotated[list[ImageCheck], described("Result of each check.")] = []
+    failure: Annotated[ImageFailure | None, described("Reason why there is no image.")] = None
     conditions: Annotated[
-        Conditions, described("Verified: whether a key vouches for the image that is in service.")
+        Conditions,
+        described(
+            "Conditions of the image. Verified: whether the signature of the image that is in use was "
+            "verified with a key."
+        ),
     ] = []
 
 
 class DriverImage(Resource, frozen=True, kw_only=True):
-    """The image for one driver on one kernel."""
+    """DriverImage is the driver image for one driver version, one operating system and one kernel."""
 
     metadata: ObjectMeta
     spec: DriverImageSpec

@@ -1,4 +1,4 @@
-"""GpuStack.spec.guardRails: what is rendered for a person to apply."""
+"""GpuStack.spec.guardRails: manifests that are rendered for a user to apply."""
 
 from typing import Annotated, Literal
 
@@ -12,41 +12,68 @@ Setting = Annotated[str, Meta(max_length=253, pattern=r"^[^\n]*$")]
 
 class PriorityClassSpec(Resource, frozen=True, kw_only=True):
     name: Annotated[ObjectName, described("Name of the PriorityClass.")]
-    value: Annotated[int, Meta(description="Higher goes first.", ge=-2147483648, le=1000000000)]
+    value: Annotated[
+        int,
+        Meta(
+            description="Priority of pods of this class. Pods with a higher value are scheduled first.",
+            ge=-2147483648,
+            le=1000000000,
+        ),
+    ]
     preemption_policy: Annotated[
-        Literal["PreemptLowerPriority", "Never"], described("Whether pods of it may push out those of a lower one.")
+        Literal["PreemptLowerPriority", "Never"],
+        described("Whether pods of this class may preempt pods with a lower priority. Defaults to `Never`."),
     ] = "Never"
-    description: Annotated[str, Meta(description="For whoever chooses one.", max_length=253)] = ""
+    description: Annotated[
+        str, Meta(description="Description that states when to use this PriorityClass.", max_length=253)
+    ] = ""
 
 
 class GpuQuota(Resource, frozen=True, kw_only=True):
-    namespace: Annotated[ObjectName, described("Namespace whose pods share it.")]
-    gpus: Annotated[int, Meta(description="Most GPUs at once, of the stack's resource.", ge=0)]
+    namespace: Annotated[ObjectName, described("Namespace that the quota applies to.")]
+    gpus: Annotated[
+        int,
+        Meta(
+            description="Maximum number of GPUs that pods of the namespace may request at the same time, counted in "
+            "the stack's extended resource.",
+            ge=0,
+        ),
+    ]
     priority_classes: Annotated[
-        list[ObjectName], described("Count only pods of these PriorityClasses. Left out: all pods.")
+        list[ObjectName], described("PriorityClasses whose pods are counted. If empty, all pods are counted.")
     ] = []
 
 
 class TunedSpec(Resource, frozen=True, kw_only=True):
-    """A profile for `tuned` on the nodes of the pool, by the node tuning operator."""
+    """Profile for `tuned` on the nodes of the pool, applied by the node tuning operator."""
 
-    namespace: Annotated[Text, described("Namespace of the node tuning operator.")] = (
-        "openshift-cluster-node-tuning-operator"
-    )
-    include: Annotated[ObjectName, described("Profile that this one adds to.")] = "throughput-performance"
-    priority: Annotated[int, Meta(description="Lower goes first.", ge=0, le=100)] = 20
-    sysctl: Annotated[dict[str, Setting], described("Kernel settings, by name.")] = {}
+    namespace: Annotated[
+        Text, described("Namespace of the node tuning operator. Defaults to openshift-cluster-node-tuning-operator.")
+    ] = "openshift-cluster-node-tuning-operator"
+    include: Annotated[
+        ObjectName, described("Profile that this profile extends. Defaults to throughput-performance.")
+    ] = "throughput-performance"
+    priority: Annotated[
+        int, Meta(description="Priority of the profile. A lower value takes precedence. Defaults to 20.", ge=0, le=100)
+    ] = 20
+    sysctl: Annotated[dict[str, Setting], described("Kernel parameters, by sysctl name.")] = {}
     bootloader: Annotated[dict[str, Setting], described("Settings of the boot loader, by name.")] = {}
 
 
 class GuardRailsSpec(Resource, frozen=True, kw_only=True):
-    """Manifests that `upgrader guard-rails` prints for a person to apply; the controller touches none of them."""
+    """Manifests that `upgrader guard-rails` prints for a user to apply. The controller does not apply or change
+    them.
+    """
 
     taint: Annotated[
-        bool, described("Name the command that taints the pool, so that only pods with GPUs go there.")
+        bool,
+        described(
+            "Whether to print the command that taints the nodes of the pool, so that only pods with GPUs "
+            "are scheduled there. Defaults to false."
+        ),
     ] = False
     priority_classes: Annotated[
         list[PriorityClassSpec], Meta(description="PriorityClasses for jobs with GPUs.", max_length=16)
     ] = []
-    quotas: Annotated[list[GpuQuota], Meta(description="Most GPUs of a namespace.", max_length=256)] = []
-    tuned: Annotated[TunedSpec | None, described("A tuned profile of the pool's nodes.")] = None
+    quotas: Annotated[list[GpuQuota], Meta(description="Maximum number of GPUs, by namespace.", max_length=256)] = []
+    tuned: Annotated[TunedSpec | None, described("Profile for `tuned` on the nodes of the pool.")] = None

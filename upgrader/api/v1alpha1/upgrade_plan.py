@@ -1,299 +1,260 @@
-"""UpgradePlan: how and when a revision gets to its nodes, and how far it is."""
+"""UpgradePlan: how and when a revision is rolled out to its nodes, and the progress of the rollout."""
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from upgrader.api.fields import (
-    CheckpointMethods,
     Conditions,
     Resource,
-    Seconds,
     Text,
-    TimeOfDay,
     Timestamp,
-    TimeZone,
     described,
-    keyed_by,
 )
 from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.v1alpha1.plan_strategy import CheckpointDefaults, Strategy
 from upgrader.core.forecast.forecast import BatchKind
-from upgrader.core.model.phases import DesiredState, OnFailure, PlanPhase
-from upgrader.core.model.strategy import Weekday
-
-
-class TopologyBudget(Resource, frozen=True, kw_only=True):
-    key: Annotated[Text, described("Label of nodes; those with the same value fail together (rack, power, NVLink).")]
-    max_unavailable: Annotated[
-        int | str,
-        Meta(
-            description="Most GPUs out of service at once among the nodes with one value: "
-            "a number or a percentage of theirs, rounded down.",
-            extra_json_schema={
-                "x-kubernetes-int-or-string": True,
-                "minimum": 1,
-                "pattern": "^(100|[1-9][0-9]?)%$",
-            },
-        ),
-    ]
-
-
-class Canary(Resource, frozen=True, kw_only=True):
-    enabled: Annotated[
-        bool, described("Whether one idle node of each class (GPUs, kernel, driver) is upgraded before all others.")
-    ] = True
-    soak_seconds: Annotated[
-        int, Meta(description="How long canaries are watched before the next batch starts.", ge=0, le=604800)
-    ] = 600
-
-
-class Window(Resource, frozen=True, kw_only=True):
-    days: Annotated[
-        list[Weekday], Meta(description="Days on which it opens; every day unless given.", max_length=7)
-    ] = []
-    start: Annotated[TimeOfDay, described("When it opens, as 22:00.")] = "00:00"
-    end: Annotated[TimeOfDay, described("When it closes; the next day where it is not later than start.")] = "00:00"
-    time_zone: Annotated[TimeZone, described("IANA name, as Europe/Berlin.")] = "UTC"
-
-
-class Strategy(Resource, frozen=True, kw_only=True):
-    max_unavailable: Annotated[
-        int | str,
-        Meta(
-            description="Most GPUs out of service at once, counted in GPUs of whole gangs: "
-            "a number or a percentage, rounded down.",
-            extra_json_schema={"x-kubernetes-int-or-string": True},
-        ),
-    ] = "25%"
-    topology_budgets: Annotated[
-        list[TopologyBudget],
-        Meta(description="The same for parts of the pool.", max_length=16, extra_json_schema=keyed_by("key")),
-    ] = []
-    min_available_gpus: Annotated[
-        int, Meta(description="A batch never leaves fewer GPUs of the pool in service.", ge=0)
-    ] = msgspec.field(default=0, name="minAvailableGPUs")
-    canary: Annotated[Canary, described("One node of each class first; their failure pauses the plan.")] = Canary()
-    wait_for_completion_seconds: Annotated[
-        int,
-        Meta(
-            description="Nodes whose jobs all end by themselves so long after the start are taken then: "
-            "nobody is asked. 0 waits for none.",
-            ge=0,
-            le=2592000,
-        ),
-    ] = 3600
-    windows: Annotated[
-        list[Window], Meta(description="When batches may start; at any time unless given.", max_length=16)
-    ] = []
-    deadline_seconds: Annotated[
-        Annotated[int, Meta(ge=60, le=31536000)] | None,
-        described("After so long no batch starts; what is under way ends. Counted from the start."),
-    ] = None
-    on_failure: Annotated[
-        OnFailure, described("When more fails than is tolerated: Pause, or Rollback to the revision before.")
-    ] = OnFailure.PAUSE
-
-
-class Lanes(Resource, frozen=True, kw_only=True):
-    max_concurrent: Annotated[
-        int, Meta(description="Gangs that write checkpoints to one storage at once; 0: any number.", ge=0, le=1000)
-    ] = 0
-
-
-class CheckpointDefaults(Resource, frozen=True, kw_only=True):
-    timeout_seconds: Annotated[Seconds, described("Longest one checkpoint may take where the job does not say.")] = 1800
-    retry_seconds: Annotated[
-        Seconds,
-        described("How long a gang that refused or did not answer is left alone; twice as long each time, up to 2 h."),
-    ] = 600
-    method: Annotated[
-        CheckpointMethods | None,
-        described("How jobs are asked that do not say: as the annotation checkpoint-method. They are waited for else."),
-    ] = None
-    lanes: Annotated[Lanes, described("How many checkpoints a storage takes at once.")] = Lanes()
-    wait_for: Annotated[
-        list[Text],
-        Meta(
-            description="Replicated owners whose pods are waited for instead of evicted, by gang name.", max_length=256
-        ),
-    ] = []
+from upgrader.core.model.phases import DesiredState, PlanPhase
 
 
 class ApprovalLimits(Resource, frozen=True, kw_only=True):
-    """What was consented to: a forecast may change inside it, leaving it holds and asks again."""
+    """Limits of the approval. If the forecast exceeds them, the plan is held until it is approved again."""
 
-    max_interruptions: Annotated[int, Meta(description="Most gangs that may be stopped.", ge=0)]
+    max_interruptions: Annotated[int, Meta(description="Maximum number of gangs that may be stopped.", ge=0)]
     max_lost_gpu_hours: Annotated[
-        Annotated[float, Meta(ge=0)] | None, described("Most GPU-hours that may be lost; any number unless given.")
+        Annotated[float, Meta(ge=0)] | None,
+        described("Maximum number of GPU-hours that may be lost. If unset, there is no limit."),
     ] = None
     expendable: Annotated[
         list[Text],
-        Meta(description="Gangs that may be ended without an acknowledgement, by name.", max_length=256),
+        Meta(description="Names of gangs that may be ended without an acknowledgement.", max_length=256),
     ] = []
     placement_unguaranteed: Annotated[
-        bool, described("Whether gangs may be restarted although the cluster offers no way to steer them.")
+        bool,
+        described(
+            "Whether gangs may be restarted although the cluster has no means to control the placement of"
+            " their pods. Defaults to false."
+        ),
     ] = False
 
 
 class Approval(Resource, frozen=True, kw_only=True):
-    by: Annotated[Text, described("Who approved.")]
-    at: Annotated[Timestamp, described("When it was approved.")]
-    limits: Annotated[ApprovalLimits, described("What was approved, in clear.")]
+    by: Annotated[Text, described("Name of the approver.")]
+    at: Annotated[Timestamp, described("Time of the approval.")]
+    limits: Annotated[ApprovalLimits, described("Limits of the approval.")]
 
 
 class UpgradePlanSpec(Resource, frozen=True, kw_only=True):
-    """How and when a stack's revision gets to its nodes."""
+    """Desired rollout of a revision of a stack to its nodes."""
 
-    stack: Annotated[Text, described("GpuStack that this plan rolls out.")]
-    target_revision: Annotated[Text, described("Revision of the stack, kept as a ControllerRevision.")]
-    strategy: Annotated[Strategy, described("Order and pace.")] = Strategy()
-    checkpoint: Annotated[CheckpointDefaults, described("Defaults for jobs that do not say.")] = CheckpointDefaults()
-    approval: Annotated[Approval | None, described("Consent. Nothing is touched without it.")] = None
-    state: Annotated[DesiredState, described("Running, Paused (the started batch ends), Aborted, RolledBack.")] = (
-        DesiredState.RUNNING
+    stack: Annotated[Text, described("Name of the GpuStack that is rolled out. Immutable.")]
+    target_revision: Annotated[
+        Text, described("Name of the revision that is rolled out, stored as a ControllerRevision. Immutable.")
+    ]
+    strategy: Annotated[Strategy, described("Order and pace of the rollout.")] = Strategy()
+    checkpoint: Annotated[CheckpointDefaults, described("Defaults for jobs without checkpoint annotations.")] = (
+        CheckpointDefaults()
     )
+    approval: Annotated[
+        Approval | None,
+        described("Approval of the plan. Without an approval the plan does not change any node or job."),
+    ] = None
+    state: Annotated[
+        DesiredState,
+        described(
+            "Desired state: Running, Paused (the current batch is completed), Aborted or RolledBack. "
+            "Defaults to Running."
+        ),
+    ] = DesiredState.RUNNING
     tolerated_failures: Annotated[
-        int, Meta(description="The plan pauses by itself when more nodes or gangs than this have failed.", ge=0)
+        int,
+        Meta(
+            description="Maximum number of failed nodes and gangs. When more have failed, the action of "
+            "strategy.onFailure is taken. Defaults to 0.",
+            ge=0,
+        ),
     ] = 0
 
 
 class Blocker(Resource, frozen=True, kw_only=True):
-    subject: Annotated[str, described("Node, gang or upgrade group that waits.")]
-    reason: Annotated[str, described("Why, as one word.")]
-    message: Annotated[str, described("Why and what to do about it, as a sentence.")]
+    subject: Annotated[str, described("Name of the node, gang or upgrade group that is blocked.")]
+    reason: Annotated[str, described("Machine-readable reason.")]
+    message: Annotated[str, described("Human-readable message with the cause and a resolution.")]
 
 
 class GangShare(Resource, frozen=True, kw_only=True):
-    gpus: Annotated[int, described("GPUs of all its members.")] = 0
-    since: Annotated[Timestamp | None, described("When the latest of its members started.")] = None
+    gpus: Annotated[int, described("Number of GPUs of all members of the gang.")] = 0
+    since: Annotated[Timestamp | None, described("Start time of the member that started last.")] = None
 
 
 class GroupStatus(Resource, frozen=True, kw_only=True):
     name: Annotated[str, described("Name of the upgrade group.")]
-    nodes: Annotated[list[str], described("Nodes taken together.")]
-    gangs: Annotated[list[str], described("Gangs asked and stopped together.")] = []
-    gpus: Annotated[int, described("GPUs out of service while it is upgraded, whole gangs counted.")] = 0
+    nodes: Annotated[list[str], described("Nodes of the group.")]
+    gangs: Annotated[list[str], described("Gangs of the group, which are stopped together.")] = []
+    gpus: Annotated[
+        int,
+        described(
+            "Number of GPUs that are out of service during the upgrade of the group, with all GPUs of its"
+            " gangs counted."
+        ),
+    ] = 0
     expendable: Annotated[
         dict[str, list[str]],
-        described("Gangs that nothing restarts and the approval names: uids of their pods, which are evicted."),
+        described("Expendable gangs that are not restarted, with the UIDs of their pods, which are evicted."),
     ] = {}
-    shares: Annotated[dict[str, GangShare], described("Of each gang, what its loss is counted by.")] = {}
+    shares: Annotated[
+        dict[str, GangShare], described("Data from which the lost GPU-hours of each gang are computed.")
+    ] = {}
 
 
 class BatchStatus(Resource, frozen=True, kw_only=True):
-    number: Annotated[int, described("Counted from 1.")]
-    groups: Annotated[list[GroupStatus], described("What is upgraded in this batch; none once it has ended.")] = []
-    node_count: Annotated[int, described("How many nodes were upgraded in it, once it has ended.")] = 0
-    gang_count: Annotated[int, described("How many gangs were asked in it, once it has ended.")] = 0
-    kind: Annotated[BatchKind, described("Why it came when it came: Canary, Idle, Asked.")] = BatchKind.ASKED
-    started_at: Annotated[Timestamp, described("When the batch started.")]
+    number: Annotated[int, described("Number of the batch, starting at 1.")]
+    groups: Annotated[
+        list[GroupStatus], described("Upgrade groups of the batch. Empty after the batch has ended.")
+    ] = []
+    node_count: Annotated[
+        int, described("Number of nodes that were upgraded in the batch. Set after the batch has ended.")
+    ] = 0
+    gang_count: Annotated[
+        int,
+        described(
+            "Number of gangs that were requested to write a checkpoint in the batch. Set after the batch has ended."
+        ),
+    ] = 0
+    kind: Annotated[
+        BatchKind,
+        described(
+            "Kind of the batch: Canary, Idle (no gang is stopped) or Asked (gangs are requested to write a checkpoint)."
+        ),
+    ] = BatchKind.ASKED
+    started_at: Annotated[Timestamp, described("Time at which the batch started.")]
     ask_until: Annotated[
-        Timestamp, described("When asking ends: upgrade groups without all acknowledgements are let go.")
+        Timestamp,
+        described(
+            "Time at which checkpoint requests end. Upgrade groups without all acknowledgements are "
+            "removed from the batch."
+        ),
     ]
-    ended_at: Annotated[Timestamp | None, described("When all its nodes had ended and its gangs were restored.")] = None
+    ended_at: Annotated[
+        Timestamp | None, described("Time at which all node upgrades had ended and all gangs were restored.")
+    ] = None
     classes: Annotated[
-        dict[str, str], described("GPU model, kernel and driver before the upgrade, by node; for canaries only.")
+        dict[str, str],
+        described("GPU model, kernel and driver of each node before the upgrade. Set for canaries only."),
     ] = {}
 
 
 class CanaryStatus(Resource, frozen=True, kw_only=True):
-    batch: Annotated[int, described("Batch in which it was upgraded.")]
-    node: Annotated[str, described("Its name.")]
-    node_class: Annotated[str, described("GPU model, kernel and driver before the upgrade.")]
+    batch: Annotated[int, described("Number of the batch of the canary.")]
+    node: Annotated[str, described("Name of the node.")]
+    node_class: Annotated[str, described("GPU model, kernel and driver of the node before the upgrade.")]
 
 
 class EndedBatches(Resource, frozen=True, kw_only=True):
-    """What counts of batches that have ended, summed up: the status does not grow with them."""
+    """Totals of the batches that have ended, so that the status does not grow with them."""
 
-    count: Annotated[int, described("How many have ended.")] = 0
-    lost_gpu_hours: Annotated[float, described("What they cost.")] = 0.0
-    terminated: Annotated[int, described("Gangs that nothing restarts and that were ended in them.")] = 0
-    canaries: Annotated[list[CanaryStatus], described("Canaries of which there is still a NodeUpgrade.")] = []
+    count: Annotated[int, described("Number of batches that have ended.")] = 0
+    lost_gpu_hours: Annotated[float, described("GPU-hours that were lost in them.")] = 0.0
+    terminated: Annotated[int, described("Number of gangs that were ended in them and are not restarted.")] = 0
+    canaries: Annotated[list[CanaryStatus], described("Canaries whose NodeUpgrade still exists.")] = []
 
 
 class ForecastSummary(Resource, frozen=True, kw_only=True):
-    batches: Annotated[int, described("Batches still to start.")] = 0
-    nodes: Annotated[int, described("Nodes still to upgrade.")] = 0
-    interruptions: Annotated[int, described("Gangs still to be stopped.")] = 0
-    blocked: Annotated[int, described("Nodes blocked.")] = 0
-    waiting_for_completion: Annotated[int, described("Nodes that wait for the natural end of their jobs.")] = 0
-    next_starts_at: Annotated[Timestamp | None, described("When the next batch starts.")] = None
-    waits_for: Annotated[str, described("What the next batch waits for.")] = ""
-    lost_gpu_hours: Annotated[float, described("GPU-hours that the rest is expected to cost.")] = 0.0
-    finish_p50: Annotated[Timestamp | None, described("When the plan ends, as likely earlier as later.")] = None
-    finish_p95: Annotated[Timestamp | None, described("When it ends in 95 of 100 cases.")] = None
+    batches: Annotated[int, described("Number of batches that have not started.")] = 0
+    nodes: Annotated[int, described("Number of nodes that are not upgraded yet.")] = 0
+    interruptions: Annotated[int, described("Number of gangs that are expected to be stopped.")] = 0
+    blocked: Annotated[int, described("Number of blocked nodes.")] = 0
+    waiting_for_completion: Annotated[int, described("Number of nodes that wait for completion of their jobs.")] = 0
+    next_starts_at: Annotated[Timestamp | None, described("Time at which the next batch is expected to start.")] = None
+    waits_for: Annotated[str, described("Human-readable message with what the next batch waits for.")] = ""
+    lost_gpu_hours: Annotated[float, described("GPU-hours that the rest of the plan is expected to lose.")] = 0.0
+    finish_p50: Annotated[Timestamp | None, described("Median of the expected end time.")] = None
+    finish_p95: Annotated[Timestamp | None, described("95th percentile of the expected end time.")] = None
 
 
 class Loss(Resource, frozen=True, kw_only=True):
-    """GPU-hours."""
+    """Lost GPU-hours of a plan."""
 
-    predicted: Annotated[float, described("What the whole plan was expected to cost when it started.")] = 0.0
-    actual: Annotated[float, described("What it has cost so far.")] = 0.0
+    predicted: Annotated[float, described("GPU-hours that the whole plan was expected to lose when it started.")] = 0.0
+    actual: Annotated[float, described("GPU-hours that the plan has lost so far.")] = 0.0
 
 
 class PlanCounts(Resource, frozen=True, kw_only=True):
-    nodes: Annotated[int, described("Nodes that this plan should upgrade.")] = 0
-    succeeded: Annotated[int, described("Nodes given back on the target revision.")] = 0
-    failed: Annotated[int, described("Nodes whose upgrade failed.")] = 0
-    interruptions: Annotated[int, described("Gangs stopped by this plan.")] = 0
-    restored: Annotated[int, described("Gangs seen past their acknowledged step.")] = 0
+    nodes: Annotated[int, described("Number of nodes that the plan upgrades.")] = 0
+    succeeded: Annotated[int, described("Number of nodes that were released on the target revision.")] = 0
+    failed: Annotated[int, described("Number of nodes whose upgrade failed.")] = 0
+    interruptions: Annotated[int, described("Number of gangs that the plan has stopped.")] = 0
+    restored: Annotated[int, described("Number of gangs that were observed past their acknowledged step.")] = 0
 
 
 class Failure(Resource, frozen=True, kw_only=True):
-    subject: Annotated[str, described("Node or gang.")]
-    reason: Annotated[str, described("Why, as one word.")]
-    message: Annotated[str, described("What happened and what to do.")]
+    subject: Annotated[str, described("Name of the node or gang.")]
+    reason: Annotated[str, described("Machine-readable reason.")]
+    message: Annotated[str, described("Human-readable message with the cause and a resolution.")]
 
 
 class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
-    """How far a rollout is, and what blocks it."""
+    """Observed state of a rollout, and its blockers."""
 
-    observed_generation: Annotated[int | None, described("Generation of the spec that this status speaks of.")] = None
-    phase: Annotated[PlanPhase, described("Where the plan is.")] = PlanPhase.PROPOSED
-    reason: Annotated[str, described("Why it is there, as one word.")] = ""
-    message: Annotated[str, described("Where the plan is and what it waits for, as a sentence.")] = ""
-    changed: Annotated[str, described("What the latest forecast says otherwise than the one before, and when.")] = ""
-    soak_until: Annotated[Timestamp | None, described("Until when the canaries are watched.")] = None
-    reserved_nodes: Annotated[list[str], described("Nodes that are kept free for the plan until their jobs end.")] = []
-    lost_gpu_hours: Annotated[Loss, described("Predicted and actual loss.")] = Loss()
-    stack_revision: Annotated[str | None, described("Update revision of the stack when the plan started.")] = None
-    revisions_left: Annotated[list[str], described("Revisions that gangs are steered away from.")] = []
-    started_at: Annotated[Timestamp | None, described("When it started.")] = None
-    ended_at: Annotated[Timestamp | None, described("When it ended.")] = None
-    forecast: Annotated[ForecastSummary, described("What is still to come.")] = ForecastSummary()
+    observed_generation: Annotated[
+        int | None, described("Generation of the spec for which this status was computed.")
+    ] = None
+    phase: Annotated[PlanPhase, described("Phase of the plan.")] = PlanPhase.PROPOSED
+    reason: Annotated[str, described("Machine-readable reason for the phase.")] = ""
+    message: Annotated[str, described("Human-readable message with the state of the plan and what it waits for.")] = ""
+    changed: Annotated[
+        str, described("Differences between the latest forecast and the previous one, and the time of the change.")
+    ] = ""
+    soak_until: Annotated[Timestamp | None, described("Time at which the soak of the canaries ends.")] = None
+    reserved_nodes: Annotated[
+        list[str],
+        described(
+            "Nodes that are reserved for the plan until their jobs end. No other job with GPUs is scheduled there."
+        ),
+    ] = []
+    lost_gpu_hours: Annotated[Loss, described("Predicted and actual lost GPU-hours.")] = Loss()
+    stack_revision: Annotated[str | None, described("Update revision of the stack at the start of the plan.")] = None
+    revisions_left: Annotated[list[str], described("Revisions of nodes on which restarted gangs must not run.")] = []
+    started_at: Annotated[Timestamp | None, described("Time at which the plan started.")] = None
+    ended_at: Annotated[Timestamp | None, described("Time at which the plan ended.")] = None
+    forecast: Annotated[ForecastSummary, described("Forecast of the rest of the plan.")] = ForecastSummary()
     batches: Annotated[
         list[BatchStatus],
-        described("The batch that is under way, and the latest that ended; those to come are not stored."),
+        described("The current batch and the last batch that ended. Future batches are not stored."),
     ] = []
-    ended: Annotated[EndedBatches, described("All batches that have ended, in sums.")] = EndedBatches()
-    counts: Annotated[PlanCounts, described("Progress.")] = PlanCounts()
+    ended: Annotated[EndedBatches, described("Totals of all batches that have ended.")] = EndedBatches()
+    counts: Annotated[PlanCounts, described("Counters of the rollout.")] = PlanCounts()
     stopped_owners: Annotated[
         list[str],
         described(
-            "Uids of the owners of gangs that this plan has stopped: it stops none of them again, "
-            "also when their CheckpointRequests are gone."
+            "UIDs of the owners of gangs that the plan has stopped. It does not stop them again, even if "
+            "their CheckpointRequests are deleted."
         ),
     ] = []
-    blockers: Annotated[list[Blocker], described("The ten worst blockers.")] = []
-    failures: Annotated[list[Failure], described("What failed.")] = []
+    blockers: Annotated[list[Blocker], described("The ten most severe blockers.")] = []
+    failures: Annotated[list[Failure], described("Failures of nodes and gangs.")] = []
     ignored_requests: Annotated[
         list[str],
         Meta(
-            description="CheckpointRequests, as NAMESPACE/NAME, that carry the plan's label and that it did not make: "
-            "nothing is done for them. Ten at most.",
+            description="CheckpointRequests, as NAMESPACE/NAME, that have the label of the plan but were not created "
+            "by it. They are ignored. At most ten are listed.",
             max_length=10,
         ),
     ] = []
     conditions: Annotated[
         Conditions,
-        described("StepFailed: parts of the plan's step that fail, with the error; everything else goes on."),
+        described(
+            "Conditions of the plan. StepFailed: whether a part of the reconciliation fails, with the "
+            "error; the other parts continue."
+        ),
     ] = []
-    rollback_plan: Annotated[str | None, described("Plan that undoes this one.")] = None
+    rollback_plan: Annotated[str | None, described("Name of the UpgradePlan that rolls this plan back.")] = None
 
 
 class UpgradePlan(Resource, frozen=True, kw_only=True):
-    """How and when: consent to a rollout, and its progress."""
+    """UpgradePlan is the rollout of a revision of a GpuStack: its pace, its windows, its approval and its
+    progress.
+    """
 
     metadata: ObjectMeta
     spec: UpgradePlanSpec

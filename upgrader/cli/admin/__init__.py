@@ -1,5 +1,5 @@
 """`upgrader controller`, `crds`, `uninstall`, `adopt`, `guard-rails`, `node-labels`.
 
-Here: the commands, and what each does.
+Here: the commands and their actions.
 Not here: the controller itself.
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.command()
 @pass_session
 def controller(session: Session) -> int:
-    """Run the controller; settings come from the environment (UPGRADER_*, see docs/cli.md)."""
+    """Run the controller. Settings are read from the environment (UPGRADER_*, see docs/reference/cli.md)."""
     import asyncio  # noqa: PLC0415
 
     from upgrader.controller.run import run  # noqa: PLC0415
@@ -25,7 +25,7 @@ def controller(session: Session) -> int:
 
 
 @click.command()
-@click.option("--install", is_flag=True, help="Apply them to the cluster, and wait until they are served.")
+@click.option("--install", is_flag=True, help="Apply the definitions to the cluster and wait until they are served.")
 @pass_session
 def crds(session: Session, *, install: bool) -> int:
     """Print the CustomResourceDefinitions of this release."""
@@ -45,21 +45,21 @@ def crds(session: Session, *, install: bool) -> int:
             await install_kinds(cluster)
 
     asyncio.run(apply())
-    click.echo("our kinds are installed and served", err=True)
+    click.echo("the custom resource definitions are installed and served", err=True)
     return exit_codes.DONE
 
 
 @click.command()
-@click.option("--crds", is_flag=True, help="Remove our kinds from the API server too.")
+@click.option("--crds", is_flag=True, help="Also delete the custom resource definitions.")
 @click.option("--timeout", type=float, default=3600.0, show_default=True, metavar="SECONDS",
-              help="How long to wait until nothing is stopped or marked (exit code 5).")  # fmt: skip
-@click.option("--auto-approve", is_flag=True, help="Do not ask.")
+              help="Maximum time to wait until all plans, upgrades and requests have ended (exit code 5).")  # fmt: skip
+@click.option("--auto-approve", is_flag=True, help="Do not prompt for confirmation.")
 @pass_session
 def uninstall(session: Session, *, crds: bool, timeout: float, auto_approve: bool) -> int:
-    """Abort all plans, wait until nothing of ours is stopped or marked, then delete our objects."""
-    question = "Abort all plans and remove everything of upgrader from this cluster?"
+    """Abort all plans, wait until they have ended, and delete all objects of upgrader."""
+    question = "Abort all plans and remove upgrader from this cluster?"
     if not auto_approve and not click.confirm(question, err=True):
-        raise UpgraderError("not agreed; nothing was changed")
+        raise UpgraderError("not confirmed; nothing was changed")
     from upgrader.cli.admin import uninstallation  # noqa: PLC0415
 
     def tell(line: str) -> None:
@@ -74,13 +74,13 @@ def uninstall(session: Session, *, crds: bool, timeout: float, auto_approve: boo
 
 @click.command()
 @click.argument("nodes", nargs=-1, metavar="NODE...")
-@click.option("--stack", help="All nodes of this stack that another operator has, instead of named ones.")
-@click.option("--by", help="Who hands them over; this user at this machine unless given.")
+@click.option("--stack", help="Adopt all nodes of this stack that another operator manages, instead of named nodes.")
+@click.option("--by", metavar="NAME", help="Name of the user who hands the nodes over. Defaults to USER@HOST.")
 @pass_session
 def adopt(session: Session, *, nodes: tuple[str, ...], stack: str | None, by: str | None) -> int:
-    """Hand nodes over whose driver or device plugin another operator deploys: their first upgrade takes them."""
+    """Hand over nodes whose driver or device plugin another operator deploys. Their first upgrade takes them over."""
     if bool(nodes) is (stack is not None):
-        raise click.UsageError("name nodes, or a stack with --stack")
+        raise click.UsageError("specify either nodes or --stack")
     from upgrader.cli.admin import adoption  # noqa: PLC0415
 
     for line in session.run(lambda context: adoption.adopt(context, nodes, stack, by=by)):

@@ -1,4 +1,4 @@
-"""What `upgrader adopt` does: a person hands nodes over that another operator has; their next upgrade takes them."""
+"""`upgrader adopt`: a user hands over nodes that another operator manages; their next upgrade takes them over."""
 
 from collections.abc import Sequence
 
@@ -16,35 +16,36 @@ from upgrader.reconcile.runtime.context import Context
 
 
 async def adopt(context: Context, nodes: Sequence[str], stack: str | None, *, by: str | None) -> list[str]:
-    """Write the consent on each node; a sentence for each, by name.
+    """Write the consent on each node; returns a sentence for each node, sorted by name.
 
     Raises:
-        ConfigurationError: there is no such node or stack, or no stack selects the node.
+        ConfigurationError: the node or stack does not exist, or no stack selects the node.
     """
-    found = await _of_stack(context, stack) if stack is not None else [await _node(context, one) for one in nodes]
-    who = by or consent.whoever()
+    found = await _of_stack(context, stack) if stack is not None else [await _read_node(context, one) for one in nodes]
+    who = by or consent.current_user()
     return [await _hand_over(context, node, who) for node in sorted(found, key=lambda one: one.metadata.name)]
 
 
 async def _of_stack(context: Context, name: str) -> list[Node]:
-    """The nodes of a stack that another operator has."""
+    """The nodes of a stack that another operator manages."""
     stack = await context.cluster.get(GPU_STACKS, name)
     if stack is None:
-        raise ConfigurationError(f"there is no stack {name}", resolution="`upgrader status` lists all stacks.")
+        raise ConfigurationError(f"stack {name} not found", resolution="`upgrader status` lists all stacks.")
     pool = [one for one in await context.cluster.list(NODES) if cluster_snapshot.in_pool(one, stack.spec)]
     found = [one for one in pool if theirs(one.metadata.labels)]
     if not found:
-        raise ConfigurationError(f"none of the {len(pool)} nodes of stack {name} has a driver of another operator")
+        raise ConfigurationError(f"another operator does not manage any of the {len(pool)} nodes of stack {name}")
     return found
 
 
-async def _node(context: Context, name: str) -> Node:
+async def _read_node(context: Context, name: str) -> Node:
     node = await context.cluster.get(NODES, name)
     if node is None:
-        raise ConfigurationError(f"there is no node {name}")
+        raise ConfigurationError(f"node {name} not found")
     if not any(cluster_snapshot.in_pool(node, one.spec) for one in await context.cluster.list(GPU_STACKS)):
         raise ConfigurationError(
-            f"no stack selects node {name}", resolution="Give it the labels of a stack's nodeSelector first."
+            f"no stack selects node {name}",
+            resolution="First set the labels of the nodeSelector of a stack on the node.",
         )
     return node
 
@@ -53,12 +54,12 @@ async def _hand_over(context: Context, node: Node, by: str) -> str:
     name = node.metadata.name
     for attempt in range(1, consent.ATTEMPTS + 1):
         if names.ANNOTATION_ADOPT in node.metadata.annotations:
-            return f"node {name} is handed over already"
+            return f"node {name} is already handed over"
         found = theirs(node.metadata.labels)
         if not found:
-            return f"node {name}: no other operator deploys there; nothing to hand over"
+            return f"node {name} is not managed by another operator; nothing to hand over"
         word = msgspec.json.encode(Consent(by=by, at=timing.show(context.clock.now()))).decode()
-        # What an earlier life of ours kept counts only for labels that are still as we set them.
+        # Values that an earlier installation stored count only for labels that still have the value that it set.
         kept = still_over(node.metadata.labels, node.metadata.annotations.get(names.ANNOTATION_ADOPTED))
         words = {names.ANNOTATION_ADOPT: word, names.ANNOTATION_ADOPTED: kept}
         try:
@@ -66,7 +67,7 @@ async def _hand_over(context: Context, node: Node, by: str) -> str:
         except ConflictError:
             if attempt == consent.ATTEMPTS:
                 raise
-            node = await _node(context, name)
+            node = await _read_node(context, name)
         else:
             return f"node {name} is handed over by {by}; its first upgrade sets {' and '.join(found)} to false"
     raise AssertionError("the last attempt returns or raises")

@@ -8,19 +8,19 @@ from upgrader.cli.base.session import Session, pass_session
 
 
 @click.command("guard-rails")
-@click.option("--stack", help="Its name; needed where there are several.")
+@click.option("--stack", help="Name of the stack. Required if the cluster has several.")
 @click.option(
     "-f",
     "--file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The manifest of a stack; no cluster is asked then.",
+    help="Read the stack from this manifest instead of the cluster.",
 )
 @pass_session
 def guard_rails(session: Session, *, stack: str | None, file: Path | None) -> None:
-    """Print priority classes, quotas and the tuned profile of a stack. Nothing is applied."""
+    """Print the PriorityClasses, quotas and tuned profile of a stack. Nothing is applied."""
     if stack is not None and file is not None:
-        raise click.UsageError("--stack and --file exclude each other")
-    import yaml  # noqa: PLC0415 - as all that only this command needs
+        raise click.UsageError("--stack and --file are mutually exclusive")
+    import yaml  # noqa: PLC0415 - a command imports only what it needs
 
     from upgrader.api.kubernetes import ObjectMeta  # noqa: PLC0415
     from upgrader.api.v1alpha1 import GpuStack  # noqa: PLC0415
@@ -35,9 +35,12 @@ def guard_rails(session: Session, *, stack: str | None, file: Path | None) -> No
         found = session.run(lambda context: cluster_reading.stack_named(context, stack))
     command = rails.taint_command(found)
     if command:
-        click.echo(f"# the pool's taint is a person's: {command}")
-        click.echo(f"# nodes that join later, in their kubelet's configuration: {rails.kubelet_setting(found)}")
-        click.echo("# pods with GPUs need a toleration, or the API server's plugin ExtendedResourceToleration")
+        click.echo(f"# the taint of the pool is not a manifest; set it with: {command}")
+        click.echo(f"# for nodes that join later, set in the kubelet configuration: {rails.kubelet_setting(found)}")
+        click.echo(
+            "# pods with GPUs require a toleration, or the admission plugin ExtendedResourceToleration of"
+            " the API server"
+        )
     for manifest in rails.guard_rails(found):
         click.echo("---")
         click.echo(yaml.safe_dump(manifest, sort_keys=False, width=110), nl=False)

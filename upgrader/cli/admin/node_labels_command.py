@@ -1,4 +1,4 @@
-"""`upgrader node-labels`: the labels that this machine would get as a node."""
+"""`upgrader node-labels`: the labels that this machine would have as a node."""
 
 import click
 
@@ -8,8 +8,10 @@ from upgrader.cli.base.output_format import output_option, show
 @click.command("node-labels")
 @output_option
 def node_labels(*, output: str) -> None:
-    """Say what node-feature-discovery's labels are for this machine. Reads files, writes nothing, asks nobody."""
-    from pathlib import Path  # noqa: PLC0415 - as all that only this command needs
+    """Print the labels of node-feature-discovery for this machine. Reads local files only; does not use the
+    cluster.
+    """
+    from pathlib import Path  # noqa: PLC0415 - a command imports only what it needs
 
     from upgrader.core.node_protocol.node_features import feature_labels, pending_kernel  # noqa: PLC0415
     from upgrader.node.host.features import read_features  # noqa: PLC0415

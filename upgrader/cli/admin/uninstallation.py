@@ -1,7 +1,8 @@
-"""`upgrader uninstall`: nothing of ours stays stopped or marked, then our objects go.
+"""`upgrader uninstall`: abort all plans, wait until nothing is stopped or marked, and delete all objects.
 
-The controller does the taking back (law 9); this asks for it, waits for it, and then removes what is left: labels,
-taints of upgrades that failed, records on owners of gangs. What people set (the label skip, cordons) stays.
+The controller reverts what it has started (law 9). This command requests that, waits for it, and then removes the
+rest: labels, taints of failed upgrades, records on owners of gangs. What users set (the label skip, cordons) is not
+changed.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from upgrader.core.workloads import placement, suspend_patches
 from upgrader.kube.install import CRDS
 from upgrader.reconcile.checkpoint_request import live_owners
 from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner
-from upgrader.reconcile.checkpoint_request.orphaned_annotations import marked, take_away
+from upgrader.reconcile.checkpoint_request.orphaned_annotations import marked, remove_annotations
 from upgrader.reconcile.observe import own_requests
 from upgrader.reconcile.operands import gpu_features, node_features, scraping
 from upgrader.reconcile.render import node_patches
@@ -42,7 +43,7 @@ from upgrader.reconcile.runtime.context import Context
 
 POLL_SECONDS = 1.0
 DELETED: tuple[ResourceKind[Any], ...] = (GPU_STACKS, UPGRADE_PLANS, CHECKPOINT_REQUESTS, NODE_UPGRADES, DRIVER_IMAGES)
-"""In this order: stacks first, so that nothing new is ordered."""
+"""Deleted in this order: stacks first, so that no new upgrade is created."""
 NODE_LABELS = (
     names.LABEL_DRIVER,
     names.LABEL_RUNTIME,
@@ -72,10 +73,10 @@ async def uninstall(
     tell: Tell,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Leave nothing stopped, marked or stored.
+    """Remove all objects, marks and stops from the cluster.
 
     Raises:
-        DeadlineError: something is still under way; nothing was deleted.
+        DeadlineError: a plan, upgrade or request has not ended; nothing was deleted.
     """
     waiting = Waiting(context, patience, tell, sleep)
     await waiting.until_quiet()
@@ -84,7 +85,7 @@ async def uninstall(
         if kind is GPU_STACKS:
             await waiting.until_ordered_upgrades_end()
     await waiting.until_gone()
-    # Neither has an owner: a revision outlives its stack's mistakes, and operands may serve several stacks.
+    # Neither has an owner reference: a revision may outlive its stack, and operands may serve several stacks.
     for revision in await context.cluster.list(CONTROLLER_REVISIONS, context.stack.namespace):
         if names.LABEL_STACK in revision.metadata.labels:
             await context.cluster.delete(CONTROLLER_REVISIONS, revision.metadata)
@@ -93,24 +94,24 @@ async def uninstall(
         if names.LABEL_COMPONENT in operand.metadata.labels:
             await context.cluster.delete(DAEMONSETS, operand.metadata)
     await _restart_owners(context, tell)
-    refused = await take_away(context, marked(await context.cluster.list(PODS)))
-    await _unmark_nodes(context, tell)  # one namespace that refuses keeps no node closed
+    refused = await remove_annotations(context, marked(await context.cluster.list(PODS)))
+    await _unmark_nodes(context, tell)  # even if pods of a namespace could not be patched
     for pod in refused:
-        tell(f"pod {pod.pod} stays asked for a checkpoint: {pod.error}")
+        tell(f"the checkpoint request on pod {pod.pod} is not removed: {pod.error}")
     if refused:
         raise refused[0].error
-    await policies.remove(context, tell)  # before our kinds: one of them reads our CheckpointRequests
+    await policies.remove(context, tell)  # before the custom resource definitions: one policy reads CheckpointRequests
     if crds:
         for custom in KINDS:
             found = await context.cluster.get(CRDS, f"{custom.resource.plural}.{custom.resource.group}")
             if found is not None:
                 await context.cluster.delete(CRDS, found.metadata)
-        tell("our kinds are removed from the API server")
-    tell("nothing of ours is stopped or marked; drivers stay loaded until their nodes are started anew")
+        tell("the custom resource definitions are deleted")
+    tell("upgrader is uninstalled; drivers stay loaded until their nodes are rebooted")
 
 
 class Waiting:
-    """Waiting for what only the controller can do, up to one deadline."""
+    """Waits for actions of the controller, with one deadline for all."""
 
     def __init__(self, context: Context, patience: float, tell: Tell, sleep: Sleep) -> None:
         self._context = context
@@ -121,26 +122,26 @@ class Waiting:
         self._said = ""
 
     async def until_quiet(self) -> None:
-        """Until every plan, upgrade and request has ended."""
+        """Wait until every plan, upgrade and request has ended."""
 
         async def look() -> list[str]:
             await _abort_plans(self._context, self._tell)
             return await _under_way(self._context)
 
-        await self._wait(look, "something is still under way; nothing was deleted")
+        await self._wait(look, "some objects have not ended; nothing was deleted")
 
     async def until_ordered_upgrades_end(self) -> None:
-        """Until the stacks are gone, and with them what they ordered in the moment before they were deleted."""
+        """Wait until the stacks are deleted and the upgrades that they created immediately before have ended."""
 
         async def look() -> list[str]:
             stacks = await self._context.cluster.list(GPU_STACKS)
             return [*await _under_way(self._context), *(f"GpuStack {one.metadata.name}" for one in stacks)]
 
-        await self._wait(look, "a node upgrade that began while its stack was deleted has not ended")
+        await self._wait(look, "a node upgrade that started while its stack was deleted has not ended")
 
     async def until_gone(self) -> None:
-        """Until nothing of our kinds is there: the controller takes its finalizers away."""
-        await self._wait(lambda: _present(self._context), "something is still there, held by our finalizer")
+        """Wait until no custom resource exists: the controller removes its finalizers."""
+        await self._wait(lambda: _list_remaining(self._context), "some objects still exist, because of their finalizer")
 
     async def _wait(self, look: Callable[[], Awaitable[list[str]]], otherwise: str) -> None:
         while left := await self._look(look):
@@ -148,7 +149,7 @@ class Waiting:
                 raise DeadlineError(
                     f"after {self._patience:.0f} s {otherwise}",
                     details="\n".join(left),
-                    resolution="Is a controller running? It takes back what it has started. Then try again.",
+                    resolution="Check that a controller is running, which reverts what it has started. Then try again.",
                 )
             if left[0] != self._said:
                 self._said = left[0]
@@ -179,7 +180,7 @@ async def _under_way(context: Context) -> list[str]:
     plans = [one for one in every_plan if not ends(one.status.phase)]
     upgrades = [one for one in every_upgrade if not ends(one.status.phase)]
     asking = [one for one in await context.cluster.list(CHECKPOINT_REQUESTS) if not ends(one.status.phase)]
-    # What carries a plan's name and is not its own is driven by nobody: it would be waited for in vain.
+    # The controller ignores a request that names a plan and was not created by it: it would never end.
     requests = [
         request
         for request in asking
@@ -192,7 +193,7 @@ async def _under_way(context: Context) -> list[str]:
     ]
 
 
-async def _present(context: Context) -> list[str]:
+async def _list_remaining(context: Context) -> list[str]:
     return [f"{kind.kind} {one.metadata.name}" for kind in DELETED for one in await context.cluster.list(kind)]
 
 
@@ -205,12 +206,12 @@ async def _delete_all(context: Context, kind: ResourceKind[Any], tell: Tell) -> 
 
 
 async def _restart_owners(context: Context, tell: Tell) -> None:
-    """Owners that still carry a mark of ours: their request is gone, so they are restarted here."""
+    """Restart owners that still carry a record of a stop: their request is deleted."""
     version = await context.cluster.version()
     for one in await live_owners.marked(context):
         for attempt in range(1, consent.ATTEMPTS + 1):
             try:
-                if await _freed(context, one, version):
+                if await _restart_owner(context, one, version):
                     tell(f"{one.row.kind.lower()} {one.meta.namespace}/{one.meta.name} is restarted")
                 break
             except ConflictError:
@@ -218,8 +219,10 @@ async def _restart_owners(context: Context, tell: Tell) -> None:
                     raise
 
 
-async def _freed(context: Context, owner: LiveOwner, version: str) -> bool:
-    """Whether it was restarted: as it is now, without what our own restarts had put into its templates."""
+async def _restart_owner(context: Context, owner: LiveOwner, version: str) -> bool:
+    """Restart one owner, without the placement that earlier restarts wrote into its templates; False if it was not
+    stopped.
+    """
     found = await context.cluster.get(owner.resource, owner.meta.name, owner.meta.namespace)
     if found is None or found["metadata"]["uid"] != owner.meta.uid:
         return False
@@ -238,22 +241,22 @@ async def _freed(context: Context, owner: LiveOwner, version: str) -> bool:
 async def _unmark_nodes(context: Context, tell: Tell) -> None:
     count = kept = 0
     for node in await context.cluster.list(NODES):
-        kept += _kept(node) is not None
-        if _unmark(node) is not None:
-            await _patched(context, NODES, node, _unmark)
+        kept += _kept_adoption(node) is not None
+        if _unmark_patch(node) is not None:
+            await _patch_with_retries(context, NODES, node, _unmark_patch)
             count += 1
     if count:
-        tell(f"our labels and taints are removed from {count} node{'s' if count > 1 else ''}")
+        tell(f"labels and taints are removed from {count} node{'s' if count > 1 else ''}")
     if kept:
         nodes = f"{kept} node{'s' if kept > 1 else ''}"
-        tell(f"annotation {names.ANNOTATION_ADOPTED} stays on {nodes}: what another operator's labels said there")
+        tell(f"annotation {names.ANNOTATION_ADOPTED} stays on {nodes}: it stores the labels of another operator")
 
 
-def _unmark(node: Node) -> dict[str, Any] | None:
-    # The controller takes features back with their stack; those of a stack that went while none ran are still there.
-    labels = [*(name for name in NODE_LABELS if name in node.metadata.labels), *_features(node)]
+def _unmark_patch(node: Node) -> dict[str, Any] | None:
+    # The controller removes features with their stack; those of a stack that was deleted without a controller remain.
+    labels = [*(name for name in NODE_LABELS if name in node.metadata.labels), *_feature_labels(node)]
     marked: dict[str, str | None] = {name: None for name in NODE_ANNOTATIONS if name in node.metadata.annotations}
-    kept = _kept(node)
+    kept = _kept_adoption(node)
     if kept != node.metadata.annotations.get(names.ANNOTATION_ADOPTED):
         marked[names.ANNOTATION_ADOPTED] = kept
     tainted = any(one.key in {names.TAINT_MAINTENANCE, names.TAINT_RESERVED} for one in node.spec.taints)
@@ -265,15 +268,17 @@ def _unmark(node: Node) -> dict[str, Any] | None:
     return patch
 
 
-def _features(node: Node) -> list[str]:
+def _feature_labels(node: Node) -> list[str]:
     return [*node_features.written(node), *gpu_features.written(node)]
 
 
 def _handed_back(node: Node) -> dict[str, str]:
-    """Labels of another operator on a node that is not ours any more, or never was. On one that is, they stay.
+    """Restored labels of another operator on a node that is not managed any more, or never was; none on a managed
+    node.
 
-    Its driver is loaded, and jobs run on it: whoever wants the other operator back there drains the node first. What
-    the labels said stays on the node until then. A node of which an earlier run took our labels is still that one.
+    On a managed node the driver is loaded and jobs run: a user who returns it to the other operator drains it first.
+    The annotation stores the values of the labels until then. It also marks a node whose labels an earlier run
+    removed.
     """
     labels = node.metadata.labels
     if labels.get(names.LABEL_OPERANDS) != names.OFF:
@@ -281,20 +286,20 @@ def _handed_back(node: Node) -> dict[str, str]:
     return adoption.handed_back(labels, node.metadata.annotations.get(names.ANNOTATION_ADOPTED))
 
 
-def _kept(node: Node) -> str | None:
-    """What the node keeps of a take-over, to be given back by whoever drains it; None: nothing."""
+def _kept_adoption(node: Node) -> str | None:
+    """The record of a take-over that stays on the node until a user drains it; None if there is none."""
     if node.metadata.labels.get(names.LABEL_OPERANDS) == names.OFF:
         return None
     return adoption.still_over(node.metadata.labels, node.metadata.annotations.get(names.ANNOTATION_ADOPTED))
 
 
-async def _patched(
+async def _patch_with_retries(
     context: Context,
     kind: ResourceKind[Any],
     one: Any,  # noqa: ANN401 - a Node
     patch: Callable[[Any], dict[str, Any] | None],
 ) -> None:
-    """Patch what was read; read it again when somebody else wrote it meanwhile."""
+    """Patch an object; after a conflict, read it again and retry."""
     for attempt in range(1, consent.ATTEMPTS + 1):
         body = patch(one) if one is not None else None
         if body is None:

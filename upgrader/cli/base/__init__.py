@@ -1,5 +1,5 @@
-"""What every command needs: the connection to a cluster, exit codes, output as tables or JSON.
+"""Base of all commands: the connection to a cluster, exit codes, output as tables or JSON.
 
-Here: nothing that knows a kind.
+Here: code that does not depend on a kind.
 Not here: commands.
 """

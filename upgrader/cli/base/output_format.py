@@ -1,4 +1,4 @@
-"""Results as JSON or YAML for programs: the wire types, stable; golden files hold them."""
+"""Results as JSON or YAML for programs: the wire types, which are stable; tests compare them with golden files."""
 
 import sys
 from typing import Any
@@ -10,14 +10,14 @@ FORMATS = ("table", "json", "yaml")
 
 
 def show(value: Any, form: str) -> None:  # noqa: ANN401 - any value that msgspec can write
-    """Print to standard output."""
+    """Print a value to standard output."""
     sys.stdout.write(text(value, form))
 
 
 def text(value: Any, form: str) -> str:  # noqa: ANN401 - any value that msgspec can write
-    """JSON with an indent of two, or YAML; ends with a line feed."""
+    """A value as JSON with an indent of two, or as YAML, with a final line feed."""
     if form == "yaml":
-        import yaml  # noqa: PLC0415 - few people ask for it
+        import yaml  # noqa: PLC0415 - rarely used
 
         plain = msgspec.json.decode(msgspec.json.encode(value))
         return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120))
@@ -25,5 +25,5 @@ def text(value: Any, form: str) -> str:  # noqa: ANN401 - any value that msgspec
 
 
 output_option = click.option(
-    "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="How the result is written."
+    "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="Output format."
 )

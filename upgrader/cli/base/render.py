@@ -1,6 +1,7 @@
-"""Core values and wire objects as tables for people; rich is known here and in the screens beside it only.
+"""Core values and wire objects as human-readable tables; only this module and the screens use rich.
 
-On a terminal with colour and in its width; in a pipe plain text, 160 columns wide, without trailing blanks.
+On a terminal the output has colour and the width of the terminal; in a pipe it is plain text, 160 columns wide,
+without trailing blanks.
 """
 
 import io
@@ -23,13 +24,13 @@ from upgrader.core.gpu_stack.drift import NodeDrift
 PIPE_WIDTH = 160
 SHOWN_NAMES = 6
 FOLDED_AT = 10
-"""Rows of a table; the rest is counted."""
+"""Maximum number of rows of a table; only the number of the remaining rows is shown."""
 
 T = TypeVar("T")
 
 
 def show(renderable: RenderableType, stream: TextIO | None = None) -> None:
-    """Print to a stream (standard output): with colour only on a terminal, and not with NO_COLOR."""
+    """Print to a stream (default: standard output); with colour only on a terminal, and not with NO_COLOR."""
     stream = stream or sys.stdout
     if stream.isatty():
         Console(file=stream, highlight=False).print(renderable)
@@ -40,7 +41,7 @@ def show(renderable: RenderableType, stream: TextIO | None = None) -> None:
 
 
 def live(stream: TextIO) -> AbstractContextManager[Live]:
-    """A display that is replaced in place; only on a terminal."""
+    """A display that is updated in place; only on a terminal."""
     return Live(console=Console(file=stream, highlight=False), auto_refresh=False)
 
 
@@ -48,7 +49,7 @@ def live(stream: TextIO) -> AbstractContextManager[Live]:
 
 
 def drift(stack: str, revision: str, nodes: int, found: Sequence[NodeDrift]) -> RenderableType:
-    """Every reason for every node; how many nodes have each of them in the first line."""
+    """All findings of all nodes; the first line contains the number of nodes for each reason."""
     drifted = sum(one.drifted for one in found)
     reasons = Counter(finding.reason.value for one in found for finding in one.findings if finding.counts)
     by_reason = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items(), key=lambda one: -one[1]))
@@ -56,7 +57,7 @@ def drift(stack: str, revision: str, nodes: int, found: Sequence[NodeDrift]) -> 
     head = Text(f"Stack {stack}, revision {revision}: {drifted} of {nodes} {plural('node', nodes)} drifted{counts}")
     if not found:
         return head
-    table = columns("Node", "Reason", "What was found")
+    table = columns("Node", "Reason", "Finding")
     for one in found:
         for at, finding in enumerate(one.findings):
             name = one.node if at == 0 else ""
@@ -66,7 +67,7 @@ def drift(stack: str, revision: str, nodes: int, found: Sequence[NodeDrift]) -> 
 
 
 def explanation(one: Explanation) -> RenderableType:
-    """A verdict, and what led there."""
+    """A verdict, and its causes."""
     return Group(Text(one.verdict, style="bold"), *(Text(f"  - {line}") for line in one.because))
 
 
@@ -74,7 +75,7 @@ def explanation(one: Explanation) -> RenderableType:
 
 
 def some(names: Iterable[str], shown: int = SHOWN_NAMES) -> str:
-    """The first few names, and how many more there are."""
+    """The first names, and the number of the remaining ones."""
     known = list(names)
     rest = len(known) - shown
     return ", ".join(known[:shown]) + (f" and {rest} more" if rest > 0 else "")
@@ -83,7 +84,7 @@ def some(names: Iterable[str], shown: int = SHOWN_NAMES) -> str:
 def folded(
     table: Table, found: Sequence[T], row: Callable[[T], None], rest: Callable[[int], str], *, more: int = 0
 ) -> RenderableType:
-    """A table of the first rows; `rest` gives the line below for how many there are beside, `more` not among them."""
+    """A table of the first rows; `rest` returns the line below for the number of rows left out, including `more`."""
     for one in found[:FOLDED_AT]:
         row(one)
     left = max(0, len(found) - FOLDED_AT) + max(0, more)
@@ -96,22 +97,22 @@ def counted(number: int, word: str, several: str = "") -> str:
 
 
 def plural(word: str, count: int, several: str = "") -> str:
-    """The word as it goes with a number."""
+    """The singular or plural of a word, for a number."""
     return word if count == 1 else several or f"{word}s"
 
 
 def change(before: str, after: str) -> str:
-    """A version, or two with an arrow."""
+    """A version, or two versions with an arrow."""
     return after if before == after else f"{before or '–'} → {after or '–'}"
 
 
 def section(title: str, body: RenderableType) -> RenderableType:
-    """A table under its title."""
+    """A table with a title."""
     return Padding(Group(Text(title, style="bold"), body), (1, 0, 0, 0))
 
 
 def columns(*titles: str) -> Table:
-    """An empty table as all of ours look."""
+    """An empty table in the common style."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for title in titles:
         table.add_column(title, overflow="fold")

@@ -1,4 +1,4 @@
-"""Which cluster a command speaks to, and how it gets there."""
+"""The connection of a command to its cluster."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Session:
-    """The options that stand before the command; tests put another one in its place."""
+    """The global options; tests use another session."""
 
     def __init__(
         self, *, kubeconfig: str | None = None, context: str | None = None, namespace: str | None = None
@@ -24,12 +24,12 @@ class Session:
         self.namespace = namespace
 
     def of_context(self, name: str) -> "Session":
-        """The same for another cluster of the kubeconfig."""
+        """A session for another context of the kubeconfig."""
         return Session(kubeconfig=self.kubeconfig, context=name, namespace=self.namespace)
 
     def settings(self) -> "Settings":
-        """Settings from the environment, and from our options where those say otherwise."""
-        import os  # noqa: PLC0415 - as all imports of commands: only what is needed
+        """Settings from the environment; options of the command line take precedence."""
+        import os  # noqa: PLC0415 - a command imports only what it needs
 
         import msgspec  # noqa: PLC0415
 
@@ -39,21 +39,21 @@ class Session:
         return msgspec.structs.replace(found, namespace=self.namespace) if self.namespace else found
 
     def open(self) -> "AbstractAsyncContextManager[Context]":
-        """A connection, for as long as the command lasts."""
+        """A connection for the duration of the command."""
         from upgrader.telemetry.logs import LogFormat, LogLevel, configure  # noqa: PLC0415
         from upgrader.wiring.compose import reader  # noqa: PLC0415
 
-        configure(LogFormat.TEXT, LogLevel.WARNING)  # standard output is the result's
+        configure(LogFormat.TEXT, LogLevel.WARNING)  # standard output is for the result
         return reader(self.settings(), self.kubeconfig, self.context)
 
     async def sleep(self, seconds: float) -> None:
-        """What commands that wait do between two looks."""
+        """Wait between two polls."""
         import asyncio  # noqa: PLC0415
 
         await asyncio.sleep(seconds)
 
     def run(self, work: "Callable[[Context], Awaitable[T]]") -> T:
-        """Connect, do the work, and give what it gives."""
+        """Connect, run `work`, and return its result."""
         import asyncio  # noqa: PLC0415
 
         async def connected() -> T:

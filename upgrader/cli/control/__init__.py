@@ -1,5 +1,5 @@
 """`upgrader approve`, `pause`, `resume`, `abort`, `rollback`, `force`, `checkpoint`.
 
-Here: the commands, and what each writes.
-Not here: what becomes of it (reconcile).
+Here: the commands and the changes that they write.
+Not here: the reconciliation of these changes.
 """

@@ -1,4 +1,4 @@
-"""`upgrader checkpoint JOB`: ask one job now, show what its members say, let it go on."""
+"""`upgrader checkpoint JOB`: request a checkpoint of one job, print its acknowledgements, release it."""
 
 from typing import TYPE_CHECKING
 
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("job")
-@click.option("--stack", help="Stack whose nodes the job runs on; not needed where there is only one.")
+@click.option("--stack", help="Stack of the nodes that the job runs on. Required if the cluster has several stacks.")
 @click.option("--timeout", type=click.IntRange(1, 86400), metavar="SECONDS",
-              help="How long the checkpoint may take; what the job declares unless given, else 1800.")  # fmt: skip
+              help="Maximum duration of the checkpoint. Defaults to that of the job, then 1800.")  # fmt: skip
 @pass_session
 def checkpoint(session: Session, *, job: str, stack: str | None, timeout: int | None) -> int:
-    """Ask JOB for a checkpoint now: it parks, its acknowledgements are shown, it goes on. Nothing is stopped.
+    """Request a checkpoint of JOB, print its acknowledgements and release it.
 
-    JOB is a name, or namespace/name. The request is withdrawn at the end, on an interruption too; if this program is
-    killed, the members go on by themselves when their park-seconds are over.
+    The job parks after the checkpoint and continues when it is released; it is not stopped. JOB is NAME or
+    NAMESPACE/NAME. The request is withdrawn at the end, also after an interruption. If this program is killed, the
+    members continue after their park-seconds.
     """
     said: list[str] = []
 
@@ -36,14 +37,14 @@ def checkpoint(session: Session, *, job: str, stack: str | None, timeout: int | 
     async def work(context: "Context") -> "CheckpointRequest":
         from upgrader.reconcile.checkpoint_request import adhoc_request  # noqa: PLC0415
 
-        gang, resource = await _gang(context, job, stack)
+        gang, resource = await _find_gang(context, job, stack)
         seconds = timeout or gang.timeout_seconds or 1800
         return await adhoc_request.ask(context, gang, resource, timeout_seconds=seconds, show=show, sleep=session.sleep)
 
-    return _tell(session.run(work))
+    return _print_acknowledgements(session.run(work))
 
 
-async def _gang(context: "Context", job: str, stack: str | None) -> "tuple[Gang, str]":
+async def _find_gang(context: "Context", job: str, stack: str | None) -> "tuple[Gang, str]":
     from upgrader.cli.shared import cluster_reading  # noqa: PLC0415
     from upgrader.core.errors import ConfigurationError  # noqa: PLC0415
     from upgrader.core.explain.gang_explanation import find_gangs  # noqa: PLC0415
@@ -54,24 +55,24 @@ async def _gang(context: "Context", job: str, stack: str | None) -> "tuple[Gang,
     names = find_gangs(snapshot, job)
     if len(names) != 1:
         there = ", ".join(names or sorted(gang.name for gang in snapshot.gangs)) or "none"
-        brief = (
-            f"{job} is more than one job" if names else f"there is no job {job} on the nodes of stack {target.stack}"
-        )
-        raise ConfigurationError(brief, details=f"there are: {there}", resolution="Name it as namespace/kind/name.")
+        brief = f"job name {job} is ambiguous" if names else f"job {job} not found on the nodes of stack {target.stack}"
+        raise ConfigurationError(brief, details=f"jobs: {there}", resolution="Specify the job as NAMESPACE/KIND/NAME.")
     return next(gang for gang in snapshot.gangs if gang.name == names[0]), target.resource_name
 
 
-def _tell(request: "CheckpointRequest") -> int:
+def _print_acknowledgements(request: "CheckpointRequest") -> int:
     from upgrader.core.errors import BlockedError  # noqa: PLC0415
     from upgrader.core.model.phases import RequestPhase  # noqa: PLC0415
     from upgrader.reconcile.checkpoint_request import adhoc_request  # noqa: PLC0415
 
     if request.status.phase is not RequestPhase.PARKED:
-        raise BlockedError(f"{request.spec.gang} did not acknowledge", details=request.status.message)
+        raise BlockedError(
+            f"gang {request.spec.gang} did not acknowledge the checkpoint request", details=request.status.message
+        )
     for one in adhoc_request.lines(request):
-        word = "parked" if one.parked else "trains on"
+        word = "parked" if one.parked else "training"
         click.echo(f"{one.pod}  step {one.step}  {word}  {one.uri}" if one.step is not None else f"{one.pod}  -")
-    click.echo(f"{request.spec.gang} is safe at step {request.status.acknowledged_step}, and trains on")
+    click.echo(f"gang {request.spec.gang} has a checkpoint of step {request.status.acknowledged_step} and continues")
     return exit_codes.DONE
 
 

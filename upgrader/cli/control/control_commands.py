@@ -1,4 +1,4 @@
-"""`upgrader approve | pause | resume | abort | rollback | force`: what people say to a plan and to a node upgrade."""
+"""`upgrader approve | pause | resume | abort | rollback | force`: control of plans and node upgrades."""
 
 from typing import TYPE_CHECKING
 
@@ -12,21 +12,28 @@ from upgrader.cli.plan.plan_commands import agreement
 if TYPE_CHECKING:
     from upgrader.reconcile.runtime.context import Context
 
-by_option = click.option("--by", help="Who approves; this user at this machine unless given.")
-auto_option = click.option("--auto-approve", is_flag=True, help="Do not ask.")
+approved_by_option = click.option(
+    "--approved-by", "by", metavar="NAME", help="Name of the approver. Defaults to USER@HOST."
+)
+auto_option = click.option("--auto-approve", is_flag=True, help="Do not prompt for confirmation.")
 expendable_option = click.option(
-    "--expendable", multiple=True, metavar="JOB",
-    help="Gang that may be ended without a checkpoint, beside those agreed to already. Repeatable.",
-)  # fmt: skip
+    "--expendable",
+    multiple=True,
+    metavar="JOB",
+    help="Gang that may be ended without a checkpoint, in addition to those approved before. Repeatable.",
+)
 lost_option = click.option(
-    "--max-lost-gpu-hours", type=click.FloatRange(min=0), metavar="HOURS",
-    help="Most GPU-hours that the whole plan may lose; half as much again as is expected unless given.",
-)  # fmt: skip
+    "--max-lost-gpu-hours",
+    type=click.FloatRange(min=0),
+    metavar="HOURS",
+    help="Maximum number of GPU-hours that the whole plan may lose. Defaults to the loss so far, plus "
+    "1.5 times the expected loss of the rest, plus 1.",
+)
 
 
 @click.command()
 @click.argument("plan", required=False)
-@by_option
+@approved_by_option
 @auto_option
 @unguaranteed_option
 @expendable_option
@@ -42,7 +49,7 @@ def approve(
     expendable: tuple[str, ...],
     max_lost_gpu_hours: float | None,
 ) -> int:
-    """Agree to what PLAN has still to do, as it is foreseen now, and to more where that is said."""
+    """Approve the rest of PLAN within the limits of the current forecast and of the options."""
     from upgrader.cli.control import plan_control  # noqa: PLC0415
 
     more = plan_control.More(
@@ -60,7 +67,7 @@ def approve(
 @click.argument("plan", required=False)
 @pass_session
 def pause(session: Session, *, plan: str | None) -> int:
-    """Let the started batch of PLAN end, and start no other."""
+    """Pause PLAN. The current batch is completed; no further batch starts."""
     from upgrader.cli.control import plan_control  # noqa: PLC0415
 
     click.echo(session.run(lambda context: plan_control.pause(context, plan)))
@@ -71,7 +78,7 @@ def pause(session: Session, *, plan: str | None) -> int:
 @click.argument("plan", required=False)
 @pass_session
 def resume(session: Session, *, plan: str | None) -> int:
-    """Let PLAN go on; the failures that it has had so far are tolerated."""
+    """Resume PLAN. Its failures so far are tolerated."""
     from upgrader.cli.control import plan_control  # noqa: PLC0415
 
     click.echo(session.run(lambda context: plan_control.resume(context, plan)))
@@ -80,10 +87,12 @@ def resume(session: Session, *, plan: str | None) -> int:
 
 @click.command()
 @click.argument("plan", required=False)
-@click.option("--undo", is_flag=True, help="Then bring the nodes back to the revision they had.")
+@click.option("--undo", is_flag=True, help="Then roll the nodes back to their previous revision.")
 @pass_session
 def abort(session: Session, *, plan: str | None, undo: bool) -> int:
-    """Take back what PLAN has started and not switched off yet; end the rest forward. Cannot be taken back."""
+    """Abort PLAN. Upgrades that have not stopped anything yet are withdrawn, all others are completed. An abort is
+    final.
+    """
     from upgrader.cli.control import plan_control  # noqa: PLC0415
 
     click.echo(session.run(lambda context: plan_control.abort(context, plan, undo=undo)))
@@ -91,12 +100,14 @@ def abort(session: Session, *, plan: str | None, undo: bool) -> int:
 
 
 @click.command()
-@click.option("--stack", help="Stack to bring back; not needed where there is only one.")
-@click.option("--to", "revision", help="Revision to go back to; the one before unless given.")
-@by_option
+@click.option("--stack", help="Stack to roll back. Required if the cluster has several stacks.")
+@click.option("--to", "revision", help="Revision to roll back to. Defaults to the previous revision.")
+@approved_by_option
 @auto_option
 @click.option(
-    "--max-unavailable", metavar="GPUS|PERCENT", help="As for `plan`; that of the stack's last plan unless given."
+    "--max-unavailable",
+    metavar="GPUS|PERCENT",
+    help="As for `plan`. Defaults to the value of the last plan of the stack.",
 )
 @unguaranteed_option
 @pass_session
@@ -110,7 +121,7 @@ def rollback(
     max_unavailable: str | None,
     allow_unguaranteed_placement: bool,
 ) -> int:
-    """Bring the nodes back to an older revision, with a plan as any other; a plan under way is aborted first."""
+    """Roll the nodes back to an earlier revision by a plan. A running plan is aborted first."""
     from upgrader.cli.control import plan_control  # noqa: PLC0415
     from upgrader.cli.plan import pace_parser  # noqa: PLC0415
 
@@ -130,16 +141,18 @@ def rollback(
 
 @click.command()
 @click.argument("node")
-@click.option("--step", required=True, help="Step that the node's upgrade waits in: Draining, Releasing or Failed.")
-@click.option("--reason", required=True, help="Why; it is kept in the NodeUpgrade.")
-@click.option("--by", help="Who orders it; this user at this machine unless given.")
+@click.option(
+    "--step", required=True, help="Step in which the upgrade of the node waits: Draining, Releasing or Failed."
+)
+@click.option("--reason", required=True, help="Reason. It is stored in the NodeUpgrade.")
+@click.option("--by", metavar="NAME", help="Name of the user who forces the step. Defaults to USER@HOST.")
 @pass_session
 def force(session: Session, *, node: str, step: str, reason: str, by: str | None) -> int:
-    """Order a node upgrade that waits at NODE to go on.
+    """Force the waiting upgrade of NODE to continue.
 
-    Draining: pods that declare nothing, or that a budget keeps, are deleted. Releasing: the node is given back without
-    waiting for its gang. Failed: a node that is kept after its upgrade failed is given back and installed anew. No
-    order ends a job that declares how it is asked.
+    Draining: pods that declare no checkpoint method, or that a PodDisruptionBudget protects, are deleted. Releasing:
+    the node is released without waiting for its gang. Failed: a node that is held after a failed upgrade is released
+    and installed again. A job that declares a checkpoint method is never ended by this command.
     """
     from upgrader.cli.control import force_order  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What `upgrader force` does: a person's order for a node upgrade that waits, written down with who and why."""
+"""`upgrader force`: a user forces a waiting node upgrade; the name of the user and the reason are recorded."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,7 @@ from upgrader.reconcile.runtime.context import Context
 
 
 class ForcedStep(Struct, frozen=True, kw_only=True):
-    """What a person wants to go on."""
+    """A step that a user forces."""
 
     node: str
     step: NodePhase
@@ -29,86 +29,88 @@ class ForcedStep(Struct, frozen=True, kw_only=True):
 
 
 async def force(context: Context, wish: ForcedStep) -> str:
-    """Write the order into the node's upgrade; a sentence that says what happens now.
+    """Write the forced step into the NodeUpgrade; returns a sentence with the effect.
 
     Raises:
-        ConfigurationError: no upgrade waits there, or this step cannot be forced.
-        BlockedError: a gang that declares how it is asked is still on the node.
+        ConfigurationError: no upgrade of the node waits, or the step cannot be forced.
+        BlockedError: a gang that declares a checkpoint method still runs on the node.
     """
     if why := refusal(wish.step):
         known = ", ".join(step.value for step in FORCEABLE)
         raise ConfigurationError(
             f"step {wish.step.value} cannot be forced: {why}", resolution=f"Steps that can be forced: {known}."
         )
-    upgrade = await _upgrade(context, wish.node)
+    upgrade = await _find_upgrade(context, wish.node)
     if upgrade.status.phase is not wish.step:
         raise ConfigurationError(
-            f"the upgrade of node {wish.node} is at {upgrade.status.phase.value}, not at {wish.step.value}",
+            f"the upgrade of node {wish.node} is in phase {upgrade.status.phase.value}, not {wish.step.value}",
             details=upgrade.status.message,
         )
-    if wish.step is NodePhase.DRAINING and (gangs := await _declared(context, upgrade)):
+    if wish.step is NodePhase.DRAINING and (gangs := await _gangs_not_stopped(context, upgrade)):
         raise BlockedError(
-            f"{gangs[0]} declares how it is asked, and has not stopped: no order ends it",
-            resolution="Wait for it, or name it expendable in the approval: "
+            f"gang {gangs[0]} declares a checkpoint method and has not stopped: it cannot be forced",
+            resolution="Wait until it stops, or approve it as expendable: "
             f"`upgrader approve {upgrade.spec.plan or 'PLAN'} --expendable {gangs[0]}`.",
         )
     order = Force(
         step=wish.step,
-        by=wish.by or consent.whoever(),
+        by=wish.by or consent.current_user(),
         at=timing.show(context.clock.now()),
         reason=wish.reason,
     )
     orders = [explicit(one) for one in (*upgrade.spec.force, order)]
     await context.cluster.merge(NODE_UPGRADES, upgrade.metadata, {"spec": {"force": orders}})
-    return f"node {wish.node}: {FORCEABLE[wish.step]}, by order of {order.by}: {order.reason}"
+    return f"node {wish.node}: {FORCEABLE[wish.step]}, forced by {order.by}: {order.reason}"
 
 
-async def _upgrade(context: Context, node: str) -> NodeUpgrade:
-    """The upgrade that is under way at a node, or that ended there and left its mark."""
+async def _find_upgrade(context: Context, node: str) -> NodeUpgrade:
+    """The upgrade of a node that has not ended, or that has ended and still claims the node."""
     there = await context.cluster.get(NODES, node)
     if there is None:
-        raise ConfigurationError(f"there is no node {node}")
+        raise ConfigurationError(f"node {node} not found")
     holder = there.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY)
     upgrades = [one for one in await context.cluster.list(NODE_UPGRADES) if one.spec.node.uid == there.metadata.uid]
     found = [one for one in upgrades if one.metadata.uid == holder or not ends(one.status.phase)]
     if not found:
         raise ConfigurationError(
-            f"no upgrade waits at node {node}", resolution=f"`upgrader why {node}` says what becomes of it."
+            f"no upgrade of node {node} waits", resolution=f"See `upgrader why {node}` for the state of the node."
         )
     return max(found, key=lambda one: one.metadata.uid == holder)
 
 
-async def _declared(context: Context, upgrade: NodeUpgrade) -> list[str]:
-    """Gangs on the node that are asked and neither have acknowledged nor have been stopped."""
+async def _gangs_not_stopped(context: Context, upgrade: NodeUpgrade) -> list[str]:
+    """Gangs on the node that declare a checkpoint method and have neither acknowledged nor been stopped."""
     stack = await context.cluster.get(GPU_STACKS, upgrade.spec.stack)
     target = await revisions.read_target(context, upgrade.spec.stack, upgrade.spec.target.revision)
     if stack is None or target is None:
-        raise ConfigurationError(f"stack {upgrade.spec.stack} is not there: nobody can say whose pods are on the node")
+        raise ConfigurationError(
+            f"stack {upgrade.spec.stack} or its revision not found: the gangs on the node are unknown"
+        )
     requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_GROUP}={upgrade.spec.group}")
     vouched = own_requests.vouchers([upgrade])
     own = (request for request in requests if own_requests.is_own(request, None, vouched))
     going = {request.spec.gang for request in own if request.status.phase in _GOING}
     snapshot = await cluster_reading.look(context, stack, target)
-    return sorted(_asked(snapshot.gangs, upgrade.spec.node.name) - going)
+    return sorted(_declaring_gangs(snapshot.gangs, upgrade.spec.node.name) - going)
 
 
 _GOING = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
-"""Those of them that have acknowledged are stopped when the pods are gone that an order ends."""
+"""Gangs in these phases have acknowledged; they are stopped when the forced pods are deleted."""
 
 
-def _asked(gangs: Iterable[Gang], node: str) -> set[str]:
+def _declaring_gangs(gangs: Iterable[Gang], node: str) -> set[str]:
     return {gang.name for gang in gangs if node in gang.nodes and force_requests.declares(gang)}
 
 
 def step_named(text: str) -> NodePhase:
-    """A step by its name as `upgrader status` shows it, in any case.
+    """A step by its name in `upgrader status`, case-insensitive.
 
     Raises:
-        ConfigurationError: there is no such step.
+        ConfigurationError: the step does not exist.
     """
     found = next((one for one in NodePhase if one.value.lower() == text.lower()), None)
     if found is None:
         raise ConfigurationError(
-            f"there is no step {text}", resolution=f"Steps are: {', '.join(one.value for one in NodePhase)}."
+            f"unknown step {text}", resolution=f"Valid steps: {', '.join(one.value for one in NodePhase)}."
         )
     return found

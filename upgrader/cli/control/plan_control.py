@@ -1,4 +1,4 @@
-"""What approve, pause, resume, abort and rollback do; each gives a sentence that says what happens now."""
+"""Actions of approve, pause, resume, abort and rollback; each returns a sentence with its effect."""
 
 import msgspec
 from msgspec import Struct
@@ -26,17 +26,17 @@ from upgrader.reconcile.runtime.context import Context
 
 
 class More(Struct, frozen=True, kw_only=True):
-    """What an approval allows beyond the forecast; gangs as people name them."""
+    """Limits of an approval beyond the forecast; gangs by any name that identifies them."""
 
     unguaranteed: bool = False
     expendable: tuple[str, ...] = ()
-    max_lost_gpu_hours: float | None = None  # None: what is lost so far, and what the rest is expected to cost
+    max_lost_gpu_hours: float | None = None  # None: the loss so far, and the expected loss of the rest
 
     def of(self, strategy: StrategyFacts, snapshot: Snapshot) -> StrategyFacts:
-        """The strategy of a plan that is approved like this.
+        """The strategy of a plan with this approval.
 
         Raises:
-            ConfigurationError: no gang has such a name, or several.
+            ConfigurationError: a name matches no gang, or several.
         """
         named = pace_parser.gangs_named("--expendable", self.expendable, snapshot)
         return msgspec.structs.replace(
@@ -47,7 +47,7 @@ class More(Struct, frozen=True, kw_only=True):
 
 
 async def approve(context: Context, name: str | None, *, by: str | None, more: More, agree: Agree) -> str:
-    """Put an approval into a plan: what it has stopped so far, and what is foreseen."""
+    """Approve a plan: the interruptions and losses so far, and those of the forecast."""
     plan = await consent.plan_named(context, name)
     stack = await cluster_reading.stack_named(context, plan.spec.stack)
     seen, _ = await cluster_reading.foresee_rest(context, stack, plan, raised=more.of)
@@ -57,7 +57,7 @@ async def approve(context: Context, name: str | None, *, by: str | None, more: M
     agree(saved)
     lost = plan.status.lost_gpu_hours.actual + consented_loss(saved.limits.max_lost_gpu_hours or 0.0)
     agreed = Consent(
-        by=by or consent.whoever(),
+        by=by or consent.current_user(),
         max_interruptions=plan.status.counts.interruptions + saved.limits.max_interruptions,
         max_lost_gpu_hours=more.max_lost_gpu_hours if more.max_lost_gpu_hours is not None else lost,
         expendable=strategy.expendable,
@@ -72,16 +72,16 @@ async def approve(context: Context, name: str | None, *, by: str | None, more: M
 
 
 async def pause(context: Context, name: str | None) -> str:
-    """Pause a plan: it starts no further batch."""
+    """Pause a plan: no further batch starts."""
     plan = await consent.amend(
         context, await consent.plan_named(context, name), lambda _: {"state": DesiredState.PAUSED.value}
     )
     under_way = any(one.ended_at is None for one in plan.status.batches)
-    return f"plan {plan.metadata.name} starts no further batch{'; the started one ends' if under_way else ''}"
+    return f"plan {plan.metadata.name} is paused{'; the current batch is completed' if under_way else ''}"
 
 
 async def resume(context: Context, name: str | None) -> str:
-    """Resume a plan and tolerate its failures so far; canaries that failed are not repeated."""
+    """Resume a plan and tolerate its failures so far; failed canaries are not repeated."""
 
     def go(plan: UpgradePlan) -> dict[str, object]:
         tolerated = max(plan.spec.tolerated_failures, len(plan.status.failures))
@@ -90,19 +90,19 @@ async def resume(context: Context, name: str | None) -> str:
 
     plan = await consent.amend(context, await consent.plan_named(context, name), go)
     failures = plan.spec.tolerated_failures
-    return f"plan {plan.metadata.name} goes on{f'; {failures} failures are tolerated' if failures else ''}"
+    return f"plan {plan.metadata.name} is resumed{f'; {failures} failures are tolerated' if failures else ''}"
 
 
 async def abort(context: Context, name: str | None, *, undo: bool) -> str:
-    """Abort a plan; with `undo` a plan of its own then brings its nodes back."""
+    """Abort a plan; with `undo` a rollback plan then leads its nodes back."""
     state = DesiredState.ROLLED_BACK if undo else DesiredState.ABORTED
     plan = await consent.amend(context, await consent.plan_named(context, name), lambda _: {"state": state.value})
-    then = "; then a plan brings its nodes back" if undo else ""
-    return f"plan {plan.metadata.name} takes back what it has started{then}; follow it with `upgrader status --watch`"
+    then = "; then a rollback plan is created" if undo else ""
+    return f"plan {plan.metadata.name} is being aborted{then}; follow it with `upgrader status --watch`"
 
 
 class Back(Struct, frozen=True, kw_only=True):
-    """What is to be repaired, where it was said."""
+    """Options of a rollback."""
 
     stack: str | None = None
     revision: str | None = None
@@ -111,16 +111,16 @@ class Back(Struct, frozen=True, kw_only=True):
 
 
 async def rollback(context: Context, wish: Back, *, by: str | None, agree: Agree) -> str:
-    """Make a plan to an older revision, and abort the one that is under way, which it waits for.
+    """Create a plan to an earlier revision, and abort the running plan, which it waits for.
 
     Raises:
-        ConfigurationError: there is no older revision, or none of that name.
+        ConfigurationError: there is no earlier revision, or the named revision is not found.
     """
     stack = await cluster_reading.stack_named(context, wish.stack)
-    older = await _older(context, stack, wish.revision)
+    older = await _rollback_revision(context, stack, wish.revision)
     target = await revisions.read_target(context, stack.metadata.name, older)
     if target is None:
-        raise ConfigurationError(f"revision {older} of stack {stack.metadata.name} is not kept")
+        raise ConfigurationError(f"revision {older} of stack {stack.metadata.name} not found")
     last = await _last_plan(context, stack.metadata.name)
     usual = last.spec.strategy if last is not None else Strategy()
     strategy = StrategyFacts(
@@ -132,7 +132,7 @@ async def rollback(context: Context, wish: Back, *, by: str | None, agree: Agree
     agree(saved)
     running = await cluster_reading.plan_under_way(context, stack.metadata.name)
     agreed = Consent(
-        by=by or consent.whoever(),
+        by=by or consent.current_user(),
         max_interruptions=saved.limits.max_interruptions + _stopped_now(running),
         placement_unguaranteed=strategy.placement_unguaranteed,
     )
@@ -145,29 +145,29 @@ async def rollback(context: Context, wish: Back, *, by: str | None, agree: Agree
     await consent.create_plan(context, body)
     if running is not None and not ends(running.status.phase):
         await consent.amend(context, running, lambda _: {"state": DesiredState.ABORTED.value})
-        return f"plan {made} brings the nodes back to {older} as soon as plan {running.metadata.name} is aborted"
-    return f"plan {made} brings the nodes back to {older}"
+        return f"plan {made} rolls the nodes back to revision {older} after plan {running.metadata.name} is aborted"
+    return f"plan {made} rolls the nodes back to revision {older}"
 
 
 async def _last_plan(context: Context, stack: str) -> UpgradePlan | None:
-    """The newest plan of a stack: how fast people let it be upgraded."""
+    """The newest plan of a stack, whose pace a rollback uses."""
     plans = [one for one in await context.cluster.list(UPGRADE_PLANS) if one.spec.stack == stack]
     return max(plans, key=lambda one: (one.metadata.creation_timestamp, one.metadata.name), default=None)
 
 
 def _stopped_now(running: UpgradePlan | None) -> int:
-    """Gangs of a batch that has not ended: they come back on nodes that may have to go back too."""
+    """Number of gangs of batches that have not ended: they may restart on nodes that are rolled back too."""
     batches = running.status.batches if running is not None else []
     return sum(len(one.gangs) for batch in batches if batch.ended_at is None for one in batch.groups)
 
 
-async def _older(context: Context, stack: GpuStack, wanted: str | None) -> str:
+async def _rollback_revision(context: Context, stack: GpuStack, wanted: str | None) -> str:
     kept = await revisions.revisions(context, stack.metadata.name)
-    known = [_digits(stack, one) for one in kept]
+    known = [_revision_hash(stack, one) for one in kept]
     if wanted is not None:
         if wanted not in known:
             raise ConfigurationError(
-                f"revision {wanted} of stack {stack.metadata.name} is not kept", details=f"kept are: {', '.join(known)}"
+                f"revision {wanted} of stack {stack.metadata.name} not found", details=f"revisions: {', '.join(known)}"
             )
         return wanted
     status = stack.status
@@ -176,17 +176,17 @@ async def _older(context: Context, stack: GpuStack, wanted: str | None) -> str:
     before = known[: known.index(status.update_revision)] if status.update_revision in known else []
     if not before:
         raise ConfigurationError(
-            f"stack {stack.metadata.name} has no older revision",
-            details=f"kept are: {', '.join(known) or 'none'}",
-            resolution="Name one with --to.",
+            f"stack {stack.metadata.name} has no earlier revision",
+            details=f"revisions: {', '.join(known) or 'none'}",
+            resolution="Specify a revision with --to.",
         )
     return before[-1]
 
 
-def _digits(stack: GpuStack, kept: ControllerRevision) -> str:
+def _revision_hash(stack: GpuStack, kept: ControllerRevision) -> str:
     return kept.metadata.name.removeprefix(f"{stack.metadata.name}-")
 
 
 async def _spec_of(context: Context, stack: GpuStack, revision: str) -> dict[str, object]:
     kept = await revisions.revisions(context, stack.metadata.name)
-    return next(dict(one.data["spec"]) for one in kept if _digits(stack, one) == revision)
+    return next(dict(one.data["spec"]) for one in kept if _revision_hash(stack, one) == revision)

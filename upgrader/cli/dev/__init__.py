@@ -1,5 +1,5 @@
 """`upgrader dev`, `demo`, `simulate`.
 
 Here: the commands and their tables.
-Not here: what they run (devcluster, demo, simulate).
+Not here: the embedded cluster, the demo and the simulator (devcluster, demo, simulate).
 """

@@ -1,4 +1,4 @@
-"""`upgrader dev | demo`: the embedded cluster on this machine, and the play on it."""
+"""`upgrader dev | demo`: the embedded cluster on this machine, and the demo on it."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from upgrader.cli.base.output_format import output_option, show
 from upgrader.core.errors import RolloutFailedError
 
 SIMULATED_GPUS = (
-    "Real here: API server, scheduler, kubelets, containerd, kernels, NVIDIA's modules, jobs and their checkpoints.\n"
-    "Simulated: the GPUs. A small module shows each kernel a bridge of NVIDIA's, so that the driver stays without."
+    "Real: API server, scheduler, kubelets, containerd, kernels, NVIDIA's modules, jobs and their checkpoints.\n"
+    "Simulated: the GPUs. A small module emulates a bridge of NVIDIA in each kernel, so that the driver stays loaded."
 )
 SIMULATED = (
-    "Real here: API server, scheduler, kubelets, containerd, containers, device manager, jobs and their checkpoints.\n"
+    "Real: API server, scheduler, kubelets, containerd, containers, device manager, jobs and their checkpoints.\n"
     "Simulated: the GPUs and their driver (no kernel module), and kwok nodes (API objects only)."
 )
 
@@ -23,25 +23,33 @@ OUT = click.Path(dir_okay=False, path_type=Path)
 
 @click.group()
 def dev() -> None:
-    """A real Kubernetes on this machine, in network namespaces of its own."""
+    """Manage embedded Kubernetes clusters on this machine, in their own network namespaces."""
 
 
 @dev.command()
 @name_argument
-@click.option("--boxes", type=click.IntRange(0, 60), default=2, show_default=True, help="Nodes with a real kubelet.")
 @click.option(
-    "--vm-nodes", type=click.IntRange(0, 8), default=0, show_default=True, help="Nodes with their own kernel."
+    "--boxes", type=click.IntRange(0, 60), default=2, show_default=True, help="Number of nodes with a real kubelet."
 )
-@click.option("--kwok", type=click.IntRange(0, 5000), default=0, show_default=True, help="Nodes that are API objects.")
+@click.option(
+    "--vm-nodes", type=click.IntRange(0, 8), default=0, show_default=True, help="Number of nodes with their own kernel."
+)
+@click.option(
+    "--kwok",
+    type=click.IntRange(0, 5000),
+    default=0,
+    show_default=True,
+    help="Number of nodes that are only API objects.",
+)
 @click.option("--kubelet", default="1.34.4", show_default=True, help="Version of the real kubelets.")
 def up(name: str, boxes: int, vm_nodes: int, kwok: int, kubelet: str) -> int:
-    """Start the cluster NAME (dev); prints its kubeconfig's path."""
+    """Start the cluster NAME (default: dev) and print the path of its kubeconfig."""
     from upgrader import devcluster  # noqa: PLC0415
     from upgrader.devcluster.base.spec import MOST_FAST_KWOK  # noqa: PLC0415
 
     fast = kwok <= MOST_FAST_KWOK
     spec = devcluster.ClusterSpec(name=name, boxes=boxes, vms=vm_nodes, kwok=kwok, kubelet=kubelet, fast=fast)
-    cluster = devcluster.up(spec, _tell)
+    cluster = devcluster.up(spec, _print_progress)
     click.echo(cluster.kubeconfig)
     click.echo(f"  export KUBECONFIG={cluster.kubeconfig}\n  registry: {cluster.registry} (plain HTTP)", err=True)
     return exit_codes.DONE
@@ -50,21 +58,21 @@ def up(name: str, boxes: int, vm_nodes: int, kwok: int, kubelet: str) -> int:
 @dev.command()
 @name_argument
 def down(name: str) -> int:
-    """End the cluster NAME (dev) and remove all of it."""
+    """Delete the cluster NAME (default: dev)."""
     from upgrader import devcluster  # noqa: PLC0415
 
     there = name in devcluster.names()
     devcluster.down(name)
-    click.echo(f"cluster {name} is gone" if there else f"there is no cluster {name}", err=True)
+    click.echo(f"cluster {name} deleted" if there else f"cluster {name} not found", err=True)
     return exit_codes.DONE
 
 
 @dev.command()
 def binaries() -> int:
-    """Build Kubernetes' programs and the others where they are not in the cache: about 13 minutes on two cores."""
+    """Build the programs of the embedded cluster that are not in the cache. Takes about 13 minutes on two cores."""
     from upgrader import devcluster  # noqa: PLC0415
 
-    for path in devcluster.build_all(_tell):
+    for path in devcluster.build_all(_print_progress):
         click.echo(path)
     return exit_codes.DONE
 
@@ -72,7 +80,7 @@ def binaries() -> int:
 @dev.command()
 @output_option
 def status(output: str) -> int:
-    """Show the clusters of this machine."""
+    """Show the clusters on this machine."""
     from upgrader import devcluster  # noqa: PLC0415
     from upgrader.cli.base import render  # noqa: PLC0415
     from upgrader.cli.dev import figures  # noqa: PLC0415
@@ -86,23 +94,23 @@ def status(output: str) -> int:
 
 
 @dev.command()
-@click.option("--output", "out", type=OUT, required=True, help="File to write (an OCI archive).")
+@click.option("--output", "out", type=OUT, required=True, help="File to write, an OCI archive.")
 @click.option(
     "--base-image",
     envvar="BASE_IMAGE",
     default="",
-    help="Image with Python 3.11 and busybox, instead of one from this machine's own archive: "
-    "the folder of an OCI layout, or a name that buildah can pull.",
+    help="Base image with Python 3.11 and busybox: the folder of an OCI layout, or a name that buildah"
+    " can pull. Defaults to an image that is built from the archive of this machine.",
 )
-@click.option("--builder", is_flag=True, help="The image of build pods instead (for UPGRADER_BUILDER_IMAGE).")
+@click.option("--builder", is_flag=True, help="Build the image of build pods instead (for UPGRADER_BUILDER_IMAGE).")
 def image(out: Path, base_image: str, *, builder: bool) -> int:
-    """Build the controller's image, or that of the pods that build driver images."""
+    """Build the image of the controller, or that of the pods that build driver images."""
     from upgrader import devcluster  # noqa: PLC0415
     from upgrader.images.archive import write_archive  # noqa: PLC0415
     from upgrader.images.product import Images  # noqa: PLC0415
 
-    with Images(_tell, base_image=base_image) as images:
-        cosign = devcluster.cosign(_tell)
+    with Images(_print_progress, base_image=base_image) as images:
+        cosign = devcluster.cosign(_print_progress)
         layout = images.builder(cosign) if builder else images.upgrader(cosign)
         write_archive(layout, out)
     click.echo(layout.image.digest)
@@ -111,15 +119,27 @@ def image(out: Path, base_image: str, *, builder: bool) -> int:
 
 
 @click.command()
-@click.option("--vm-nodes", type=click.IntRange(2, 4), help="Nodes with real kernels and NVIDIA's real modules. [2]")
-@click.option("--boxes", type=click.IntRange(2, 20), help="Instead: nodes with a real kubelet and no kernel. [4]")
-@click.option("--kwok", type=click.IntRange(0, 100), help="Beside boxes: nodes that are API objects. [20]")
-@click.option("--report", "out", type=OUT, help="Keep the measured numbers as JSON.")
+@click.option(
+    "--vm-nodes",
+    type=click.IntRange(2, 4),
+    help="Number of nodes with real kernels and NVIDIA's real modules. Defaults to 2.",
+)
+@click.option(
+    "--boxes",
+    type=click.IntRange(2, 20),
+    help="Number of nodes with a real kubelet and without their own kernel, instead of --vm-nodes. Defaults to 4.",
+)
+@click.option(
+    "--kwok",
+    type=click.IntRange(0, 100),
+    help="With --boxes: number of nodes that are only API objects. Defaults to 20.",
+)
+@click.option("--report", "out", type=OUT, help="Write the measured values to this file, as JSON.")
 def demo(vm_nodes: int | None, boxes: int | None, kwok: int | None, out: Path | None) -> int:
-    """Upgrade driver, plugin and kubelet under training jobs on real kubelets, and show that no step is lost.
+    """Upgrade driver, device plugin and kubelet of nodes with training jobs, and show that no step is lost.
 
-    On virtual nodes NVIDIA's modules are real, and one node then reboots into another kernel. Where these cannot run,
-    it says why and plays on boxes.
+    The demo uses real kubelets. On virtual nodes NVIDIA's modules are real, and one node reboots into another kernel.
+    If virtual nodes cannot run on this machine, the demo prints the reason and runs on boxes.
     """
     import asyncio  # noqa: PLC0415
 
@@ -130,34 +150,34 @@ def demo(vm_nodes: int | None, boxes: int | None, kwok: int | None, out: Path | 
 
     on_boxes = boxes is not None or kwok is not None
     if vm_nodes is not None and on_boxes:
-        raise click.UsageError("--vm-nodes is a play of its own: it has no --boxes and no --kwok")
+        raise click.UsageError("--vm-nodes cannot be used with --boxes or --kwok")
     lacking = "" if on_boxes or vm_nodes is not None else devcluster.lacking_for_virtual_nodes()
     if lacking:
-        _tell(f"On boxes, because virtual nodes cannot run here: {lacking}")
+        _print_progress(f"Running on boxes, because virtual nodes cannot run on this machine: {lacking}")
     if on_boxes or lacking:
         from upgrader.demo.play import play  # noqa: PLC0415
 
-        _tell(SIMULATED)
-        report = asyncio.run(play(_tell, click.echo, **_given(boxes=boxes, kwok=kwok)))
+        _print_progress(SIMULATED)
+        report = asyncio.run(play(_print_progress, click.echo, **_without_none(boxes=boxes, kwok=kwok)))
     else:
         from upgrader.demo import virtual_play  # noqa: PLC0415
 
-        _tell(SIMULATED_GPUS)
-        report = asyncio.run(virtual_play.play(_tell, click.echo, **_given(vms=vm_nodes)))
+        _print_progress(SIMULATED_GPUS)
+        report = asyncio.run(virtual_play.play(_print_progress, click.echo, **_without_none(vms=vm_nodes)))
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(output_format.text(report, "json"))
     render.show(figures.demo(report))
     if missed := verdict.faults(report):
-        raise RolloutFailedError("the demo did not show what it is for", details="\n".join(missed))
+        raise RolloutFailedError("the demo did not give the expected result", details="\n".join(missed))
     return exit_codes.DONE
 
 
-def _given(**counts: int | None) -> dict[str, int]:
+def _without_none(**counts: int | None) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def _tell(line: str) -> None:
+def _print_progress(line: str) -> None:
     click.echo(line, err=True)
 
 

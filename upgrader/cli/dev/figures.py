@@ -1,4 +1,4 @@
-"""Tables of the embedded cluster, and of what the demo measured."""
+"""Tables of the embedded clusters and of the measurements of the demo."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,24 +11,31 @@ from upgrader.devcluster import Status
 
 
 def clusters(found: Sequence[Status]) -> RenderableType:
-    """The clusters of this machine."""
+    """The clusters on this machine."""
     if not found:
-        return Text("There is no embedded cluster on this machine.")
+        return Text("No embedded cluster found on this machine.")
     table = columns("Cluster", "Up", "API server", "Registry", "Boxes", "Virtual", "Kwok", "Kubeconfig")
     for one in found:
         up = "yes" if one.running else "no"
         table.add_row(
-            one.name, up, one.server, one.registry, _powers(one.boxes), _powers(one.vms), str(one.kwok), one.kubeconfig
+            one.name,
+            up,
+            one.server,
+            one.registry,
+            _format_powers(one.boxes),
+            _format_powers(one.vms),
+            str(one.kwok),
+            one.kubeconfig,
         )
     return table
 
 
-def _powers(nodes: Mapping[str, str]) -> str:
+def _format_powers(nodes: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({power})" for name, power in sorted(nodes.items()))
 
 
 def demo(report: Report) -> RenderableType:
-    """What the demo measured."""
+    """The measurements of the demo."""
     jobs = columns(
         "Job", "Members", "Steps done", "Refusals", "Acknowledged", "Resumed from", "Lost", "Stops", "Not running"
     )
@@ -38,8 +45,8 @@ def demo(report: Report) -> RenderableType:
             str(job.members),
             str(job.steps_done),
             str(job.refusals),
-            _number(job.acknowledged_step),
-            _number(job.resumed_from_step),
+            _format_number(job.acknowledged_step),
+            _format_number(job.resumed_from_step),
             Text(str(job.steps_lost), style="red" if job.steps_lost else "green"),
             str(job.interruptions),
             f"{job.seconds_not_running:.1f} s",
@@ -55,42 +62,44 @@ def demo(report: Report) -> RenderableType:
                 for one in (*drivers, node.device_plugin, node.kubelet)
             )
             nodes.add_row(node.name, node.kind, *versions, str(node.api_writes))
-    upgrades = columns("Node", "Why", "Ended", "Prepared in", "Cordon to uncordon", "Of that draining", "Upgrading")
+    upgrades = columns("Node", "Reason", "Ended", "Prepared in", "Cordon to uncordon", "Of that draining", "Upgrading")
     for upgrade in report.upgrades:
         took = [upgrade.seconds.get(phase) for phase in ("Draining", "Upgrading")]
         spans = (upgrade.seconds.get("Preparing"), upgrade.closed_seconds, *took)
-        upgrades.add_row(upgrade.node, upgrade.reason, upgrade.phase, *(_seconds(one) for one in spans))
+        upgrades.add_row(upgrade.node, upgrade.reason, upgrade.phase, *(_format_seconds(one) for one in spans))
     parts = [
-        section("Jobs, by their own logs", jobs),
+        section("Jobs, from their logs", jobs),
         *(Text(told(job)) for job in report.jobs),
-        section("Nodes, by the API and its audit log", nodes),
-        section("Node upgrades, by their own steps", upgrades),
+        section("Nodes, from the API and its audit log", nodes),
+        section("Node upgrades, from their steps", upgrades),
     ]
     fleet = [node for node in report.nodes if node.kind == "kwok"]
     touched = [node.name for node in fleet if node.api_writes]
     if fleet:
-        about = f"touched: {some(touched)}" if touched else "none of them touched"
+        about = f"changed: {some(touched)}" if touched else "none of them changed"
         parts.append(Text(f"and {len(fleet)} kwok nodes (API objects only), {about}"))
-    return Group(*parts, Text(f"{report.seconds:.0f} s from nothing to nothing", style="bold"))
-
-
-def told(job: JobReport) -> str:
-    """What the numbers of a job say, in a sentence."""
-    lost = "no step was lost" if not job.steps_lost else f"{job.steps_lost} step(s) were lost"
-    if job.finished and not job.interruptions:
-        return f"{job.name}: ended by itself at step {job.steps_done}; it was waited for, and nobody stopped it"
-    if not job.interruptions:
-        return f"{job.name}: trains on, and was never stopped"
-    refused = f"refused {job.refusals} time(s) and trained on, then " if job.refusals else ""
-    return (
-        f"{job.name}: {refused}parked at step {job.acknowledged_step}, was stopped {job.interruptions} time(s) and "
-        f"went on from step {job.resumed_from_step}; {lost}"
+    return Group(
+        *parts, Text(f"Total time: {report.seconds:.0f} s, with creation and deletion of the cluster", style="bold")
     )
 
 
-def _seconds(value: float | None) -> str:
+def told(job: JobReport) -> str:
+    """The numbers of a job, in a sentence."""
+    lost = "no step was lost" if not job.steps_lost else f"{job.steps_lost} step(s) were lost"
+    if job.finished and not job.interruptions:
+        return f"{job.name}: completed at step {job.steps_done}; the plan waited for completion and did not stop it"
+    if not job.interruptions:
+        return f"{job.name}: continues, and was never stopped"
+    refused = f"refused {job.refusals} time(s), then " if job.refusals else ""
+    return (
+        f"{job.name}: {refused}parked at step {job.acknowledged_step}, was stopped {job.interruptions} time(s) and "
+        f"resumed from step {job.resumed_from_step}; {lost}"
+    )
+
+
+def _format_seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.0f} s"
 
 
-def _number(value: int | None) -> str:
+def _format_number(value: int | None) -> str:
     return "–" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""`upgrader simulate`: a rollout of a made-up fleet over virtual time, beside what other ways of doing it cost."""
+"""`upgrader simulate`: a rollout of a fleet file in virtual time, compared with other strategies."""
 
 from pathlib import Path
 from typing import Any
@@ -13,20 +13,22 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 BOTH = "all"
 
 SIMULATED = (
-    "Simulated: nobody's cluster is read or touched. Fleet, durations and events are made up; the forecast and every\n"
-    "decision about gangs, nodes and batches are the controller's own."
+    "Simulated: no cluster is read or changed. Fleet, durations and events are simulated; the forecast and all\n"
+    "decisions about gangs, nodes and batches are made by the code of the controller."
 )
 
 
 @click.command()
 @click.argument("fleet", type=FILE)
 @click.option("--strategy", type=click.Choice(["ours", "kill", "wait", BOTH]), default=BOTH, show_default=True,
-              help="kill: node by node, whatever runs there; wait: cordon, then wait for the jobs' end.")  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the durations that are drawn.")
-@click.option("--no-spread", is_flag=True, help="Everything takes its median time.")
+              help="kill: node by node, regardless of jobs; wait: cordon, then wait until jobs end.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random durations.")
+@click.option("--no-spread", is_flag=True, help="Use median durations instead of random ones.")
 @click.option("--tolerated-failures", type=click.IntRange(0), default=0, show_default=True,
-              help="The rollout pauses, and the simulation ends, when more nodes or gangs have failed.")  # fmt: skip
-@click.option("--horizon", default="14d", show_default=True, metavar="DURATION", help="When it gives up.")
+              help="The rollout pauses and the simulation ends when more nodes or gangs have failed.")  # fmt: skip
+@click.option(
+    "--horizon", default="14d", show_default=True, metavar="DURATION", help="Maximum virtual time of the simulation."
+)
 @pace_options
 @output_option
 def simulate(
@@ -40,8 +42,8 @@ def simulate(
     pace: dict[str, Any],
     output: str,
 ) -> int:
-    """Run a rollout of the fleet in the file FLEET (JSON or CSV, see docs/fleet-file.md) over virtual time."""
-    from upgrader.cli.plan import pace_parser  # noqa: PLC0415 - and below: `upgrader --help` needs none of it
+    """Simulate a rollout of the fleet in the file FLEET (JSON or CSV, see docs/reference/fleet-file.md)."""
+    from upgrader.cli.plan import pace_parser  # noqa: PLC0415 - and below: not required by `upgrader --help`
     from upgrader.simulate import fleet_file  # noqa: PLC0415
     from upgrader.simulate.run import simulate as run  # noqa: PLC0415
     from upgrader.simulate.settings import BEGIN, Settings, Strategy  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What simulated rollouts came to, as a table."""
+"""Results of simulated rollouts, as tables."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,11 @@ NAMES = {"ours": "upgrader", "kill": "node by node, kill", "wait": "cordon, then
 
 
 def results(found: Sequence[Result]) -> RenderableType:
-    """All strategies of one fleet side by side."""
+    """All strategies for one fleet, side by side."""
     first = found[0]
     head = Text(
         f"Simulated: fleet {first.fleet}, {first.nodes} {plural('node', first.nodes)}, {first.gpus} GPUs, "
-        f"{first.jobs} {plural('job', first.jobs)} at the begin, seed {first.seed}",
+        f"{first.jobs} {plural('job', first.jobs)} at the start, seed {first.seed}",
         style="bold",
     )
     table = columns(
@@ -41,15 +41,17 @@ def results(found: Sequence[Result]) -> RenderableType:
     for one in found:
         parts = (one.upgrades_gpu_hours, one.gangs_gpu_hours, one.thrown_away_gpu_hours, one.idle_gpu_hours)
         where.add_row(NAMES[one.strategy], *(f"{part:,.1f}" for part in parts))
-    said = [_prediction(one, one.predicted) for one in found if one.predicted is not None]
+    said = [_compare_with_forecast(one, one.predicted) for one in found if one.predicted is not None]
     return Group(head, Text(), table, Text(), where, *said)
 
 
-def _prediction(one: Result, said: Predicted) -> Text:
+def _compare_with_forecast(one: Result, said: Predicted) -> Text:
     if said.finish_p50 is None or said.finish_p95 is None:
-        finish = "no finish, since something was blocked"
+        finish = "no expected end, because of blockers"
     else:
-        finish = f"an end after {lasting(said.finish_p50)} (p50) to {lasting(said.finish_p95)} (p95)"
+        finish = (
+            f"expected end after {lasting(said.finish_p50)} (median) to {lasting(said.finish_p95)} (95th percentile)"
+        )
     real = lasting(one.seconds) if one.seconds is not None else "not done"
     return Text(
         f"\nForecast before the start: {said.batches} {plural('batch', said.batches, 'batches')}, {said.interruptions} "

@@ -1,5 +1,5 @@
 """`upgrader doctor` and `preflight`.
 
-Here: the commands, what they read, their screens.
-Not here: what is judged (core.doctor).
+Here: the commands, their reads, their screens.
+Not here: the checks (core.doctor).
 """

@@ -1,4 +1,4 @@
-"""Who may do what: the API server is asked for each right that deploy/ grants."""
+"""Access reviews: the API server evaluates each right that deploy/ grants."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -16,54 +16,54 @@ from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
 
 AT_ONCE = 16
-"""Questions to the API server at the same time."""
+"""Maximum number of concurrent access reviews."""
 
 ACCOUNT = "gpu-upgrader"
-"""The controller's ServiceAccount, as deploy/rbac.yaml names it."""
+"""ServiceAccount of the controller in deploy/rbac.yaml."""
 
 
 def needed() -> tuple[Right, ...]:
-    """What deploy/ grants, kept beside this module by `make generate`."""
+    """The rights that deploy/ grants, written to rights.json by `make generate`."""
     raw = (resources.files("upgrader.cli.doctor") / "rights.json").read_bytes()
     return msgspec.json.decode(raw, type=tuple[Right, ...])
 
 
 async def own_rights(context: Context) -> list[Advice]:
-    """What the person at this command may do."""
+    """The rights of the current user."""
     wanted = looks(needed())
     unseen, unsaid, undiagnosed = [
-        await _missing(context, OWN_ACCESS, {}, rights) for rights in (wanted, CHANGES, DIAGNOSES)
+        await _missing_rights(context, OWN_ACCESS, {}, rights) for rights in (wanted, CHANGES, DIAGNOSES)
     ]
     return [
         granted(
-            "your rights to look",
+            "your read access",
             "OwnRights",
             len(wanted),
             unseen,
             severity=Severity.PROBLEM,
-            fix="Ask for the reading part of deploy/rbac.yaml.",
+            fix="Request the read rules of deploy/rbac.yaml.",
         ),
         granted(
-            "your rights to change",
+            "your write access",
             "OwnRights",
             len(CHANGES),
             unsaid,
             severity=Severity.WARNING,
-            fix="`plan`, `status` and `why` work without; `apply` and `approve` do not.",
+            fix="`plan`, `status` and `why` do not require these rights; `apply` and `approve` do.",
         ),
         granted(
-            "your rights to diagnose",
+            "your access for diagnosis",
             "OwnRights",
             len(DIAGNOSES),
             undiagnosed,
             severity=Severity.WARNING,
-            fix="Only `doctor` reads these: ask for them, or have somebody who may run it.",
+            fix="Only `doctor` requires these rights: request them, or run it as another user.",
         ),
     ]
 
 
 async def controllers_rights(context: Context) -> list[Advice]:
-    """What the controller's ServiceAccount may do, and in which namespaces with jobs."""
+    """The rights of the ServiceAccount of the controller, in the cluster and in namespaces with jobs."""
     namespace = context.stack.namespace
     user = f"system:serviceaccount:{namespace}:{ACCOUNT}"
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
@@ -75,7 +75,7 @@ async def controllers_rights(context: Context) -> list[Advice]:
             "the controller's rights",
             "ControllerRights",
             len(general),
-            await _missing(context, ACCESS_OF, who, general),
+            await _missing_rights(context, ACCESS_OF, who, general),
             severity=Severity.PROBLEM,
             fix="Apply deploy/rbac.yaml of this release.",
         )
@@ -86,16 +86,17 @@ async def controllers_rights(context: Context) -> list[Advice]:
             f"the controller's rights in {space}",
             "JobRights",
             len(of_jobs),
-            await _missing(context, ACCESS_OF, who, of_jobs, space),
+            await _missing_rights(context, ACCESS_OF, who, of_jobs, space),
             severity=Severity.WARNING,
-            fix=f"Jobs there are never asked or stopped: sed s/NAMESPACE/{space}/ deploy/job-namespace.yaml | "
+            fix=f"Jobs in this namespace are not requested or stopped. To grant the rights: "
+            f"sed s/NAMESPACE/{space}/ deploy/job-namespace.yaml | "
             "kubectl apply -f -",
         )
         for space in await _job_namespaces(context)
     ]
 
 
-async def _missing(
+async def _missing_rights(
     context: Context,
     kind: ResourceKind[AccessReview],
     who: Mapping[str, Any],

@@ -1,4 +1,4 @@
-"""What `upgrader doctor` found, for a person: what is wrong first, what is well last."""
+"""Text output of `upgrader doctor`: problems first, passed checks last."""
 
 from collections.abc import Sequence
 
@@ -15,38 +15,38 @@ _ORDER = (Severity.PROBLEM, Severity.WARNING, Severity.OK)
 
 
 def advice(found: Sequence[Advice]) -> RenderableType:
-    """Of a cluster: one row for each finding."""
-    table = columns("", "What", "Found", "What to do")
+    """The findings in a cluster, one row for each."""
+    table = columns("", "Subject", "Finding", "Resolution")
     for one in sorted(found, key=lambda one: _ORDER.index(one.severity)):
-        table.add_row(_severity(one), one.subject, one.message, one.fix)
-    return Group(table, Padding(_count(found), (1, 0, 0, 0)))
+        table.add_row(_severity_text(one), one.subject, one.message, one.fix)
+    return Group(table, Padding(_count_findings(found), (1, 0, 0, 0)))
 
 
 def jobs(report: JobReport) -> RenderableType:
-    """A table for each job that something was found in."""
+    """A table for each job with findings."""
     by_job: dict[str, list[Advice]] = {}
     for one in report.found:
         by_job.setdefault(one.subject, []).append(one)
     parts: list[RenderableType] = []
     for job, found in sorted(by_job.items()):
-        table = columns("", "Check", "Found", "What to do")
+        table = columns("", "Check", "Finding", "Resolution")
         for one in found:
-            table.add_row(_severity(one), one.check, one.message, one.fix)
+            table.add_row(_severity_text(one), one.check, one.message, one.fix)
         parts.append(section(job, table))
     well = report.looked_at - len(by_job)
-    last = f"{report.looked_at} {plural('job', report.looked_at)} looked at, nothing was found in {well} of them."
+    last = f"{report.looked_at} {plural('job', report.looked_at)} checked, {well} without findings."
     return Group(*parts, Padding(Text(last, style="bold"), (1 if parts else 0, 0, 0, 0)))
 
 
-def _severity(one: Advice) -> Text:
+def _severity_text(one: Advice) -> Text:
     return Text(one.severity.value, style=_STYLES[one.severity])
 
 
-def _count(found: Sequence[Advice]) -> Text:
+def _count_findings(found: Sequence[Advice]) -> Text:
     number = {severity: sum(one.severity is severity for one in found) for severity in Severity}
     problems, warnings = number[Severity.PROBLEM], number[Severity.WARNING]
     return Text(
         f"{problems} {plural('problem', problems)}, {warnings} {plural('warning', warnings)}, "
-        f"{number[Severity.OK]} of {len(found)} well.",
+        f"{number[Severity.OK]} of {len(found)} checks passed.",
         style="bold",
     )

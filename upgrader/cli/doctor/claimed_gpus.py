@@ -1,4 +1,4 @@
-"""What `upgrader doctor` says of GPUs that pods hold by ResourceClaims: which nodes no plan begins on."""
+"""Check of `upgrader doctor` for GPUs that pods hold by ResourceClaims: no plan starts on their nodes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +15,7 @@ async def look(context: Context) -> list[Advice]:
     """One warning for each stack with such nodes.
 
     Raises:
-        ClusterError: the API server refused or did not answer.
+        ClusterError: the API server rejected a request or is not reachable.
     """
     stacks = await context.cluster.list(GPU_STACKS)
     pods = await context.cluster.list(PODS) if stacks else ()
@@ -31,15 +31,15 @@ async def look(context: Context) -> list[Advice]:
         }
         for stack in stacks
     }
-    return [_blocked(stack, blocked) for stack, blocked in sorted(found.items()) if blocked]
+    return [_claims_warning(stack, blocked) for stack, blocked in sorted(found.items()) if blocked]
 
 
-def _blocked(stack: str, holders: Mapping[str, Sequence[str]]) -> Advice:
+def _claims_warning(stack: str, holders: Mapping[str, Sequence[str]]) -> Advice:
     pods = sorted({pod for names in holders.values() for pod in names})
     return Advice(
         subject=f"stack {stack}",
         check="DynamicResources",
         severity=Severity.WARNING,
         message=f"on {listed(sorted(holders))}: {describe_holders(pods)}",
-        fix="Jobs that ask for the stack's resourceName instead are led through upgrades.",
+        fix="Request the resourceName of the stack instead: such jobs are stopped and restarted in upgrades.",
     )

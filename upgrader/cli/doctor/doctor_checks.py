@@ -1,6 +1,6 @@
-"""What `upgrader doctor` reads, and whom it asks to judge it.
+"""The checks of `upgrader doctor`: their reads of the cluster.
 
-Each look stands alone, so that one refusal of the API server hides nothing else.
+The checks are independent, so that one rejected request does not hide other findings.
 """
 
 import shutil
@@ -46,54 +46,54 @@ Look = Callable[[Context], Awaitable[Sequence[Advice]]]
 
 
 async def diagnose(context: Context) -> tuple[Advice, ...]:
-    """Everything that keeps rollouts from working in this cluster, and everything that is well.
+    """The results of all checks of this cluster.
 
     Raises:
-        UnreachableError: the API server does not answer.
+        UnreachableError: the API server is not reachable.
     """
     await context.cluster.version()
     looked = {
-        "API server": _version,
-        "clocks": _clocks,
-        "definitions": _definitions,
+        "API server": _check_version,
+        "clocks": _check_clocks,
+        "definitions": _check_definitions,
         "your rights": access.own_rights,
         "the controller's rights": access.controllers_rights,
-        "controller": _controller,
-        "admission policies": _policies,
-        "other operators": _others,
-        "images": _images,
-        "stacks": _stacks,
+        "controller": _check_controller,
+        "admission policies": _check_policies,
+        "other operators": _check_other_operators,
+        "images": _check_images,
+        "stacks": _check_stacks,
         "dynamic resources": claimed_gpus.look,
     }
-    found = [await _careful(context, subject, look) for subject, look in looked.items()]
+    found = [await _run_check(context, subject, look) for subject, look in looked.items()]
     return tuple(advice for part in found for advice in part)
 
 
-async def _careful(context: Context, subject: str, look: Look) -> Sequence[Advice]:
+async def _run_check(context: Context, subject: str, look: Look) -> Sequence[Advice]:
     try:
         return await look(context)
     except UnreachableError:
         raise
     except (ClusterError, ConfigurationError) as error:
-        message = f"this could not be looked at: {error.brief}{f' ({error.details})' if error.details else ''}"
+        message = f"the check failed: {error.brief}{f' ({error.details})' if error.details else ''}"
         return [
             Advice(
                 subject=subject,
                 check="CannotLook",
                 severity=Severity.WARNING,
                 message=message,
-                fix=error.resolution or "Ask somebody who may, or with another --context.",
+                fix=error.resolution or "Run the check as a user with the required rights, or with another --context.",
             )
         ]
 
 
-async def _version(context: Context) -> list[Advice]:
+async def _check_version(context: Context) -> list[Advice]:
     found = await context.cluster.version()
     unsteered = sorted({row.kind for row in OWNERS if row.templates and not placement.possible(row, found)})
     return [checkup.version(found, unsteered)]
 
 
-async def _clocks(context: Context) -> list[Advice]:
+async def _check_clocks(context: Context) -> list[Advice]:
     before = context.clock.now()
     server = await _server_time(context)
     return [checkup.clock(server, before, context.clock.now())]
@@ -102,11 +102,11 @@ async def _clocks(context: Context) -> list[Advice]:
 async def _server_time(context: Context) -> datetime:
     seen = await context.cluster.create(WHO_AM_I, {"metadata": {}})
     if not seen.metadata.creation_timestamp:
-        raise ConfigurationError("the API server does not say what time it is")
+        raise ConfigurationError("the API server did not return its time")
     return timing.parse(seen.metadata.creation_timestamp)
 
 
-async def _definitions(context: Context) -> list[Advice]:
+async def _check_definitions(context: Context) -> list[Advice]:
     found = []
     for kind in KINDS:
         wanted = definition(kind)
@@ -116,7 +116,7 @@ async def _definitions(context: Context) -> list[Advice]:
     return found
 
 
-async def _controller(context: Context) -> list[Advice]:
+async def _check_controller(context: Context) -> list[Advice]:
     namespace = context.stack.namespace
     lease = await context.cluster.get(LEASES, CONTROLLER, namespace)
     facts = None
@@ -130,12 +130,12 @@ async def _controller(context: Context) -> list[Advice]:
     return [checkup.controller(facts, await _server_time(context), namespace)]
 
 
-async def _policies(context: Context) -> list[Advice]:
+async def _check_policies(context: Context) -> list[Advice]:
     there = await policies.installed(context)
     return [checkup.policy(policy.name, installed=policy.name in there) for policy in policies.SHIPPED]
 
 
-async def _others(context: Context) -> Sequence[Advice]:
+async def _check_other_operators(context: Context) -> Sequence[Advice]:
     stacks = await context.cluster.list(GPU_STACKS)
     nodes = await context.cluster.list(NODES)
     definitions = await context.cluster.list(DEFINITIONS)
@@ -152,23 +152,23 @@ def _in_any(node: Node, stacks: Sequence[GpuStack]) -> bool:
     return any(cluster_snapshot.in_pool(node, stack.spec) for stack in stacks)
 
 
-async def _images(context: Context) -> list[Advice]:
+async def _check_images(context: Context) -> list[Advice]:
     found = []
     for stack in await context.cluster.list(GPU_STACKS):
         target = cluster_snapshot.target_of(stack.spec, stack.metadata.name)
         by_themselves = (one.image for one in nondisruptive_operands.managed(stack).values())
         named = filter(None, (target.runtime_image, target.plugin_image, target.kubelet_artifact, *by_themselves))
-        found += [await _image(context, located(image, context.stack.registry)) for image in named]
+        found += [await _check_image(context, located(image, context.stack.registry)) for image in named]
     images = await context.cluster.list(DRIVER_IMAGES)
     doubtful = sorted(one.metadata.name for one in images if _in_service_unverified(one))
     found += [checkup.unverified(doubtful)] if doubtful else []
-    message = "it is here" if shutil.which("buildah") else "it is not here; only machines that build images need it"
+    message = "installed" if shutil.which("buildah") else "not installed; only machines that build images require it"
     found.append(Advice(subject="buildah", check="Buildah", severity=Severity.OK, message=message))
     return found
 
 
-async def _stacks(context: Context) -> list[Advice]:
-    """What stacks say of themselves that a person should look at before nodes are restarted or rolled out to."""
+async def _check_stacks(context: Context) -> list[Advice]:
+    """Conditions of stacks that a user should review before a reboot or a rollout."""
     return [
         Advice(
             subject=f"stack {stack.metadata.name}",
@@ -188,7 +188,7 @@ def _in_service_unverified(image: DriverImage) -> bool:
     return image.status.phase is DriverImagePhase.READY and verified == "False"
 
 
-async def _image(context: Context, image: str) -> Advice:
+async def _check_image(context: Context, image: str) -> Advice:
     try:
         digest = await context.registry.digest(image)
     except RegistryError as error:
@@ -196,17 +196,21 @@ async def _image(context: Context, image: str) -> Advice:
             subject=image,
             check="Registry",
             severity=Severity.WARNING,
-            message=f"its registry does not answer this machine: {error.brief}",
-            fix="Nodes may reach it all the same; `plan` needs it. UPGRADER_INSECURE_REGISTRIES names plain HTTP ones.",
+            message=f"the registry is not reachable from this machine: {error.brief}",
+            fix="`plan` requires the registry; nodes may still reach it. List registries that use plain HTTP "
+            "in UPGRADER_INSECURE_REGISTRIES.",
         )
     if digest is None:
         return Advice(
             subject=image,
             check="Registry",
             severity=Severity.PROBLEM,
-            message="its registry does not have it",
-            fix="Push it, or correct the stack.",
+            message="the image is not in its registry",
+            fix="Push the image, or correct the stack.",
         )
     return Advice(
-        subject=image, check="Registry", severity=Severity.OK, message=f"is there as {digest.partition('@')[2][:19]}"
+        subject=image,
+        check="Registry",
+        severity=Severity.OK,
+        message=f"found with digest {digest.partition('@')[2][:19]}",
     )

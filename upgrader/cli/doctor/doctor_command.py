@@ -1,4 +1,4 @@
-"""`upgrader doctor`: is this cluster fit for rollouts, and are its jobs."""
+"""`upgrader doctor`: check whether a cluster and its jobs are ready for rollouts."""
 
 import click
 
@@ -10,15 +10,15 @@ from upgrader.core.errors import UpgraderError
 
 @click.command()
 @click.option(
-    "--jobs", is_flag=True, help="Look at the jobs on GPU nodes: what would lose work, or keep nodes waiting."
+    "--jobs", is_flag=True, help="Check the jobs on GPU nodes for settings that lose progress or delay upgrades."
 )
-@click.option("--stack", help="With --jobs: only jobs on the nodes of this stack.")
+@click.option("--stack", help="With --jobs: check only jobs on the nodes of this stack.")
 @output_option
 @pass_session
 def doctor(session: Session, *, jobs: bool, stack: str | None, output: str) -> int:
-    """Say what keeps rollouts from working here, and what to do about it. Ends with 1 where there is a problem."""
+    """Check whether the cluster is ready for rollouts. The exit code is 1 if there is a problem."""
     if stack is not None and not jobs:
-        raise click.UsageError("--stack goes with --jobs")
+        raise click.UsageError("--stack requires --jobs")
     from upgrader.cli.base import render  # noqa: PLC0415
     from upgrader.cli.doctor import advice_screen, doctor_checks, job_lints  # noqa: PLC0415
     from upgrader.core.doctor.advice import problems  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What `upgrader doctor --jobs` reads: every gang on the nodes of a stack, as core.doctor.lints looks at it."""
+"""Reads of `upgrader doctor --jobs`: all gangs on the nodes of a stack, as input of core.doctor.lints."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -33,14 +33,14 @@ KNOWN = frozenset(value for name, value in vars(names).items() if name.startswit
 
 
 class JobReport(Struct, frozen=True, kw_only=True):
-    """What `upgrader doctor --jobs` shows: how many were looked at, and all that was found."""
+    """The result of `upgrader doctor --jobs`: the number of checked jobs, and all findings."""
 
     looked_at: int
     found: tuple[Advice, ...]
 
 
 class Read(Struct, frozen=True, kw_only=True):
-    """Everything of the API server that the lints need, by uid where it is looked up."""
+    """The objects that the lints require, by UID if they are looked up."""
 
     pods: Mapping[str, MemberPod]
     jobs: Mapping[str, JobPolicy]
@@ -49,19 +49,19 @@ class Read(Struct, frozen=True, kw_only=True):
 
 
 async def lint_jobs(context: Context, stack: str | None) -> JobReport:
-    """Every gang of one stack, or of all; a job on two stacks is looked at once."""
+    """Check all gangs of one stack or of all stacks; a job on two stacks is checked once."""
     stacks = [await cluster_reading.stack_named(context, stack)] if stack else await context.cluster.list(GPU_STACKS)
     gangs: dict[str, Gang] = {}
     for one in stacks:
         target = cluster_snapshot.target_of(one.spec, one.metadata.name)
         snapshot = await cluster_reading.look(context, one, target)
         gangs |= {gang.name: gang for gang in snapshot.gangs}
-    read = await _read(context)
+    read = await _read_objects(context)
     facts = [linted(gangs[name], read) for name in sorted(gangs)]
     return JobReport(looked_at=len(facts), found=tuple(advice for one in facts for advice in lint(one)))
 
 
-async def _read(context: Context) -> Read:
+async def _read_objects(context: Context) -> Read:
     cluster = context.cluster
     return Read(
         pods={one.metadata.uid: one for one in await cluster.list(MEMBER_PODS)},
@@ -72,7 +72,7 @@ async def _read(context: Context) -> Read:
 
 
 def linted(gang: Gang, read: Read) -> Linted:
-    """One gang with everything around it."""
+    """One gang with its pods, Job and PodDisruptionBudgets."""
     pairs = [(member, read.pods[member.uid]) for member in gang.members if member.uid in read.pods]
     owners = {owner.uid for _, pod in pairs if (owner := controller_of(pod.metadata)) is not None}
     jobs = [read.jobs[uid] for uid in sorted(owners) if uid in read.jobs]
@@ -81,19 +81,21 @@ def linted(gang: Gang, read: Read) -> Linted:
         for one in read.budgets
         if one.metadata.namespace == gang.namespace
     ]
-    members = tuple(_member(member, pod, read, [facts for facts, _ in budgets]) for member, pod in pairs)
+    members = tuple(_member_settings(member, pod, read, [facts for facts, _ in budgets]) for member, pod in pairs)
     covering = {name for member in members for name in member.budgets}
     return Linted(
         gang=gang,
         members=members,
-        job=_job(jobs[0]) if len(jobs) == 1 else None,
+        job=_job_settings(jobs[0]) if len(jobs) == 1 else None,
         budgets=tuple(
             BudgetSettings(name=facts.name, most=most_at_once(one)) for facts, one in budgets if facts.name in covering
         ),
     )
 
 
-def _member(member: MemberFacts, pod: MemberPod, read: Read, budgets: Sequence[DisruptionBudget]) -> MemberSettings:
+def _member_settings(
+    member: MemberFacts, pod: MemberPod, read: Read, budgets: Sequence[DisruptionBudget]
+) -> MemberSettings:
     owner = controller_of(pod.metadata)
     job = read.jobs.get(owner.uid) if owner is not None else None
     layers = [pod.metadata, *([job.metadata] if job is not None else [])]
@@ -115,15 +117,15 @@ def _member(member: MemberFacts, pod: MemberPod, read: Read, budgets: Sequence[D
         ephemeral_paths=member.ephemeral_paths,
         volume_paths=member.volume_paths,
         budgets=tuple(one.name for one in budgets if selects(one.selector, member.labels)),
-        strange_annotations=tuple(sorted(name for meta in layers for name in _strange(meta))),
+        strange_annotations=tuple(sorted(name for meta in layers for name in _unknown_annotations(meta))),
     )
 
 
-def _strange(meta: ObjectMeta) -> set[str]:
+def _unknown_annotations(meta: ObjectMeta) -> set[str]:
     return {name for name in meta.annotations if name.startswith(f"{names.GROUP}/") and name not in KNOWN}
 
 
-def _job(job: JobPolicy) -> JobSettings:
+def _job_settings(job: JobPolicy) -> JobSettings:
     policy = job.spec.pod_failure_policy
     return JobSettings(
         name=job.metadata.name,
@@ -141,19 +143,19 @@ def _job(job: JobPolicy) -> JobSettings:
 
 
 def most_at_once(budget: Budget) -> int | None:
-    """How many pods it lets go when all are healthy; None where that cannot be told. Percentages round up, as there."""
+    """Maximum number of pods that may be evicted if all are healthy; None if unknown. Percentages are rounded up."""
     if any(one.type == "DisruptionAllowed" and one.reason == "SyncFailed" for one in budget.status.conditions):
-        return 0  # the API server cannot tell how many pods there should be, and allows none
+        return 0  # the number of expected pods is unknown, so no eviction is allowed
     pods, most, least = budget.status.expected_pods, budget.spec.max_unavailable, budget.spec.min_available
     if most is not None:
-        return _of(most, pods)
-    kept = _of(least, pods) if least is not None else None
+        return _resolve_percentage(most, pods)
+    kept = _resolve_percentage(least, pods) if least is not None else None
     if least == "100%":
         return 0
     return max(0, pods - kept) if pods is not None and kept is not None else None
 
 
-def _of(value: int | str, pods: int | None) -> int | None:
+def _resolve_percentage(value: int | str, pods: int | None) -> int | None:
     if isinstance(value, int):
         return value
     percent = untrusted.whole(value.removesuffix("%"))

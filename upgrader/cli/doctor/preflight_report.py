@@ -1,4 +1,4 @@
-"""What `upgrader preflight` prints: Jobs that look at nodes, told what the cluster says should be there."""
+"""Jobs of `upgrader preflight`, which check nodes against the state that the cluster expects."""
 
 from collections.abc import Sequence
 
@@ -22,14 +22,14 @@ async def jobs(context: Context, nodes: Sequence[str], *, image: str, namespace:
     """A Job for each node.
 
     Args:
-        context: of the cluster.
-        nodes: their names.
-        image: the node image by digest.
-        namespace: of the controller.
-        run: what this look is called; the present time where it has no name.
+        context: context of the cluster.
+        nodes: names of the nodes.
+        image: node image, by digest.
+        namespace: namespace of the controller.
+        run: name of the check; defaults to the current time.
 
     Raises:
-        ConfigurationError: a node is not there, or runs nothing of ours.
+        ConfigurationError: a node is not found, or is not managed by a stack.
     """
     stacks = await context.cluster.list(GPU_STACKS)
     images = {one.status.key: one for one in await context.cluster.list(DRIVER_IMAGES) if one.status.key}
@@ -39,24 +39,24 @@ async def jobs(context: Context, nodes: Sequence[str], *, image: str, namespace:
     for one in nodes:
         node = await context.cluster.get(NODES, one)
         if node is None:
-            raise ConfigurationError(f"there is no node {one}")
-        found.append(preflight_job(one, name, _order(node, stacks, images), settings))
+            raise ConfigurationError(f"node {one} not found")
+        found.append(preflight_job(one, name, _validate_order(node, stacks, images), settings))
     return found
 
 
-def _order(node: Node, stacks: Sequence[GpuStack], images: dict[str, DriverImage]) -> ValidateDriverOrder:
+def _validate_order(node: Node, stacks: Sequence[GpuStack], images: dict[str, DriverImage]) -> ValidateDriverOrder:
     name = node.metadata.name
     stack = next((one for one in stacks if cluster_snapshot.in_pool(node, one.spec)), None)
     if stack is None:
-        raise ConfigurationError(f"no stack selects node {name}: what it should run is not known")
+        raise ConfigurationError(f"no stack selects node {name}: its expected driver is unknown")
     resource = stack.spec.device_plugin.resource_name
     facts = node_facts(node, resource)
     image = images.get(facts.driver_key)
     if image is None:
         raise ConfigurationError(
-            f"node {name} has no driver of a DriverImage that is there",
-            details=f"its label says {facts.driver_key or 'nothing'}",
-            resolution=f"`upgrader why {name}` says what becomes of it.",
+            f"node {name} has no driver of an existing DriverImage",
+            details=f"image key on the node: {facts.driver_key or 'none'}",
+            resolution=f"See `upgrader why {name}` for the state of the node.",
         )
     return ValidateDriverOrder(
         driver=Driver(vendor=image.spec.vendor, version=image.spec.version),

@@ -1,5 +1,5 @@
 """`upgrader build` and `upgrader images`.
 
 Here: the commands, their options and screens.
-Not here: how images are built (upgrader/images).
+Not here: the build of images (upgrader/images).
 """

@@ -1,4 +1,4 @@
-"""What `upgrader images announce` does: DriverImages for kernels that an archive has and no node runs yet."""
+"""`upgrader images announce`: DriverImages for kernels that an archive has and no node runs yet."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,89 +17,91 @@ from upgrader.reconcile.observe.image_uses import Needs, read_needs
 from upgrader.reconcile.runtime.context import Context
 
 ANNOUNCED = "announced"
-"""Component label of a DriverImage that was made ahead by this command."""
+"""Component label of a DriverImage that this command created."""
 
 
 async def announce(context: Context, wanted: Sequence[Identity], stack: str | None) -> list[str]:
-    """Make what is missing of `wanted`, take back what was announced and is not wanted any more; a line for each.
+    """Create missing DriverImages of `wanted`, delete announced ones that are not wanted any more; a line for each.
 
     Raises:
-        ConfigurationError: there is no such stack.
+        ConfigurationError: the stack is not found.
     """
     stacks = [one for one in await context.cluster.list(GPU_STACKS) if stack in {None, one.metadata.name}]
     if stack is not None and not stacks:
-        raise ConfigurationError(f"there is no stack {stack}", resolution="`upgrader status` lists all stacks.")
+        raise ConfigurationError(f"stack {stack} not found", resolution="`upgrader status` lists all stacks.")
     nodes = await context.cluster.list(NODES)
     images = await context.cluster.list(DRIVER_IMAGES)
-    coming = [one for one in wanted if _coming(one, stacks, nodes, images)]
-    missing = [one for one in coming if not any(_for(image, one) for image in images)]
-    said = [f"{one} is asked for" for one in missing if await _made(context, one)]
+    coming = [one for one in wanted if _may_boot_next(one, stacks, nodes, images)]
+    missing = [one for one in coming if not any(_image_matches(image, one) for image in images)]
+    said = [f"{one} is requested" for one in missing if await _create_image(context, one)]
     if stack is None:
         needs = await read_needs(
             context, nodes, [cluster_snapshot.target_of(one.spec, one.metadata.name) for one in stacks]
         )
-        said += [await _taken_back(context, one) for one in _over(images, coming, needs)]
-    return said or [f"nothing new: {len(coming)} image(s) for kernels that no node runs yet are asked for already"]
+        said += [await _delete_image(context, one) for one in _obsolete_images(images, coming, needs)]
+    return said or [f"no changes: {len(coming)} image(s) for kernels that no node runs yet are already requested"]
 
 
-def _coming(
+def _may_boot_next(
     identity: Identity, stacks: Iterable[GpuStack], nodes: Iterable[Node], images: Iterable[DriverImage]
 ) -> bool:
-    """Whether a node that runs a stack's driver, or is to run it, may boot the kernel next: its own is older."""
-    own = {one.status.key: _driver(one) for one in images if one.status.key}
+    """Whether a node with the current or wanted driver of a stack may boot the kernel next, since its own is
+    older.
+    """
+    own = {one.status.key: _driver_of_image(one) for one in images if one.status.key}
     for stack in stacks:
         wanted = driver_of(cluster_snapshot.target_of(stack.spec, stack.metadata.name))
         for node in nodes:
-            if not cluster_snapshot.in_pool(node, stack.spec) or not _fits(node, identity):
+            if not cluster_snapshot.in_pool(node, stack.spec) or not _node_may_boot(node, identity):
                 continue
             had = own.get(node.metadata.labels.get(names.LABEL_DRIVER, ""))
-            if _is(identity, wanted) or (had is not None and _is(identity, had)):
+            if _driver_matches(identity, wanted) or (had is not None and _driver_matches(identity, had)):
                 return True
     return False
 
 
-def _driver(image: DriverImage) -> Driver:
+def _driver_of_image(image: DriverImage) -> Driver:
     spec = image.spec
     return Driver(vendor=spec.vendor, version=spec.version, recipe=spec.recipe or "", flavour=spec.flavour or "")
 
 
-def _for(image: DriverImage, identity: Identity) -> bool:
-    return image.spec.kernel == identity.kernel and _is(identity, _driver(image))
+def _image_matches(image: DriverImage, identity: Identity) -> bool:
+    return image.spec.kernel == identity.kernel and _driver_matches(identity, _driver_of_image(image))
 
 
-def _is(identity: Identity, driver: Driver) -> bool:
+def _driver_matches(identity: Identity, driver: Driver) -> bool:
     same = (identity.vendor, identity.driver) == (driver.vendor, driver.version)
     return same and driver.made_by(identity.recipe, identity.flavour)
 
 
-def _fits(node: Node, identity: Identity) -> bool:
+def _node_may_boot(node: Node, identity: Identity) -> bool:
     info = node.status.node_info
     same = code_name(info.os_image) in {"", identity.os} and info.architecture in {"", identity.arch}
     return same and pending_kernel([identity.kernel], info.kernel_version) == identity.kernel
 
 
-async def _made(context: Context, one: Identity) -> bool:
+async def _create_image(context: Context, one: Identity) -> bool:
     wish = Wish(driver=Driver(vendor=one.vendor, version=one.driver), kernel=one.kernel)
     how = Template(recipe=one.recipe, flavour=one.flavour, os=one.os, arch=one.arch)
     try:
         await context.cluster.create(DRIVER_IMAGES, manifest(wish, how, {names.LABEL_COMPONENT: ANNOUNCED}))
     except ConflictError:
-        return False  # its stack was quicker
+        return False  # its stack has created it meanwhile
     return True
 
 
-def _over(images: Iterable[DriverImage], coming: Iterable[Identity], needs: Needs) -> list[DriverImage]:
-    """Announced images that nobody wants any more, and that no node, upgrade, plan or stack may still ask for."""
+def _obsolete_images(images: Iterable[DriverImage], coming: Iterable[Identity], needs: Needs) -> list[DriverImage]:
+    """Announced images that are not wanted any more and that no node, upgrade, plan or stack may request."""
     wanted = list(coming)
     return [
         one
         for one in images
         if one.metadata.labels.get(names.LABEL_COMPONENT) == ANNOUNCED
-        and not any(_for(one, each) for each in wanted)
+        and not any(_image_matches(one, each) for each in wanted)
         and not needs.has(one)
     ]
 
 
-async def _taken_back(context: Context, image: DriverImage) -> str:
+async def _delete_image(context: Context, image: DriverImage) -> str:
     await context.cluster.delete(DRIVER_IMAGES, image.metadata)
-    return f"{image.spec.vendor} {image.spec.version} for {image.spec.kernel} is no longer asked for"
+    return f"{image.spec.vendor} {image.spec.version} for {image.spec.kernel} is no longer requested"

@@ -1,4 +1,4 @@
-"""The cell that a person names on the command line: from the archives, or from a bundle of packages."""
+"""The cell that the command line specifies, from the archives or from a bundle of packages."""
 
 from collections.abc import Collection
 
@@ -14,7 +14,7 @@ from upgrader.images.drivers.workspace import Site
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What was said; `recipe` and `os` may be empty, `modules` too (then all)."""
+    """Options that select a cell; `recipe` and `os` may be empty; empty `modules` means all modules."""
 
     driver: str
     kernel: str
@@ -26,14 +26,16 @@ class Wish(Struct, frozen=True, kw_only=True):
 def find(
     site: Site, wish: Wish, bundle: str | None, insecure: Collection[str], judge: Judge | None
 ) -> tuple[Definitions, Cell]:
-    """The cell, from the archives or from `bundle`, a name in a registry. Errors as of the two below."""
+    """The cell, from the archives or from `bundle`, a name in a registry. Raises the errors of the functions
+    below.
+    """
     if bundle is None:
         return of_archive(site, wish)
     return of_bundle(site, wish, bundle, insecure, judge)
 
 
 def of_archive(site: Site, wish: Wish) -> tuple[Cells, Cell]:
-    """The cell, of what the archives had when they were last asked.
+    """The cell, from the latest stored catalog of the archives.
 
     Raises:
         MissingPackageError: no archive has the kernel.
@@ -47,12 +49,12 @@ def of_archive(site: Site, wish: Wish) -> tuple[Cells, Cell]:
 def of_bundle(
     site: Site, wish: Wish, image: str, insecure: Collection[str], judge: Judge | None
 ) -> tuple[Bundled, Cell]:
-    """The cell of a bundle, if that is the one that was named.
+    """The cell of a bundle, which must match the options.
 
     Raises:
-        ConfigurationError: it is of something else, or no bundle.
-        UnverifiedError: it is not signed by whom `judge` wants.
-        RegistryError: the registry does not give it.
+        ConfigurationError: the bundle is for another cell, or is not a bundle.
+        UnverifiedError: the bundle is not signed with the key of `judge`.
+        RegistryError: the registry does not return the bundle.
     """
     bundled = site.bundled(image, insecure=insecure, judge=judge)
     found = bundled.cell.identity
@@ -61,6 +63,6 @@ def of_bundle(
         f"{name} {getattr(found, name)}, not {said}" for name, said in named if said not in {"", getattr(found, name)}
     ]
     if odd or wish.modules:
-        odd += ["all modules that it was packed for: leave out --modules"] if wish.modules else []
-        raise ConfigurationError(f"{image} is of {'; '.join(odd)}")
+        odd += ["all packed modules: omit --modules"] if wish.modules else []
+        raise ConfigurationError(f"{image} contains {'; '.join(odd)}")
     return bundled, bundled.cell

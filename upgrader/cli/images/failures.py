@@ -1,4 +1,4 @@
-"""A driver image that cannot be had, as an error for people."""
+"""Failures of driver images as errors."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,24 +10,24 @@ from upgrader.core.errors import UpgraderError
 
 
 class NoImageError(UpgraderError):
-    """There is no image for a driver on a kernel, and why."""
+    """There is no image for a driver and a kernel."""
 
 
 def refuse_red(result: BuildResult) -> None:
-    """Raise where a cell has no image.
+    """Raise an error if a cell has no image.
 
     Raises:
-        NoImageError: with the class, the first error, and drivers that are known to build for the kernel.
+        NoImageError: with the class of the failure, the first error, and drivers that build for the kernel.
     """
     failure = result.failure
     if result.state is not CellState.RED or failure is None:
         return
     about = f" ({failure.symbol})" if failure.symbol else ""
     known = ", ".join(result.alternatives)
-    ways = f"Known to build for {result.identity.kernel}: {known}." if known else ""
-    again = "" if failure.final else "It may be another time: try again."
+    ways = f"Drivers that build for {result.identity.kernel}: {known}." if known else ""
+    again = "" if failure.final else "The failure may be temporary: try again."
     raise NoImageError(
-        f"there is no image of {result.identity}: {failure.kind}{about}",
+        f"no image for {result.identity}: {failure.kind}{about}",
         details=failure.first_error,
         resolution=" ".join(part for part in (again, ways) if part),
     )
@@ -35,11 +35,11 @@ def refuse_red(result: BuildResult) -> None:
 
 @contextmanager
 def leaving_word(message: Path | None, filed: Callable[[UpgraderError | OSError], Failure]) -> Iterator[None]:
-    """Leave why no build was begun where a kubelet reads it; the error goes on to people as it is.
+    """Write the reason why a build did not start to the termination message; the error is raised unchanged.
 
     Args:
-        message: file of the termination message, if there is to be one.
-        filed: the class that an error has.
+        message: file of the termination message, if any.
+        filed: returns the class of an error.
     """
     try:
         yield

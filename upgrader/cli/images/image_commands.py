@@ -1,4 +1,4 @@
-"""`upgrader build | images`: driver images, from the archive to the registry."""
+"""`upgrader build | images`: driver images, from the archives to the registry."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @cell_options
-@click.option("--packages", metavar="IMAGE", help="Build from what `images pack` has pushed; no archive is asked.")
+@click.option(
+    "--packages",
+    metavar="IMAGE",
+    help="Build from the packages that `images pack` has pushed, without access to archives.",
+)
 @click.option("--termination-message", "message", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
 @build_options
 @output_option
@@ -41,20 +45,19 @@ def build(
     output: str,
     given: dict[str, Any],
 ) -> int:
-    """Build one driver image on this machine, or find that it is there; its digest is printed.
+    """Build one driver image on this machine, unless it exists, and print its digest.
 
-    It is compiled, checked against the kernel's symbols, and loaded into that kernel in a virtual machine.
+    The driver is compiled, checked against the symbols of the kernel, and loaded into that kernel in a virtual
+    machine.
     """
     from upgrader.cli.images.failures import refuse_red  # noqa: PLC0415
     from upgrader.core.driver_build.build_results import termination_message  # noqa: PLC0415
     from upgrader.core.driver_build.driver_report import reported  # noqa: PLC0415
 
     if given["public_key"] and not (given["key"] or packages):
-        raise click.UsageError(
-            "--public-key verifies what --key signs, or the packages of --packages: give one of them"
-        )
+        raise click.UsageError("--public-key requires --key or --packages")
     _refuse_half_key(given)
-    result = _built(wish, packages, message, given)
+    result = _build_cell(wish, packages, message, given)
     if message is not None:
         message.write_bytes(termination_message(result))
     if output != "table":
@@ -65,7 +68,9 @@ def build(
     return exit_codes.DONE
 
 
-def _built(wish: dict[str, Any], packages: str | None, message: Path | None, given: dict[str, Any]) -> "BuildResult":
+def _build_cell(
+    wish: dict[str, Any], packages: str | None, message: Path | None, given: dict[str, Any]
+) -> "BuildResult":
     from upgrader.cli.images import cells  # noqa: PLC0415
     from upgrader.cli.images.failures import leaving_word  # noqa: PLC0415
     from upgrader.images.drivers.publish import failures  # noqa: PLC0415
@@ -76,7 +81,7 @@ def _built(wish: dict[str, Any], packages: str | None, message: Path | None, giv
             site.check_key()
             publisher = open_publisher(site, given)
             judge = open_judge(given["public_key"]) if packages else None
-            using.enter_context(site.packages.in_use(tell))  # also between unpacking a bundle and building of it
+            using.enter_context(site.packages.in_use(tell))  # also between unpacking a bundle and building from it
         with leaving_word(message, failures.of_cell):
             found, cell = cells.find(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
         with leaving_word(message, failures.of_machine), site.round(found, publisher=publisher) as builds:
@@ -86,14 +91,14 @@ def _built(wish: dict[str, Any], packages: str | None, message: Path | None, giv
 
 @click.group()
 def images() -> None:
-    """Driver images: what the archives have, what is wanted, what is built."""
+    """Manage driver images: discover kernels, build, verify, clean up."""
 
 
 @images.command()
 @store_options
 @output_option
 def discover(output: str, given: dict[str, Any]) -> int:
-    """Ask the archives which kernels and drivers there are, and say what is new."""
+    """Read kernels and drivers from the archives and show what is new."""
     from upgrader.cli.base import render  # noqa: PLC0415
 
     catalog, news = open_site(given).look()
@@ -115,28 +120,34 @@ def discover(output: str, given: dict[str, Any]) -> int:
 @store_options
 @output_option
 def matrix(output: str, given: dict[str, Any]) -> int:
-    """Show the wanted cells and what is known of each; nothing is built, and what archives had last counts."""
+    """Show the wanted cells and their state, from the latest stored catalog. Nothing is built."""
     site = open_site(given)
     cells = site.cells(site.catalog())
     wanted, unmatched = cells.wanted()
-    return _report(site.state(cells, wanted), unmatched, 0.0, output, None)
+    return _print_report(site.state(cells, wanted), unmatched, 0.0, output, None)
 
 
 @images.command("build")
-@click.option("--changed/--as-known", default=True, help="Ask the archives first, or build what was found last time.")
-@click.option("--parallel", type=click.IntRange(1), help="Cells at once; as many as cores by default.")
-@click.option("--report", "out", type=click.Path(dir_okay=False, path_type=Path), help="Keep the report as JSON.")
+@click.option("--changed/--as-known", default=True, help="Read the archives first, or use the latest stored catalog.")
+@click.option(
+    "--parallel",
+    type=click.IntRange(1),
+    help="Maximum number of cells to build at the same time. Defaults to the number of cores.",
+)
+@click.option(
+    "--report", "out", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this file, as JSON."
+)
 @build_options
 @output_option
 def build_matrix(*, changed: bool, parallel: int | None, out: Path | None, output: str, given: dict[str, Any]) -> int:
-    """Build every wanted cell that is missing or changed; one that cannot be built stops no other."""
+    """Build all wanted cells that are missing or changed. A cell that fails does not stop the others."""
     import time  # noqa: PLC0415
 
     from upgrader.core.driver_build.build_results import settled  # noqa: PLC0415
 
     started = time.monotonic()
     if given["public_key"] and not given["key"]:
-        raise click.UsageError("--key and --public-key belong together: what is signed is verified again")
+        raise click.UsageError("--key and --public-key must be used together")
     _refuse_half_key(given)
     site = open_site(given)
     publisher = open_publisher(site, given)
@@ -144,16 +155,20 @@ def build_matrix(*, changed: bool, parallel: int | None, out: Path | None, outpu
     wanted, unmatched = cells.wanted()
     with site.round(cells, publisher=publisher, parallel=parallel or 0) as builds:
         results = builds.run(wanted)
-    code = _report(results, unmatched, time.monotonic() - started, output, out)
+    code = _print_report(results, unmatched, time.monotonic() - started, output, out)
     return code if all(map(settled, results)) else 1
 
 
 @images.command()
 @cell_options
-@click.option("--push", "repository", required=True, metavar="REPO", help="registry/path that gets the packages.")
-@click.option("--insecure-registry", multiple=True, metavar="HOST:PORT", help="Spoken to without TLS; repeatable.")
-@click.option("--key", type=FILE, help="cosign.key that the packages are signed with; its password in COSIGN_PASSWORD.")
-@click.option("--module-certificate", type=FILE, help="X.509 certificate (PEM) of whoever will sign the modules.")
+@click.option("--push", "repository", required=True, metavar="REPO", help="Registry and path to push the packages to.")
+@click.option(
+    "--insecure-registry", multiple=True, metavar="HOST:PORT", help="Registry to access without TLS. Repeatable."
+)
+@click.option(
+    "--key", type=FILE, help="cosign.key to sign the packages with. Its password is read from COSIGN_PASSWORD."
+)
+@click.option("--module-certificate", type=FILE, help="X.509 certificate (PEM) of the key that will sign the modules.")
 @store_options
 def pack(
     *,
@@ -164,9 +179,9 @@ def pack(
     module_certificate: Path | None,
     given: dict[str, Any],
 ) -> int:
-    """Push all packages that an image is built from, so that the cluster builds it without any archive.
+    """Push all packages that an image is built from, so that the cluster builds it without archives.
 
-    Builders that have a public key take only packages that are signed with --key.
+    Builders with a public key accept only packages that are signed with --key.
     """
     from upgrader.cli.images import cells  # noqa: PLC0415
     from upgrader.core.driver_image.image_names import packages_name  # noqa: PLC0415
@@ -180,13 +195,14 @@ def pack(
 
 
 @images.command()
-@click.option("--stack", help="Only for the driver of this stack.")
+@click.option("--stack", help="Announce only images for the driver of this stack.")
 @store_options
 @pass_session
 def announce(session: Session, *, stack: str | None, given: dict[str, Any]) -> int:
-    """Ask the cluster for images for kernels of the matrix that no node runs yet: DriverImages are made ahead.
+    """Create DriverImages for kernels of the matrix that no node runs yet.
 
-    What `discover` found last counts; no archive is asked. What was announced and is no longer wanted goes again.
+    The latest catalog of `images discover` is used; archives are not read. Announced DriverImages that are not wanted
+    any more are deleted.
     """
     from upgrader.cli.images import announcement  # noqa: PLC0415
     from upgrader.core.errors import ConfigurationError  # noqa: PLC0415
@@ -194,7 +210,7 @@ def announce(session: Session, *, stack: str | None, given: dict[str, Any]) -> i
     site = open_site(given)
     catalog = site.last_catalog()
     if catalog is None:
-        raise ConfigurationError("it is not known what the archives have", resolution="Run `upgrader images discover`.")
+        raise ConfigurationError("no stored catalog of the archives", resolution="Run `upgrader images discover`.")
     wanted, _ = site.cells(catalog).wanted()
     found = [one.identity for one in wanted]
     for line in session.run(lambda context: announcement.announce(context, found, stack)):
@@ -206,10 +222,10 @@ def announce(session: Session, *, stack: str | None, given: dict[str, Any]) -> i
 @store_options
 @output_option
 def list_images(output: str, given: dict[str, Any]) -> int:
-    """Show the images of the store."""
+    """List the images of the store."""
     site = open_site(given)
     found = [site.shelf.result(one.build_key) for one in site.shelf.records()]
-    return _report([one for one in found if one is not None], (), 0.0, output, None)
+    return _print_report([one for one in found if one is not None], (), 0.0, output, None)
 
 
 images.add_command(verify)
@@ -217,12 +233,12 @@ images.add_command(gc)
 
 
 def _refuse_half_key(given: dict[str, Any]) -> None:
-    """Who builds signs, and a certificate alone signs nothing."""
+    """Reject a key without a certificate, and a certificate without a key, which cannot sign modules."""
     if (given["module_key"] is None) is not (given["module_certificate"] is None):
-        raise click.UsageError("--module-key and --module-certificate belong together")
+        raise click.UsageError("--module-key and --module-certificate must be used together")
 
 
-def _report(results: Any, unmatched: Any, seconds: float, output: str, out: Path | None) -> int:  # noqa: ANN401
+def _print_report(results: Any, unmatched: Any, seconds: float, output: str, out: Path | None) -> int:  # noqa: ANN401
     from upgrader.cli.base import output_format, render  # noqa: PLC0415
     from upgrader.cli.images import image_screen  # noqa: PLC0415
     from upgrader.core.driver_build.driver_report import report  # noqa: PLC0415

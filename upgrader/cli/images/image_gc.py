@@ -1,4 +1,4 @@
-"""`upgrader images gc`: driver images, or packages, that nobody needs are marked, and later deleted."""
+"""`upgrader images gc`: mark driver images or packages that are not needed, and delete them later."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What was said; without `repository` the store is meant, without `contexts` the current cluster."""
+    """Options of the command; `repository` defaults to the store, `contexts` to the current cluster."""
 
     repository: str | None
     packages: bool
@@ -35,11 +35,21 @@ class Wish(Struct, frozen=True, kw_only=True):
 
 
 @click.command()
-@click.option("--from", "repository", metavar="REPO", help="registry/path: its images, and not the store's.")
-@click.option("--packages", is_flag=True, help="Of what images are built: the packages in the cache, and no images.")
-@click.option("--context", "contexts", multiple=True, help="Cluster that may need images; repeatable. Or the current.")
+@click.option("--from", "repository", metavar="REPO", help="Registry and path of the images. Defaults to the store.")
+@click.option("--packages", is_flag=True, help="Clean up the packages in the cache instead of images.")
 @click.option(
-    "--grace", type=click.IntRange(0), default=14, show_default=True, metavar="DAYS", help="Unused for so long."
+    "--context",
+    "contexts",
+    multiple=True,
+    help="Context of a cluster that may need the images. Repeatable. Defaults to the current context.",
+)
+@click.option(
+    "--grace",
+    type=click.IntRange(0),
+    default=14,
+    show_default=True,
+    metavar="DAYS",
+    help="Time without use after which an image is deleted.",
 )
 @click.option(
     "--remember",
@@ -47,24 +57,27 @@ class Wish(Struct, frozen=True, kw_only=True):
     default=90,
     show_default=True,
     metavar="DAYS",
-    help="A kernel that a node was seen to run within so long is kept as one that ran before.",
+    help="Time to keep images of kernels that a node ran.",
 )
 @click.option(
     "--marks",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File that says since when, and what ran before; or the cache.",
+    help="File with the times of marks and the kernels that nodes ran. Defaults to a file in the cache.",
 )
-@click.option("--yes", is_flag=True, help="Mark and delete; without it, show, and remember what is needed.")
-@click.option("--insecure-registry", multiple=True, metavar="HOST:PORT", help="Spoken to without TLS; repeatable.")
+@click.option("--yes", is_flag=True, help="Mark and delete. Without it, only show, and record the needed kernels.")
+@click.option(
+    "--insecure-registry", multiple=True, metavar="HOST:PORT", help="Registry to access without TLS. Repeatable."
+)
 @store_options
 @output_option
 @pass_session
 def gc(session: Session, /, *, output: str, given: dict[str, Any], **said: Any) -> int:  # noqa: ANN401 - what click gives
-    """Delete the images of kernels that no node runs, ran or is to run, that no object names and the matrix lacks.
+    """Delete driver images that are not needed any more.
 
-    With --packages, delete the packages of this machine's cache that nothing wanted is built of: neither an archive's
-    kernel nor one that such an image is kept for, no driver or toolchain of the catalog, no image of the store.
-    Each cluster that uses these images must be named: where one cannot be read, nothing is deleted.
+    An image is needed if a node runs, ran or will run its kernel, if an object names it, or if the matrix contains
+    it. With --packages, delete packages of the cache of this machine that are not needed: by a kernel of an archive
+    or of a needed image, by a driver or toolchain of the catalog, or by an image of the store. Specify each cluster
+    that uses these images: if one cannot be read, nothing is deleted.
     """
     from upgrader.cli.base import render  # noqa: PLC0415
     from upgrader.cli.images import image_screen  # noqa: PLC0415
@@ -73,12 +86,12 @@ def gc(session: Session, /, *, output: str, given: dict[str, Any], **said: Any) 
 
     wish = Wish(**said)
     if wish.repository and given["store"]:
-        raise click.UsageError("--from and --store: images of which of both?")
+        raise click.UsageError("--from and --store are mutually exclusive")
     if wish.repository and wish.packages:
-        raise click.UsageError("--packages is about this machine's cache; those of a registry go with --from alone")
+        raise click.UsageError("--packages cleans up the cache of this machine and cannot be used with --from")
     site = open_site(given)
-    file = wish.marks or cache_root() / "unused-images" / f"{digits(_source(site, wish), 16)}.json"
-    sweep = _sweep_packages if wish.packages else _sweep
+    file = wish.marks or cache_root() / "unused-images" / f"{digits(_source_name(site, wish), 16)}.json"
+    sweep = _sweep_packages if wish.packages else _sweep_images
     with locked(file.with_name(f".{file.name}.lock")):
         found = sweep(session, site, wish, file)
     if output == "table":
@@ -88,7 +101,7 @@ def gc(session: Session, /, *, output: str, given: dict[str, Any], **said: Any) 
     return exit_codes.DONE
 
 
-def _source(site: "Site", wish: Wish) -> str:
+def _source_name(site: "Site", wish: Wish) -> str:
     if wish.packages:
         return f"packages:{site.packages.folder.absolute()}"
     return wish.repository or f"oci:{site.shelf.folder.absolute()}"
@@ -108,10 +121,10 @@ def _sweep_packages(session: Session, site: "Site", wish: Wish, file: Path) -> "
     )
 
 
-def _sweep(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
-    """Images are listed first and clusters looked at last; marks are kept before anything is deleted.
+def _sweep_images(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
+    """List images first and read clusters last; marks are written before anything is deleted.
 
-    A dry run keeps what it saw running, and takes marks away, as that only saves images; it marks none.
+    A dry run records the running kernels and removes marks, as that only keeps more images; it marks none.
     """
     import asyncio  # noqa: PLC0415
 
@@ -119,11 +132,11 @@ def _sweep(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
     from upgrader.images.drivers.gc.image_sweep import carry_out, read_marks, write_marks  # noqa: PLC0415
 
     async def listed() -> "Listing":
-        async with _place(site, wish) as place:
+        async with _open_place(site, wish) as place:
             return await place.listing()
 
     async def carried_out() -> "Swept":
-        async with _place(site, wish) as place:
+        async with _open_place(site, wish) as place:
             return await carry_out(place, listing, fates, dry_run=not wish.yes)
 
     listing, marks = asyncio.run(listed()), read_marks(file)
@@ -138,7 +151,7 @@ def _sweep(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
 
 
 @asynccontextmanager
-async def _place(site: "Site", wish: Wish) -> "AsyncIterator[Place]":
+async def _open_place(site: "Site", wish: Wish) -> "AsyncIterator[Place]":
     from upgrader.images.drivers.gc.image_sweep import InRegistry, InStore  # noqa: PLC0415
     from upgrader.images.registry import RegistryClient  # noqa: PLC0415
     from upgrader.images.registry_login import auth_file, logins  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What all clusters that a person names, and the matrix, need of driver images and of what they are built of."""
+"""Needs of the specified clusters and of the matrix for driver images and their packages."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def needs(session: Session, cells: "Cells", contexts: "Sequence[str]") -> "tuple[Uses, datetime]":
-    """What is needed, and the time of the last look; without `contexts` the current cluster is looked at.
+    """The needs, and the time of the last read; `contexts` defaults to the current cluster.
 
     Raises:
-        ClusterError: one of the clusters does not say, or shows no node.
+        ClusterError: a cluster cannot be read, or has no node.
     """
     from upgrader.core.driver_image.image_garbage import Uses  # noqa: PLC0415
     from upgrader.core.errors import ClusterError  # noqa: PLC0415
@@ -34,8 +34,8 @@ def needs(session: Session, cells: "Cells", contexts: "Sequence[str]") -> "tuple
         seen, moment = cluster.run(look)
         if not seen.running:
             raise ClusterError(
-                f"{name} shows no node's kernel, so nothing is known of what it needs, and nothing is deleted",
-                resolution="Leave it out if it really has no nodes.",
+                f"{name} has no node, so its needs are unknown; nothing was deleted",
+                resolution="Omit the cluster if it has no nodes.",
             )
         whole, moments = whole.union(seen), [*moments, moment]
     return whole, max(moments)

@@ -1,4 +1,4 @@
-"""Options that the commands about driver images share."""
+"""Common options of the commands for driver images."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -31,70 +31,99 @@ class StoreType(click.ParamType[Path]):
             return value
         kind, _, folder = str(value).partition(":")
         if kind != "oci" or not folder:
-            self.fail(f"{value!r} is no store: write oci:DIR", param, ctx)
+            self.fail(f"{value!r} is not a store: use oci:DIR", param, ctx)
         return Path(folder)
 
 
 _STORE = {
     "store": click.option(
-        "--store", type=StoreType(), help="OCI layout that keeps the images; in the user's cache by default.",
+        "--store",
+        type=StoreType(),
+        help="OCI layout that stores the images. Defaults to a folder in the cache of the user.",
     ),
     "recipes": click.option(
-        "--recipes", type=FOLDER, help="Folder of matrix and recipes instead of driver-images/.",
+        "--recipes",
+        type=FOLDER,
+        help="Folder with the matrix and recipes. Defaults to driver-images/.",
     ),
-}  # fmt: skip
+}
 _BUILD = {
-    "cores": click.option("--cores", type=click.IntRange(1), help="For all builds together; all by default."),
+    "cores": click.option(
+        "--cores", type=click.IntRange(1), help="Number of cores for all builds together. Defaults to all cores."
+    ),
     "memory": click.option(
-        "--memory", type=click.IntRange(1), metavar="MIB",
-        help="For all builds together; four fifths of what is free by default.",
+        "--memory",
+        type=click.IntRange(1),
+        metavar="MIB",
+        help="Memory for all builds together. Defaults to four fifths of the free memory.",
     ),
     "module_key": click.option(
-        "--module-key", type=FILE, help="Private RSA key (PEM) that modules are signed with.",
+        "--module-key",
+        type=FILE,
+        help="Private RSA key (PEM) to sign modules with.",
     ),
     "module_certificate": click.option(
-        "--module-certificate", type=FILE, help="Its X.509 certificate (PEM), which the nodes' kernels know.",
+        "--module-certificate",
+        type=FILE,
+        help="X.509 certificate (PEM) of --module-key, which the kernels of the nodes trust.",
     ),
     "repository": click.option(
-        "--push", "repository", metavar="REPO", help="registry/repository that gets the images.",
+        "--push",
+        "repository",
+        metavar="REPO",
+        help="Registry and repository to push the images to.",
     ),
     "insecure_registry": click.option(
-        "--insecure-registry", multiple=True, metavar="HOST:PORT", help="Spoken to without TLS; repeatable.",
+        "--insecure-registry",
+        multiple=True,
+        metavar="HOST:PORT",
+        help="Registry to access without TLS. Repeatable.",
     ),
     "key": click.option(
-        "--key", type=FILE, help="cosign.key that images are signed with; its password in COSIGN_PASSWORD.",
+        "--key",
+        type=FILE,
+        help="cosign.key to sign images with. Its password is read from COSIGN_PASSWORD.",
     ),
-    "public_key": click.option("--public-key", type=FILE, help="cosign.pub that consumers verify with."),
-}  # fmt: skip
+    "public_key": click.option("--public-key", type=FILE, help="cosign.pub to verify signatures with."),
+}
 
 
 _WISH = {
-    "driver": click.option("--driver", required=True, metavar="V", help="Version, as 535.261.03."),
-    "kernel": click.option("--kernel", required=True, metavar="K", help="Release as `uname -r` gives it."),
-    "recipe": click.option("--recipe", default="", metavar="R", help="Needed where several recipes have the version."),
-    "os": click.option("--os", default="", metavar="NAME", help="Where several distributions have the kernel."),
-    "modules": click.option(
-        "--modules", multiple=True, metavar="M", help="Only these and those that they need; repeatable.",
+    "driver": click.option("--driver", required=True, metavar="V", help="Driver version, for example 535.261.03."),
+    "kernel": click.option("--kernel", required=True, metavar="K", help="Kernel release, as printed by `uname -r`."),
+    "recipe": click.option(
+        "--recipe", default="", metavar="R", help="Recipe. Required if several recipes have the version."
     ),
-}  # fmt: skip
+    "os": click.option(
+        "--os", default="", metavar="NAME", help="Distribution. Required if several distributions have the kernel."
+    ),
+    "modules": click.option(
+        "--modules",
+        multiple=True,
+        metavar="M",
+        help="Build only this module and its dependencies. Repeatable.",
+    ),
+}
 
 
 def cell_options(command: Command) -> Command:
-    """Which image is meant: `wish` of a command."""
-    return _grouped(command, _WISH, "wish")
+    """Add the options that select an image; the command gets them as `wish`."""
+    return _group_options(command, _WISH, "wish")
 
 
 def store_options(command: Command) -> Command:
-    """Where images and recipes are: `given` of a command."""
-    return _grouped(command, _STORE)
+    """Add the options for the store and the recipes; the command gets them as `given`."""
+    return _group_options(command, _STORE)
 
 
 def build_options(command: Command) -> Command:
-    """All that a build may be told: `given` of a command."""
-    return _grouped(command, {**_STORE, **_BUILD})
+    """Add all options of a build; the command gets them as `given`."""
+    return _group_options(command, {**_STORE, **_BUILD})
 
 
-def _grouped(command: Command, chosen: Mapping[str, Callable[[Command], Command]], name: str = "given") -> Command:
+def _group_options(
+    command: Command, chosen: Mapping[str, Callable[[Command], Command]], name: str = "given"
+) -> Command:
     @functools.wraps(command)
     def gathered(*args: Any, **values: Any) -> Any:  # noqa: ANN401 - what click gives
         values[name] = {one: values.pop(one) for one in chosen}
@@ -107,12 +136,12 @@ def _grouped(command: Command, chosen: Mapping[str, Callable[[Command], Command]
 
 
 def open_site(given: Mapping[str, Any]) -> "Site":
-    """The site of the options that a command was given."""
+    """The site for the options of a command."""
     from upgrader.images.drivers.workspace import Settings, Site  # noqa: PLC0415
 
     key, certificate = given.get("module_key"), given.get("module_certificate")
     if key is not None and certificate is None:
-        raise click.UsageError("--module-key and --module-certificate belong together")
+        raise click.UsageError("--module-key and --module-certificate must be used together")
     settings = Settings(
         store=given.get("store"),
         recipes=given.get("recipes"),
@@ -125,14 +154,14 @@ def open_site(given: Mapping[str, Any]) -> "Site":
 
 
 def open_publisher(site: "Site", given: Mapping[str, Any]) -> "Publisher | None":
-    """Who pushes; None where nobody is asked to."""
+    """The publisher of images; None without --push."""
     repository = given.get("repository")
     key, public = given.get("key"), given.get("public_key")
     if key is not None and public is None:
-        raise click.UsageError("--key and --public-key belong together: what is signed is verified again")
+        raise click.UsageError("--key and --public-key must be used together")
     if repository is None:
         if key is not None:
-            raise click.UsageError("--key signs what is pushed: name a registry with --push")
+            raise click.UsageError("--key requires --push")
         return None
     from upgrader.images import trust  # noqa: PLC0415
     from upgrader.images.drivers.publish.publication import Publisher, Trust  # noqa: PLC0415
@@ -144,7 +173,7 @@ def open_publisher(site: "Site", given: Mapping[str, Any]) -> "Publisher | None"
 
 
 def open_judge(public: Path | None) -> "Judge | None":
-    """Whose bundles of packages are built from; None where nobody said, which is told when one is pulled."""
+    """The judge of signatures of bundles; None without --public-key, which is reported when a bundle is pulled."""
     if public is None:
         return None
     from upgrader.images import trust  # noqa: PLC0415
@@ -154,7 +183,7 @@ def open_judge(public: Path | None) -> "Judge | None":
 
 
 def open_signer(key: Path | None) -> "Signer | None":
-    """Who signs a bundle of packages; None where nobody does."""
+    """The signer of bundles of packages; None without --key."""
     if key is None:
         return None
     from upgrader.images import trust  # noqa: PLC0415
@@ -164,11 +193,11 @@ def open_signer(key: Path | None) -> "Signer | None":
 
 
 def open_cosign() -> "Cosign":
-    """The cosign of UPGRADER_COSIGN, else of PATH, else the one that is built for clusters here.
+    """The cosign of UPGRADER_COSIGN, else of PATH, else the one that is built for embedded clusters.
 
     Raises:
-        ConfigurationError: UPGRADER_COSIGN names none.
-        DevClusterError: it cannot be built.
+        ConfigurationError: UPGRADER_COSIGN is not a program.
+        DevClusterError: cosign cannot be built.
     """
     import os  # noqa: PLC0415
     import shutil  # noqa: PLC0415
@@ -184,5 +213,5 @@ def open_cosign() -> "Cosign":
 
 
 def tell(line: str) -> None:
-    """One line to standard error."""
+    """Print one line to standard error."""
     click.echo(line, err=True)

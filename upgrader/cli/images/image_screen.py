@@ -1,4 +1,4 @@
-"""Cells of the matrix and kept images as tables."""
+"""Tables of cells of the matrix and of images."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,21 +17,21 @@ _WORDS = {True: "yes", False: "NO", None: "–"}
 
 
 def report(found: Report) -> RenderableType:
-    """Every cell, what is wrong with the red ones, and selectors that select nothing."""
+    """All cells, the failures of red cells, and selectors without a match."""
     table = columns("Driver", "Kernel", "OS", "State", "Image", "Seconds", "vermagic", "crc", "signature", "boot")
     for cell in found.cells:
         state = Text(cell.state.value, style=_COLOURS[cell.state.value])
         seconds = f"{cell.seconds:.0f}" if cell.seconds else "–"
         checks = (_WORDS[passed] for passed in cell.checks.values())
-        table.add_row(_driver(cell), cell.kernel, cell.os, state, cell.digest[7:19] or "–", seconds, *checks)
-    lost = [Text(f"nothing in the archives is like {one}", style="yellow") for one in found.unmatched]
-    reasons = [line for cell in found.cells for line in _reason(cell)]
-    return Group(table, *reasons, *lost, Text(_counts(found), style="bold"))
+        table.add_row(_driver_text(cell), cell.kernel, cell.os, state, cell.digest[7:19] or "–", seconds, *checks)
+    lost = [Text(f"no match in the archives for {one}", style="yellow") for one in found.unmatched]
+    reasons = [line for cell in found.cells for line in _failure_lines(cell)]
+    return Group(table, *reasons, *lost, Text(_count_states(found), style="bold"))
 
 
 def verdicts(found: Sequence[Verdict]) -> RenderableType:
-    """Each check and what it found."""
-    table = columns("Check", "Passed", "What was found")
+    """All checks and their results."""
+    table = columns("Check", "Passed", "Finding")
     for one in found:
         style = "red" if one.passed is False else "green" if one.passed else ""
         table.add_row(one.check.value, Text(_WORDS[one.passed], style=style), one.reason)
@@ -39,12 +39,12 @@ def verdicts(found: Sequence[Verdict]) -> RenderableType:
 
 
 def swept(found: Swept | SweptPackages) -> RenderableType:
-    """What becomes of images or packages, and why."""
+    """The fate of images or packages, with reasons."""
     return _swept_images(found) if isinstance(found, Swept) else _swept_packages(found)
 
 
 def _swept_images(found: Swept) -> RenderableType:
-    table = columns("Kernel", "Image", "Fate", "Unused since", "Why")
+    table = columns("Kernel", "Image", "Fate", "Unused since", "Reason")
     words = {"deleted": "would be deleted"} if found.dry_run else {}
     for one in found.images:
         style = {"deleted": "red", "marked": "yellow"}.get(one.fate, "")
@@ -53,14 +53,14 @@ def _swept_images(found: Swept) -> RenderableType:
         table.add_row(one.kernel, name, Text(words.get(one.fate, one.fate), style=style), since, one.reason)
     counts = Counter(words.get(one.fate, one.fate) for one in found.images)
     said = ", ".join(f"{number} {fate}" for fate, number in sorted(counts.items()))
-    left = [Text(f"left alone: {one}", style="yellow") for one in found.foreign]
-    dry = [Text("No image was marked or deleted: --yes does it.")] if found.dry_run else []
+    left = [Text(f"ignored: {one}", style="yellow") for one in found.foreign]
+    dry = [Text("No image was marked or deleted; pass --yes to do so.")] if found.dry_run else []
     return Group(table, *left, Text(f"{counted(len(found.images), 'image')}: {said or 'none'}", style="bold"), *dry)
 
 
 def _swept_packages(found: SweptPackages) -> RenderableType:
-    """Only those that are not kept: there are hundreds; and how much room all of them take."""
-    table = columns("Package", "SHA-256", "MB", "Fate", "Unused since", "Why")
+    """Packages that are not kept, since there are hundreds of others; and the total sizes."""
+    table = columns("Package", "SHA-256", "MB", "Fate", "Unused since", "Reason")
     words = {"deleted": "would be deleted"} if found.dry_run else {}
     for one in found.packages:
         if one.fate == "kept":
@@ -73,25 +73,25 @@ def _swept_packages(found: SweptPackages) -> RenderableType:
     said = ", ".join(
         f"{counts[fate]} {words.get(fate, fate)} ({size / 1e6:.1f} MB)" for fate, size in found.bytes.items()
     )
-    dry = [Text("No package was marked or deleted: --yes does it.")] if found.dry_run else []
+    dry = [Text("No package was marked or deleted; pass --yes to do so.")] if found.dry_run else []
     return Group(table, Text(f"{counted(len(found.packages), 'package')}: {said}", style="bold"), *dry)
 
 
-def _reason(cell: ReportedCell) -> list[Text]:
+def _failure_lines(cell: ReportedCell) -> list[Text]:
     if cell.failure is None:
         return []
     about = f" [{cell.failure.symbol}]" if cell.failure.symbol else ""
-    lines = [f"{_driver(cell)} for {cell.kernel}: {cell.failure.kind}{about}: {cell.failure.first_error}"]
+    lines = [f"{_driver_text(cell)} for {cell.kernel}: {cell.failure.kind}{about}: {cell.failure.first_error}"]
     if cell.alternatives:
-        lines.append(f"  known to build for this kernel: {', '.join(cell.alternatives)}")
+        lines.append(f"  drivers that build for this kernel: {', '.join(cell.alternatives)}")
     return [Text(line) for line in lines]
 
 
-def _driver(cell: ReportedCell) -> str:
+def _driver_text(cell: ReportedCell) -> str:
     return " ".join(part for part in (cell.vendor, cell.flavour, cell.driver) if part)
 
 
-def _counts(found: Report) -> str:
+def _count_states(found: Report) -> str:
     counts = {state: sum(cell.state.value == state for cell in found.cells) for state in _COLOURS}
     said = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
     return f"{counted(len(found.cells), 'cell')}: {said or 'none'}; {found.seconds:.1f} s"

@@ -1,4 +1,4 @@
-"""`upgrader images gc --packages`: packages that nothing wanted is built of are marked, and later deleted."""
+"""`upgrader images gc --packages`: mark packages that are not needed, and delete them later."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -24,18 +24,18 @@ def sweep_packages(
     marks_file: Path,
     dry_run: bool,
 ) -> "SweptPackages":
-    """Nobody builds meanwhile, but in a dry run; marks are kept before anything is deleted.
+    """Mark and delete packages, locked against builds except in a dry run; marks are written before deletions.
 
     Raises:
-        PackagesInUseError: somebody builds.
-        ClusterError: a cluster does not say what it needs.
-        ConfigurationError: the store of images, or the marks, cannot be read.
+        PackagesInUseError: a build is running.
+        ClusterError: a cluster cannot be read.
+        ConfigurationError: the store of images, or the file of marks, cannot be read.
     """
     from upgrader.core.driver_image import image_garbage, package_garbage  # noqa: PLC0415
     from upgrader.images.drivers.gc import package_sweep  # noqa: PLC0415
     from upgrader.images.drivers.gc.image_sweep import read_marks, write_marks  # noqa: PLC0415
 
-    asked = site.catalog()  # out here, as asking an archive is a use of the packages
+    asked = site.catalog()  # before the lock, as reading an archive uses the packages
     with nullcontext() if dry_run else site.packages.alone():
         catalog = site.last_catalog() or asked
         known, names = package_sweep.known(catalog, site.shelf)

@@ -1,4 +1,4 @@
-"""`upgrader images verify`: a person's check of one driver image."""
+"""`upgrader images verify`: check one driver image."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,17 +20,23 @@ _STORE = "oci:"
 
 @click.command()
 @click.argument("image")
-@click.option("--public-key", type=FILE, help="cosign.pub of whoever signs; needed for an image in a registry.")
-@click.option("--recipe", default="", metavar="R", help="Whose image it has to be; by its labels where not given.")
-@click.option("--driver", default="", metavar="V", help="As --recipe.")
-@click.option("--kernel", default="", metavar="K", help="As --recipe.")
-@click.option("--flavour", default="", metavar="F", help="As --recipe.")
-@click.option("--vendor", default="", metavar="NAME", help="As --recipe.")
-@click.option("--os", default="", metavar="NAME", help="As --recipe.")
-@click.option("--arch", default="", metavar="NAME", help="As --recipe.")
-@click.option("--module-certificate", type=FILE, help="X.509 certificate (PEM) that the modules have to be signed by.")
-@click.option("--boot", "boots", is_flag=True, help="Start its kernel in a virtual machine and load its modules.")
-@click.option("--insecure-registry", multiple=True, metavar="HOST:PORT", help="Spoken to without TLS; repeatable.")
+@click.option(
+    "--public-key", type=FILE, help="cosign.pub to verify the signature with. Required for an image in a registry."
+)
+@click.option(
+    "--recipe", default="", metavar="R", help="Expected recipe of the image. Defaults to the labels of the image."
+)
+@click.option("--driver", default="", metavar="V", help="Expected value. Defaults to the labels of the image.")
+@click.option("--kernel", default="", metavar="K", help="Expected value. Defaults to the labels of the image.")
+@click.option("--flavour", default="", metavar="F", help="Expected value. Defaults to the labels of the image.")
+@click.option("--vendor", default="", metavar="NAME", help="Expected value. Defaults to the labels of the image.")
+@click.option("--os", default="", metavar="NAME", help="Expected value. Defaults to the labels of the image.")
+@click.option("--arch", default="", metavar="NAME", help="Expected value. Defaults to the labels of the image.")
+@click.option("--module-certificate", type=FILE, help="X.509 certificate (PEM) that the modules must be signed with.")
+@click.option("--boot", "boots", is_flag=True, help="Boot the kernel in a virtual machine and load the modules.")
+@click.option(
+    "--insecure-registry", multiple=True, metavar="HOST:PORT", help="Registry to access without TLS. Repeatable."
+)
 @output_option
 def verify(
     *,
@@ -42,10 +48,10 @@ def verify(
     output: str,
     **identity: str,
 ) -> int:
-    """Check IMAGE, registry/name:tag, registry/name@sha256:... or oci:DIR[@sha256:...], and name what is wrong.
+    """Verify IMAGE: registry/name:tag, registry/name@sha256:... or oci:DIR[@sha256:...].
 
-    Signature, SBOM and provenance by the key; layers by their digests; the manifest inside by the label; modules by
-    their digests and by their kernel's symbols, where its packages are on this machine.
+    Checks signature, SBOM and provenance with the key; layers by their digests; the manifest inside by the label;
+    modules by their digests and by the symbols of their kernel, if its packages are on this machine.
     """
     import asyncio  # noqa: PLC0415
 
@@ -59,9 +65,9 @@ def verify(
         found = examine_store(Path(folder), digest, given, looks)
     else:
         if public_key is None:
-            raise click.UsageError("--public-key is needed: who may have signed an image in a registry?")
+            raise click.UsageError("--public-key is required for an image in a registry")
         found = asyncio.run(_of_registry(image, given, looks, public_key, insecure_registry))
-    _say(found, looks, output)
+    _print_verdicts(found, looks, output)
     return exit_codes.DONE
 
 
@@ -78,36 +84,36 @@ async def _of_registry(
         return await examine(image, given, looks, key=key, cosign=cosign, registry=registry)
 
 
-def _say(found: "Examined", looks: "Looks", output: str) -> None:
-    """The verdicts on standard output, whose image it was taken for beside it; an error where it is not verified."""
+def _print_verdicts(found: "Examined", looks: "Looks", output: str) -> None:
+    """Print the verdicts and the assumed identity; raises an error if the image is not verified."""
     from upgrader.cli.base import render  # noqa: PLC0415
     from upgrader.cli.images import image_screen  # noqa: PLC0415
     from upgrader.core.errors import UncheckedError, UnverifiedError  # noqa: PLC0415
 
     unchecked = [one for one in found.verdicts if one.passed is None and one.check not in looks.left_out]
     if output == "table":
-        by = f"; {', '.join(found.by_label)} by its own labels" if found.by_label else ""
-        tell(f"{found.image}: taken for {found.identity}{by}")
+        by = f"; {', '.join(found.by_label)} from its labels" if found.by_label else ""
+        tell(f"{found.image}: assumed identity {found.identity}{by}")
         render.show(image_screen.verdicts(found.verdicts))
     else:
-        show(_wire(found, verified=not found.failed and not unchecked), output)
+        show(_wire_object(found, verified=not found.failed and not unchecked), output)
     if found.failed:
         raise UnverifiedError(
-            f"{found.image} is not what it should be: {', '.join(one.check for one in found.failed)}",
-            details=_reasons(found.failed),
+            f"{found.image} is not valid; failed checks: {', '.join(one.check for one in found.failed)}",
+            details=_join_reasons(found.failed),
         )
     if unchecked:
         raise UncheckedError(
-            f"{found.image} is not verified: nobody looked at {', '.join(one.check for one in unchecked)}",
-            details=_reasons(unchecked),
+            f"{found.image} is not verified; checks not run: {', '.join(one.check for one in unchecked)}",
+            details=_join_reasons(unchecked),
         )
 
 
-def _reasons(verdicts: "Sequence[Verdict]") -> str:
+def _join_reasons(verdicts: "Sequence[Verdict]") -> str:
     return "\n".join(f"{one.check}: {one.reason}" for one in verdicts)
 
 
-def _wire(found: "Examined", *, verified: bool) -> dict[str, Any]:
+def _wire_object(found: "Examined", *, verified: bool) -> dict[str, Any]:
     return {
         "image": found.image,
         "identity": found.identity,

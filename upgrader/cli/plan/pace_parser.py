@@ -1,4 +1,4 @@
-"""What the options of a rollout's pace mean, as the strategy that the forecast goes by."""
+"""Parser of the pace options: the strategy for the forecast."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from upgrader.core.workloads.checkpoint_annotations import KNOWN, seconds
 DAYS = tuple(Weekday)
 DAILY = "daily"
 SHORTEST_DEADLINE = timedelta(minutes=1)
-"""What an UpgradePlan takes at least."""
+"""Minimum of the field deadlineSeconds of an UpgradePlan."""
 
 _WINDOW = re.compile(r"(?:(?P<days>[A-Za-z,-]+)\s+)?(?P<start>[\d:]+)-(?P<end>[\d:]+)(?:\s+(?P<zone>\S+))?")
 _CLOCK = re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d")
@@ -29,20 +29,20 @@ def strategy(pace: Mapping[str, Any], now: datetime) -> StrategyFacts:
     """The strategy of `pace_options`; durations count from `now`.
 
     Raises:
-        ConfigurationError: the first option that cannot be understood, and how it is written.
+        ConfigurationError: an option is not valid; the message has the expected format.
     """
     wait = duration("--wait-for-completion", pace["wait_for_completion"], least=0)
     return StrategyFacts(
         max_unavailable=budget(pace["max_unavailable"]),
-        topology=tuple(_topology(text) for text in pace["topology_budget"]),
+        topology=tuple(_parse_topology_budget(text) for text in pace["topology_budget"]),
         min_available_gpus=pace["min_available_gpus"],
         canary=pace["canary"],
         soak_seconds=duration("--soak", pace["soak"], least=0),
         completion_until=now + timedelta(seconds=wait) if wait else None,
-        deadline=_deadline(pace["deadline"], now) if pace["deadline"] is not None else None,
+        deadline=_parse_deadline(pace["deadline"], now) if pace["deadline"] is not None else None,
         windows=tuple(window(text) for text in pace["windows"]),
         lane_width=pace["lanes"],
-        checkpoint_method=_method(pace["checkpoint_method"]),
+        checkpoint_method=_parse_methods(pace["checkpoint_method"]),
         checkpoint_seconds=duration("--checkpoint-timeout", pace["checkpoint_timeout"]),
         expendable=tuple(pace["expendable"]),
         wait_for=tuple(pace["wait_for"]),
@@ -52,10 +52,10 @@ def strategy(pace: Mapping[str, Any], now: datetime) -> StrategyFacts:
 
 
 def named(strategy: StrategyFacts, snapshot: Snapshot) -> StrategyFacts:
-    """The same with whole names of gangs, as `namespace/kind/name`.
+    """The strategy with full names of gangs, `namespace/kind/name`.
 
     Raises:
-        ConfigurationError: no gang has such a name, or several: nobody should agree to a slip of the pen.
+        ConfigurationError: a name matches no gang, or several.
     """
     return msgspec.structs.replace(
         strategy,
@@ -67,15 +67,15 @@ def named(strategy: StrategyFacts, snapshot: Snapshot) -> StrategyFacts:
 def renewed(strategy: StrategyFacts, made_at: datetime, now: datetime) -> StrategyFacts:
     """The strategy of a forecast made at `made_at`, for a plan that starts now.
 
-    Jobs are waited for as long as was said, counted from now; a deadline stays where it was.
+    The wait for completion keeps its length and counts from now; a deadline does not move.
 
     Raises:
-        StaleForecastError: the deadline is over, or so near that no batch could start.
+        StaleForecastError: the deadline has passed, or is too near for a batch to start.
     """
     if strategy.deadline is not None and strategy.deadline - now < SHORTEST_DEADLINE:
         raise StaleForecastError(
-            f"the forecast's deadline {timing.show(strategy.deadline)} is over",
-            resolution="Make a new one with `upgrader plan -o FILE`.",
+            f"the deadline of the forecast has passed: {timing.show(strategy.deadline)}",
+            resolution="Create a new forecast with `upgrader plan -o FILE`.",
         )
     until = strategy.completion_until
     moved = now + (until - made_at) if until is not None else None
@@ -86,12 +86,14 @@ def budget(text: str, option: str = "--max-unavailable") -> int | str:
     """A number of GPUs, or a percentage.
 
     Raises:
-        ConfigurationError: neither.
+        ConfigurationError: the text is neither.
     """
     number = text.removesuffix("%")
     percent = number != text
     if not number.isdecimal() or int(number) < 1 or (percent and int(number) > 100):
-        raise ConfigurationError(f"{option} {text} is no number of GPUs and no percentage")
+        raise ConfigurationError(
+            f"{option} {text}: must be a number of GPUs (at least 1) or a percentage from 1% to 100%"
+        )
     return text if percent else int(number)
 
 
@@ -99,61 +101,61 @@ def duration(option: str, text: str, *, least: int = 1) -> int:
     """Seconds of `90s`, `30m`, `1h30m`, `2d`.
 
     Raises:
-        ConfigurationError: no duration.
+        ConfigurationError: the text is not a duration.
     """
     if least == 0 and text in {"0", "0s"}:
         return 0
     found = seconds(text)
     if found is None:
-        raise ConfigurationError(f"{option} {text} is no duration such as 90s, 30m, 1h30m or 2d")
+        raise ConfigurationError(f"{option} {text}: must be a duration such as 90s, 30m, 1h30m or 2d")
     return found
 
 
-def _method(text: str | None) -> str:
+def _parse_methods(text: str | None) -> str:
     unknown = [one for one in (part.strip() for part in (text or "").split(",")) if one and one not in KNOWN]
     if unknown:
-        raise ConfigurationError(f"--checkpoint-method {unknown[0]} is none of {', '.join(KNOWN)}")
+        raise ConfigurationError(f"--checkpoint-method {unknown[0]}: must be one of {', '.join(KNOWN)}")
     return text or ""
 
 
 def window(text: str) -> Window:
-    """`Mon-Fri 22:00-06:00 Europe/Berlin`; without days on every day, without a zone in UTC.
+    """A window such as `Mon-Fri 22:00-06:00 Europe/Berlin`; days default to every day, the zone to UTC.
 
     Raises:
-        ConfigurationError: no such thing, or a time zone that this machine does not know.
+        ConfigurationError: the text is not a window, or this machine has no data of the time zone.
     """
     found = _WINDOW.fullmatch(text.strip())
     start, end = (found["start"], found["end"]) if found is not None else ("", "")
     if found is None or not _CLOCK.fullmatch(start) or not (end == "24:00" or _CLOCK.fullmatch(end)):
         raise ConfigurationError(
-            f"--window {text!r} is no window", resolution="It is written as 'Mon-Fri 22:00-06:00 Europe/Berlin'."
+            f"--window {text!r} is not valid", resolution="Use the format 'Mon-Fri 22:00-06:00 Europe/Berlin'."
         )
     zone = found["zone"] or "UTC"
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError) as error:
         raise ConfigurationError(
-            f"--window {text!r}: this machine knows no time zone {zone}",
-            resolution="Zones are named as Europe/Berlin, and come with the package tzdata.",
+            f"--window {text!r}: time zone {zone} not found on this machine",
+            resolution="Use an IANA name such as Europe/Berlin. The package tzdata contains the time zones.",
         ) from error
-    days = _days(found["days"] or DAILY, text)
+    days = _parse_days(found["days"] or DAILY, text)
     return Window(days=days, start=start, end="00:00" if end == "24:00" else end, time_zone=zone)
 
 
 def shown_window(one: Window) -> str:
-    """A window as `window` reads it."""
+    """A window in the format that `window` parses."""
     days = DAILY if len(one.days) == len(DAYS) else ",".join(DAYS[day] for day in one.days)
     return f"{days} {one.start}-{one.end} {one.time_zone}"
 
 
-def _days(text: str, whole: str) -> tuple[int, ...]:
+def _parse_days(text: str, whole: str) -> tuple[int, ...]:
     if text.lower() == DAILY:
         return tuple(range(len(DAYS)))
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = (piece.strip().capitalize() for piece in part.partition("-"))
         if first not in DAYS or (dash and last not in DAYS):
-            raise ConfigurationError(f"--window {whole!r}: {part} is no day; they are {', '.join(DAYS)}")
+            raise ConfigurationError(f"--window {whole!r}: {part} is not a day; use {', '.join(DAYS)}")
         begin, length = DAYS.index(Weekday(first)), 1
         if dash:
             length += (DAYS.index(Weekday(last)) - begin) % len(DAYS)
@@ -161,35 +163,35 @@ def _days(text: str, whole: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _topology(text: str) -> TopologyBudget:
+def _parse_topology_budget(text: str) -> TopologyBudget:
     key, equals, most = text.rpartition("=")
     if not equals or not key:
         raise ConfigurationError(
-            f"--topology-budget {text} is no LABEL=GPUS",
-            resolution="It is written as topology.kubernetes.io/rack=16 or example.com/power=25%.",
+            f"--topology-budget {text}: must be LABEL=GPUS or LABEL=PERCENT",
+            resolution="Examples: topology.kubernetes.io/rack=16, example.com/power=25%.",
         )
     return TopologyBudget(key=key, max_unavailable=budget(most, f"--topology-budget {key}"))
 
 
-def _deadline(text: str, now: datetime) -> datetime:
+def _parse_deadline(text: str, now: datetime) -> datetime:
     found = seconds(text)
     if found is not None:
         return now + timedelta(seconds=found)
     end = untrusted.instant(text)
     if end is None:
         raise ConfigurationError(
-            f"--deadline {text} is no duration such as 8h and no time such as 2026-12-01T06:00:00Z"
+            f"--deadline {text}: must be a duration such as 8h or a time such as 2026-12-01T06:00:00Z"
         )
     if end - now < SHORTEST_DEADLINE:
-        raise ConfigurationError(f"--deadline {text} is over already")
+        raise ConfigurationError(f"--deadline {text}: must be at least one minute in the future")
     return end
 
 
 def gangs_named(option: str, wanted: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-    """The whole names of gangs as people name them.
+    """The full names of gangs for any names that identify them.
 
     Raises:
-        ConfigurationError: no gang has such a name, or several.
+        ConfigurationError: a name matches no gang, or several.
     """
     found: set[str] = set()
     for text in wanted:
@@ -197,9 +199,11 @@ def gangs_named(option: str, wanted: Sequence[str], snapshot: Snapshot) -> tuple
         if not gangs:
             known = ", ".join(sorted(gang.name for gang in snapshot.gangs)[:10]) or "none"
             raise ConfigurationError(
-                f"{option} {text}: nothing of this name runs on the stack's nodes", details=f"there are: {known}"
+                f"{option} {text}: gang not found on the nodes of the stack", details=f"gangs: {known}"
             )
         if len(gangs) > 1:
-            raise ConfigurationError(f"{option} {text} may be {' or '.join(gangs)}", resolution="Give the whole name.")
+            raise ConfigurationError(
+                f"{option} {text}: ambiguous name: {' or '.join(gangs)}", resolution="Specify the full name."
+            )
         found.update(gangs)
     return tuple(sorted(found))

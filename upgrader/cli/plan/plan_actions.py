@@ -1,4 +1,4 @@
-"""What the commands do, without click and without rich: each is one function on a connection."""
+"""The actions of the commands, without click and rich: each is one function on a connection."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,11 +27,11 @@ from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.upgrade_plan.remaining_work import Rest
 
 Agree = Callable[[SavedForecast], None]
-"""Shows what is to be agreed to; raises where it is not."""
+"""Shows the forecast to approve; raises an error if it is not approved."""
 
 
 class Drift(Struct, frozen=True, kw_only=True):
-    """What `upgrader drift` shows."""
+    """The result of `upgrader drift`."""
 
     stack: str
     revision: str
@@ -42,7 +42,7 @@ class Drift(Struct, frozen=True, kw_only=True):
 async def plan(
     context: Context, *, file: Path | None, stack: str | None, changes: Sequence[str], pace: Mapping[str, Any]
 ) -> SavedForecast:
-    """The forecast for a stack as it should be, at the pace that the options say."""
+    """The forecast for the desired state of a stack, at the pace of the options."""
     asked = pace_parser.strategy(pace, context.clock.now())
     wish = await cluster_reading.wanted(context, file=file, name=stack, changes=changes)
     target = await cluster_reading.target_of(context, wish.stack)
@@ -54,10 +54,10 @@ async def plan(
 
 
 def keep(saved: SavedForecast, path: Path) -> None:
-    """Write a forecast into a file.
+    """Write a forecast to a file.
 
     Raises:
-        ConfigurationError: it cannot be written there.
+        ConfigurationError: the file cannot be written.
     """
     try:
         path.write_bytes(saving.dump(saved))
@@ -66,22 +66,22 @@ def keep(saved: SavedForecast, path: Path) -> None:
 
 
 async def apply(context: Context, path: Path, *, by: str | None, retry: int, agree: Agree) -> str | None:
-    """Start what a file says; the plan's name, None where none was needed. `retry` is in seconds.
+    """Apply the forecast of a file; returns the name of the plan, None if none is required. `retry` is in seconds.
 
-    The plan is written first and pins its revision, so that whoever acts on drift by themselves finds it there already;
-    a stack that is new has to be there before its plan.
+    The plan is written first and pins its revision, so that it exists before the controller acts on the drift of the
+    stack. A new stack must exist before its plan.
 
     Raises:
-        StaleForecastError: the forecast no longer holds, its deadline is over, or the stack was edited meanwhile.
+        StaleForecastError: the forecast is stale, its deadline has passed, or the stack was edited meanwhile.
     """
-    saved = _load(path)
+    saved = _load_forecast(path)
     name = consent.plan_name(saved)
     wish = Wanted(name=saved.stack, spec=saved.spec, live=await context.cluster.get(GPU_STACKS, saved.stack))
-    if not wish.edited and await _started(context, name):
+    if not wish.edited and await _is_started(context, name):
         return name
     now = context.clock.now()
     strategy = pace_parser.renewed(saved.strategy, saved.created_at, now)
-    seen = await _foresee(context, wish, strategy, remainder=saved.forecast.batches)
+    seen = await _foresee_wanted(context, wish, strategy, remainder=saved.forecast.batches)
     fresh = cluster_reading.saved_of(wish, seen, strategy)
     consent.check(saved, msgspec.structs.replace(fresh, images=seen.snapshot.images))
     agree(fresh)
@@ -95,7 +95,7 @@ async def apply(context: Context, path: Path, *, by: str | None, retry: int, agr
             saved.stack,
             saved.revision,
             strategy,
-            _agreed(saved, by),
+            _consent_of_file(saved, by),
             consent.checkpoint_spec(strategy, retry),
             made_at=now,
         )
@@ -105,11 +105,11 @@ async def apply(context: Context, path: Path, *, by: str | None, retry: int, agr
     return name if needed else None
 
 
-def _agreed(saved: SavedForecast, by: str | None) -> Consent:
+def _consent_of_file(saved: SavedForecast, by: str | None) -> Consent:
     limits = saved.limits
     expected = limits.max_lost_gpu_hours
     return Consent(
-        by=by or consent.whoever(),
+        by=by or consent.current_user(),
         max_interruptions=limits.max_interruptions,
         max_lost_gpu_hours=consented_loss(expected) if expected is not None else None,
         expendable=saved.strategy.expendable,
@@ -118,7 +118,7 @@ def _agreed(saved: SavedForecast, by: str | None) -> Consent:
 
 
 async def drift(context: Context, name: str | None) -> Drift:
-    """Drift of a stack as it is."""
+    """The drift of a stack."""
     stack = await cluster_reading.stack_named(context, name)
     target = await cluster_reading.target_of(context, stack)
     snapshot = await cluster_reading.look(context, stack, target)
@@ -131,21 +131,21 @@ async def drift(context: Context, name: str | None) -> Drift:
 
 
 async def under_way(context: Context, stack: str) -> str:
-    """What a plan that is made now would wait for, as a sentence; empty where it would wait for nothing."""
+    """A sentence with the running plan that a new plan waits for; empty if there is none."""
     running = await cluster_reading.plan_under_way(context, stack)
     if running is None:
         return ""
     return (
-        f"Plan {running.metadata.name} of stack {stack} is {running.status.phase.value}: another one waits until it "
-        "has ended, and what is shown here does not know of it."
+        f"Plan {running.metadata.name} of stack {stack} is {running.status.phase.value}: a new plan waits until it "
+        "has ended. This forecast does not include its effects."
     )
 
 
 async def why(context: Context, subject: str) -> list[Explanation]:
-    """What becomes of a node or a job, for every stack that knows it.
+    """The state of a node or a job, for each stack that contains it.
 
     Raises:
-        ConfigurationError: no stack selects such a node or runs such a job.
+        ConfigurationError: no stack selects the node or runs the job.
     """
     found: list[Explanation] = []
     for stack in await context.cluster.list(GPU_STACKS):
@@ -163,13 +163,14 @@ async def why(context: Context, subject: str) -> list[Explanation]:
         found += [one for one in (node, *gangs) if one is not None]
     if not found:
         raise ConfigurationError(
-            f"no stack selects a node {subject}, and no job of this name runs on one",
-            resolution="Jobs are named JOB, NAMESPACE/JOB or NAMESPACE/KIND/JOB, by a pod or by any owner of it.",
+            f"node or job {subject} not found on the nodes of any stack",
+            resolution="Specify a node, or a job as JOB, NAMESPACE/JOB or NAMESPACE/KIND/JOB; the name of a pod or "
+            "of any of its owners is valid too.",
         )
     return found
 
 
-async def _foresee(
+async def _foresee_wanted(
     context: Context, wish: Wanted, strategy: StrategyFacts, *, remainder: Sequence[BatchForecast] = ()
 ) -> World:
     stack = wish.stack
@@ -177,7 +178,7 @@ async def _foresee(
     return await cluster_reading.foresee(context, stack, target, strategy, remainder=remainder)
 
 
-def _load(path: Path) -> SavedForecast:
+def _load_forecast(path: Path) -> SavedForecast:
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -185,7 +186,7 @@ def _load(path: Path) -> SavedForecast:
     return saving.load(raw, str(path))
 
 
-async def _started(context: Context, name: str) -> bool:
-    """Whether an earlier attempt to apply the same forecast made its plan."""
+async def _is_started(context: Context, name: str) -> bool:
+    """Whether an earlier attempt to apply the same forecast created its plan."""
     there = await context.cluster.get(UPGRADE_PLANS, name)
     return there is not None and not ends(there.status.phase)

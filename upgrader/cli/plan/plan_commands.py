@@ -1,4 +1,4 @@
-"""`upgrader plan | apply | drift | why`: look at what would happen, agree to it, understand it."""
+"""`upgrader plan | apply | drift | why`: show a forecast, apply it, explain it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,17 +21,26 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("-f", "--file", type=FILE, help="Manifest of the GpuStack as it should be.")
-@click.option("--stack", help="Stack to look at; not needed where there is only one.")
+@click.option("-f", "--file", type=FILE, help="Manifest of the GpuStack with its desired state.")
+@click.option("--stack", help="Name of the stack. Required if the cluster has several stacks.")
 @click.option(
-    "--set", "changes", multiple=True, metavar="PATH=VALUE", help="Change the stack, as driver.version=570.20."
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Change a field of the stack, for example driver.version=570.20. Repeatable.",
 )
 @pace_options
 @click.option(
-    "-o", "out", type=click.Path(dir_okay=False, path_type=Path), help="Keep the forecast for `upgrader apply`."
+    "-o",
+    "out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the forecast to this file, for `upgrader apply`.",
 )
-@click.option("--output", type=click.Choice(FORMATS), default="table", show_default=True, help="How it is printed.")
-@click.option("--detailed-exitcode", is_flag=True, help="0: nothing to do, 1: error, 2: there are changes.")
+@click.option("--output", type=click.Choice(FORMATS), default="table", show_default=True, help="Output format.")
+@click.option(
+    "--detailed-exitcode", is_flag=True, help="Exit with code 0 for no changes, 1 for an error, 2 for changes."
+)
 @pass_session
 def plan(
     session: Session,
@@ -44,7 +53,7 @@ def plan(
     output: str,
     detailed_exitcode: bool,
 ) -> int:
-    """Show what a rollout would do: what, when, who is interrupted and why, what blocks. Touches nothing."""
+    """Show the forecast of a rollout: batches, times, interrupted gangs, blockers. Nothing is changed."""
     from upgrader.cli.base import render  # noqa: PLC0415
     from upgrader.cli.plan import forecast_screen, plan_actions  # noqa: PLC0415
 
@@ -62,20 +71,34 @@ def plan(
     if waits:
         click.echo(waits, err=True)
     if out is not None:
-        click.echo(f"Kept in {out}. To do this: upgrader apply {out}", err=True)
+        click.echo(f"Forecast written to {out}. To apply it: upgrader apply {out}", err=True)
     return exit_codes.CHANGES if detailed_exitcode and saved.forecast.summary.drifted else exit_codes.DONE
 
 
 @click.command()
 @click.argument("file", type=FILE)
-@click.option("--auto-approve", is_flag=True, help="Do not ask.")
-@click.option("--by", help="Who approves; this user at this machine unless given.")
+@click.option("--auto-approve", is_flag=True, help="Do not prompt for confirmation.")
+@click.option("--approved-by", "by", metavar="NAME", help="Name of the approver. Defaults to USER@HOST.")
 @click.option("--watch", is_flag=True, help="Follow the rollout until it ends.")
-@click.option("--patience", type=float, default=60.0, show_default=True, metavar="SECONDS",
-              help="With --watch: how long everything left may be blocked before giving up (exit code 4).")  # fmt: skip
-@click.option("--timeout", type=float, metavar="SECONDS", help="With --watch: how long at most (exit code 5).")
-@click.option("--retry", type=click.IntRange(1, 604800), default=600, show_default=True, metavar="SECONDS",
-              help="How long a job that refused or did not answer is left alone.")  # fmt: skip
+@click.option(
+    "--patience",
+    type=float,
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --watch: maximum time that all remaining nodes may be blocked (exit code 4).",
+)
+@click.option(
+    "--timeout", type=float, metavar="SECONDS", help="With --watch: maximum time to follow the rollout (exit code 5)."
+)
+@click.option(
+    "--retry",
+    type=click.IntRange(1, 604800),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time before a job that refused or did not answer is requested again. It doubles each time, up to 2 hours.",
+)
 @pass_session
 def apply(
     session: Session,
@@ -88,9 +111,9 @@ def apply(
     timeout: float | None,
     retry: int,
 ) -> int:
-    """Agree to a forecast that `upgrader plan -o FILE` kept, and start it.
+    """Apply a forecast that `upgrader plan -o FILE` wrote: approve it and start its plan.
 
-    Refuses (exit code 3) what was made for another cluster or no longer holds.
+    A forecast that is stale, or for another cluster, is rejected (exit code 3).
     """
     from upgrader.cli.plan import plan_actions  # noqa: PLC0415
     from upgrader.cli.shared.progress import Patience  # noqa: PLC0415
@@ -98,7 +121,9 @@ def apply(
 
     async def work(context: "Context") -> None:
         name = await plan_actions.apply(context, file, by=by, retry=retry, agree=agreement(auto_approve=auto_approve))
-        click.echo(f"plan {name} is started" if name else "no plan is needed: nothing runs on these nodes", err=True)
+        click.echo(
+            f"plan {name} is started" if name else "no plan is required: no pod with GPUs runs on these nodes", err=True
+        )
         if watch and name is not None:
             await watch_display.follow(context, name, Patience(blocked=patience, whole=timeout), sleep=session.sleep)
 
@@ -107,11 +132,11 @@ def apply(
 
 
 @click.command()
-@click.option("--stack", help="Stack to look at; not needed where there is only one.")
+@click.option("--stack", help="Name of the stack. Required if the cluster has several stacks.")
 @output_option
 @pass_session
 def drift(session: Session, *, stack: str | None, output: str) -> int:
-    """Show every reason why a node is not what its stack asks for."""
+    """Show how nodes differ from their stack."""
     from upgrader.cli.base import render  # noqa: PLC0415
     from upgrader.cli.plan import plan_actions  # noqa: PLC0415
 
@@ -128,7 +153,7 @@ def drift(session: Session, *, stack: str | None, output: str) -> int:
 @output_option
 @pass_session
 def why(session: Session, *, subject: str, output: str) -> int:
-    """Say why a node is not upgraded (or when it is), or why a job will be stopped (or will not)."""
+    """Explain why or when a node is upgraded, or why a job is stopped or not."""
     from upgrader.cli.base import render  # noqa: PLC0415
     from upgrader.cli.plan import plan_actions  # noqa: PLC0415
 
@@ -142,7 +167,7 @@ def why(session: Session, *, subject: str, output: str) -> int:
 
 
 def agreement(*, auto_approve: bool) -> "Callable[[SavedForecast], None]":
-    """Show the forecast, and ask unless told not to."""
+    """A function that shows the forecast and, without --auto-approve, prompts for confirmation."""
 
     def agree(saved: "SavedForecast") -> None:
         import sys  # noqa: PLC0415
@@ -154,9 +179,9 @@ def agreement(*, auto_approve: bool) -> "Callable[[SavedForecast], None]":
         if auto_approve:
             return
         if not sys.stdin.isatty():
-            raise click.UsageError("there is nobody to ask: say --auto-approve")
-        if not click.confirm("Do this?", err=True):
-            raise UpgraderError("not agreed; nothing was changed")
+            raise click.UsageError("standard input is not a terminal; pass --auto-approve")
+        if not click.confirm("Apply this plan?", err=True):
+            raise UpgraderError("not confirmed; nothing was changed")
 
     return agree
 

@@ -1,4 +1,4 @@
-"""What several commands share: reading the cluster, edits of a stack, consent, following a rollout.
+"""Shared by several commands: reads of the cluster, edits of a stack, approvals, progress of a rollout.
 
 Here: functions without click.
 Not here: commands and options.

@@ -1,4 +1,4 @@
-"""Reading the cluster for one command: a stack as it is or as it should be, and the forecast of what that leads to."""
+"""Reads of the cluster for one command: a stack in its current or desired state, and its forecast."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ from upgrader.reconcile.upgrade_plan.remaining_work import Rest, rest_of
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """A stack as it should be; `live` is what is there, None where the stack is new."""
+    """The desired state of a stack; `live` is its current state, None if the stack is new."""
 
     name: str
     spec: Spec
@@ -38,22 +38,22 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
     @property
     def stack(self) -> GpuStack:
-        """The stack as it would be."""
+        """The stack in its desired state."""
         meta = self.live.metadata if self.live is not None else ObjectMeta(name=self.name)
         return GpuStack(metadata=meta, spec=spec_of(self.spec, f"stack {self.name}"))
 
     @property
     def edited(self) -> bool:
-        """Whether the stack has to be written."""
+        """Whether the stack must be written."""
         return self.live is None or explicit(self.live.spec) != self.spec
 
 
 Raise = Callable[[StrategyFacts, Snapshot], StrategyFacts]
-"""What a plan may do beyond what was agreed to."""
+"""Extends the limits of a plan beyond its approval."""
 
 
 class World(Struct, frozen=True, kw_only=True):
-    """What was read, and what follows from it."""
+    """The state of the cluster, and the forecast for it."""
 
     snapshot: Snapshot
     target: Target
@@ -62,33 +62,35 @@ class World(Struct, frozen=True, kw_only=True):
 
 
 async def stack_named(context: Context, name: str | None) -> GpuStack:
-    """The stack of that name, or the only one.
+    """The stack with a name, or the only stack.
 
     Raises:
-        ConfigurationError: there is none of that name, or a name is needed.
+        ConfigurationError: the stack is not found, or a name is required.
     """
     there = await context.cluster.list(GPU_STACKS)
     known = ", ".join(sorted(one.metadata.name for one in there)) or "none"
     if name is None and len(there) == 1:
         return there[0]
     if name is None:
-        raise ConfigurationError(f"which stack? There are: {known}", resolution="Name it with --stack.")
+        raise ConfigurationError(
+            f"a stack must be specified; stacks: {known}", resolution="Specify the stack with --stack."
+        )
     found = next((one for one in there if one.metadata.name == name), None)
     if found is None:
-        raise ConfigurationError(f"there is no stack {name}", details=f"there are: {known}")
+        raise ConfigurationError(f"stack {name} not found", details=f"stacks: {known}")
     return found
 
 
 async def wanted(context: Context, *, file: Path | None, name: str | None, changes: Sequence[str]) -> Wanted:
-    """The stack of a manifest, or one of the cluster, with the changes of --set.
+    """The stack of a manifest or of the cluster, with the changes of --set.
 
     Raises:
-        ConfigurationError: neither is there, or the result is not valid.
+        ConfigurationError: the stack is not found, or the result is not valid.
     """
     if file is not None:
         named, spec = read_manifest(file)
         if name not in {None, named}:
-            raise ConfigurationError(f"{file} is of stack {named}, --stack says {name}")
+            raise ConfigurationError(f"{file} is the manifest of stack {named}, but --stack is {name}")
         live = await context.cluster.get(GPU_STACKS, named)
         return Wanted(name=named, spec=with_changes(spec, changes), live=live)
     live = await stack_named(context, name)
@@ -96,11 +98,11 @@ async def wanted(context: Context, *, file: Path | None, name: str | None, chang
 
 
 async def target_of(context: Context, stack: GpuStack) -> Target:
-    """What the stack asks of its nodes, images pinned as its revision has them or, where it is new, as they are now.
+    """The target of a stack, with images pinned as in its revision or, if the revision is new, as currently tagged.
 
     Raises:
         ConfigurationError: an image is not in its registry.
-        RegistryError: a registry could not be asked.
+        RegistryError: a registry is not reachable or not readable.
     """
     target = cluster_snapshot.target_of(stack.spec, stack.metadata.name)
     known = await revisions.read_target(context, stack.metadata.name, target.revision)
@@ -112,8 +114,8 @@ async def target_of(context: Context, stack: GpuStack) -> Target:
         raise RegistryError(
             error.brief,
             details=error.details,
-            resolution="The forecast needs the digests of the stack's images; registries spoken to by plain HTTP are "
-            "named in UPGRADER_INSECURE_REGISTRIES.",
+            resolution="The forecast requires the digests of the images of the stack. Registries that use plain HTTP"
+            " must be listed in UPGRADER_INSECURE_REGISTRIES.",
         ) from error
     if isinstance(pinned, str):
         raise ConfigurationError(pinned)
@@ -121,9 +123,11 @@ async def target_of(context: Context, stack: GpuStack) -> Target:
 
 
 async def look(context: Context, stack: GpuStack, target: Target, *, method: str = "") -> Snapshot:
-    """The world as it is now, for one stack; `method` is how jobs are asked that do not say."""
+    """The current state of the cluster, for one stack; `method` is the checkpoint method of jobs that declare
+    none.
+    """
     cluster, name = context.cluster, stack.metadata.name
-    # Side by side, nodes too: a command has no cache of them, and the lists are most of the time that it takes.
+    # Concurrently, nodes too: a command has no cache, and the lists take most of its time.
     nodes, version, around, former = await asyncio.gather(
         cluster.list(NODES),
         cluster.version(),
@@ -146,7 +150,7 @@ async def foresee(
     remainder: Sequence[BatchForecast] = (),
     back: bool = False,
 ) -> World:
-    """The forecast of a rollout that would start now; `remainder` as for `forecast`, `back`: it is a rollback."""
+    """The forecast of a rollout that starts now; `remainder` as for `forecast`, `back` for a rollback."""
     snapshot = await look(context, stack, target, method=strategy.checkpoint_method)
     if back:
         snapshot = msgspec.structs.replace(snapshot, taken_back=stack.status.update_revision or "")
@@ -156,14 +160,14 @@ async def foresee(
 async def predict(
     context: Context, rest: Rest, target: Target, strategy: StrategyFacts, *, remainder: Sequence[BatchForecast] = ()
 ) -> World:
-    """The forecast of what is still to be done, for a world that was read already; `remainder` as for `forecast`."""
+    """The forecast of the rest, for a state that was already read; `remainder` as for `forecast`."""
     durations = await durations_of(context.cluster, target.stack)
     made = rest.foresee(target, strategy, context.clock.now(), durations, remainder=remainder)
-    come_from = await _origins(context, rest.snapshot, target, made)
+    come_from = await _find_origins(context, rest.snapshot, target, made)
     return World(snapshot=rest.snapshot, target=target, forecast=made, origins=come_from)
 
 
-async def _origins(context: Context, snapshot: Snapshot, target: Target, made: Forecast) -> tuple[Origin, ...]:
+async def _find_origins(context: Context, snapshot: Snapshot, target: Target, made: Forecast) -> tuple[Origin, ...]:
     drifted = {one.node for one in made.drift if one.drifted}
     nodes = [node for node in snapshot.nodes if node.name in drifted]
     known = {}
@@ -177,18 +181,18 @@ async def _origins(context: Context, snapshot: Snapshot, target: Target, made: F
 async def foresee_rest(
     context: Context, stack: GpuStack, plan: UpgradePlan, *, raised: Raise = lambda strategy, _: strategy
 ) -> tuple[World, frozenset[str]]:
-    """The forecast of what a plan has still to do, and the nodes that it has taken already.
+    """The forecast of the rest of a plan, and the nodes that it has already started to upgrade.
 
-    `raised`: the plan's strategy as another approval would have it.
+    `raised` returns the strategy of the plan with another approval.
 
     Raises:
-        ConfigurationError: the plan's revision is not kept any more.
+        ConfigurationError: the revision of the plan is not stored any more.
     """
     target = await revisions.read_target(context, plan.spec.stack, plan.spec.target_revision)
     if target is None:
         raise ConfigurationError(
-            f"revision {plan.spec.target_revision} of stack {plan.spec.stack} is not kept",
-            resolution="Is a controller running? It writes a stack's revision when it first sees it.",
+            f"revision {plan.spec.target_revision} of stack {plan.spec.stack} not found",
+            resolution="Check that a controller is running, which stores each revision of a stack.",
         )
     selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
     upgrades = await context.cluster.list(NODE_UPGRADES, labels=selector)
@@ -203,13 +207,13 @@ async def foresee_rest(
 
 
 async def plan_under_way(context: Context, stack: str) -> UpgradePlan | None:
-    """The plan that touches the stack's nodes now."""
+    """The running plan of a stack."""
     found = await context.cluster.list(UPGRADE_PLANS)
     return next((one for one in found if one.spec.stack == stack and one.status.phase in plan_machine.UNDER_WAY), None)
 
 
 def saved_of(wish: Wanted, world: World, strategy: StrategyFacts) -> SavedForecast:
-    """The forecast as it is shown, and kept in a file."""
+    """The forecast as it is shown and written to a file."""
     return SavedForecast(
         cluster=world.snapshot.cluster,
         stack=wish.name,
@@ -220,14 +224,14 @@ def saved_of(wish: Wanted, world: World, strategy: StrategyFacts) -> SavedForeca
         created_at=world.forecast.made_at,
         strategy=strategy,
         limits=limits_of(world.forecast, strategy),
-        images=_used(world),
+        images=_used_images(world),
         forecast=world.forecast,
         origins=world.origins,
         steering=world.snapshot.steering,
     )
 
 
-def _used(world: World) -> tuple[ImageFacts, ...]:
+def _used_images(world: World) -> tuple[ImageFacts, ...]:
     """The driver images that the upgrades of a forecast would use, by key."""
     catalogue = Catalogue(world.snapshot.images)
     taken = {node for batch in world.forecast.batches for node in batch.nodes} | set(world.forecast.installs)

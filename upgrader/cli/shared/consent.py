@@ -1,4 +1,6 @@
-"""What people write: plans with their approval, stacks, and the words run, approval, toleratedFailures of a plan."""
+"""Writes of users: plans with their approval, stacks, and changes of state, approval and toleratedFailures of a
+plan.
+"""
 
 import getpass
 import socket
@@ -23,20 +25,20 @@ from upgrader.reconcile.facts.strategies import strategy_spec
 from upgrader.reconcile.runtime.context import Context
 
 ATTEMPTS = 5
-"""A plan's status changes while it runs; each attempt reads it anew."""
+"""The status of a plan changes while it runs; each attempt reads the plan again."""
 
 
 class Consent(Struct, frozen=True, kw_only=True):
-    """Who agrees, and to what."""
+    """The approver and the limits of an approval."""
 
     by: str
     max_interruptions: int
-    max_lost_gpu_hours: float | None = None  # None: any number
+    max_lost_gpu_hours: float | None = None  # None: no limit
     expendable: tuple[str, ...] = ()
     placement_unguaranteed: bool = False
 
     def approval(self, context: Context) -> dict[str, Any]:
-        """As it stands in a plan."""
+        """The field spec.approval of a plan."""
         limits = ApprovalLimits(
             max_interruptions=self.max_interruptions,
             max_lost_gpu_hours=self.max_lost_gpu_hours,
@@ -46,39 +48,39 @@ class Consent(Struct, frozen=True, kw_only=True):
         return explicit(Approval(by=self.by, at=timing.show(context.clock.now()), limits=limits))
 
 
-def whoever() -> str:
-    """The person at this machine, as the plan's approval names them unless --by says otherwise."""
+def current_user() -> str:
+    """The current user as USER@HOST, which is the approver of a plan without --approved-by."""
     return f"{getpass.getuser()}@{socket.gethostname()}"[:253]
 
 
 def check(saved: SavedForecast, fresh: SavedForecast) -> None:
-    """Refuse a forecast that no longer holds.
+    """Reject a stale forecast.
 
     Raises:
-        StaleForecastError: with every reason.
+        StaleForecastError: with all reasons.
     """
     stale = check_saved(saved, fresh)
     if stale:
         raise StaleForecastError(
-            "the forecast no longer holds",
+            "the forecast is stale",
             details="\n".join(f"{one.reason.value}: {one.message}" for one in stale),
-            resolution="Make a new one with `upgrader plan -o FILE`, look at it, and apply that.",
+            resolution="Create a new forecast with `upgrader plan -o FILE`, review it, and apply it.",
         )
 
 
 def plan_name(saved: SavedForecast) -> str:
-    """Follows from the forecast, so that applying it twice makes one plan."""
+    """The name of the plan of a forecast: applying a forecast twice creates one plan."""
     version = str(saved.spec["driver"]["version"])
     return object_name(f"{saved.stack[:24]}-{version}", saved.stack, saved.revision, timing.show(saved.created_at))
 
 
 def needs_plan(saved: SavedForecast) -> bool:
-    """Whether any node has to be upgraded that is not simply installed."""
+    """Whether a node requires more than an installation without a plan."""
     return saved.forecast.summary.drifted > saved.forecast.summary.installs
 
 
 def checkpoint_spec(strategy: StrategyFacts, retry: int) -> CheckpointDefaults:
-    """How jobs are asked in a plan of this strategy; `retry` is in seconds."""
+    """The checkpoint defaults of a plan with this strategy; `retry` is in seconds."""
     return CheckpointDefaults(
         timeout_seconds=strategy.checkpoint_seconds,
         method=strategy.checkpoint_method or None,
@@ -99,7 +101,7 @@ def plan_body(
     *,
     made_at: datetime,
 ) -> dict[str, Any]:
-    """An approved plan; `made_at`: when the forecast was made that the strategy's times belong to."""
+    """An approved plan; `made_at` is the time of the forecast that the times of the strategy refer to."""
     return {
         "apiVersion": UPGRADE_PLANS.api_version,
         "kind": UPGRADE_PLANS.kind,
@@ -115,7 +117,7 @@ def plan_body(
 
 
 async def create_plan(context: Context, body: Mapping[str, Any]) -> str:
-    """Make the plan; one of the same name was made by an earlier attempt. Gives its name."""
+    """Create the plan, unless an earlier attempt created it; returns its name."""
     name = str(body["metadata"]["name"])
     try:
         await context.cluster.create(UPGRADE_PLANS, body)
@@ -127,10 +129,10 @@ async def create_plan(context: Context, body: Mapping[str, Any]) -> str:
 
 
 async def write_stack(context: Context, wish: Wanted) -> None:
-    """Write the stack as it should be, if nobody has edited it since it was read.
+    """Write the desired state of the stack, unless the stack was edited since it was read.
 
     Raises:
-        StaleForecastError: somebody has.
+        StaleForecastError: the stack was edited meanwhile.
     """
     if wish.live is None:
         manifest = {"metadata": {"name": wish.name}, "spec": wish.spec}
@@ -146,45 +148,47 @@ async def write_stack(context: Context, wish: Wanted) -> None:
         raise StaleForecastError(
             f"stack {wish.name} was edited meanwhile",
             details=error.details,
-            resolution="The plan that was made waits for its revision: abort it, and make a new forecast.",
+            resolution="The new plan waits for its revision. Abort it and create a new forecast.",
         ) from error
 
 
 async def plan_named(context: Context, name: str | None) -> UpgradePlan:
-    """The plan of that name, or the only one that has not ended.
+    """The plan with a name, or the only plan that has not ended.
 
     Raises:
-        ConfigurationError: there is none of that name, or a name is needed.
+        ConfigurationError: the plan is not found, or a name is required.
     """
     if name is not None:
         found = await context.cluster.get(UPGRADE_PLANS, name)
         if found is None:
-            raise ConfigurationError(f"there is no plan {name}", resolution="`upgrader status` lists all plans.")
+            raise ConfigurationError(f"plan {name} not found", resolution="`upgrader status` lists all plans.")
         return found
     open_plans = [one for one in await context.cluster.list(UPGRADE_PLANS) if not ends(one.status.phase)]
     if len(open_plans) != 1:
         known = ", ".join(sorted(one.metadata.name for one in open_plans)) or "none"
-        raise ConfigurationError(f"which plan? Under way or proposed are: {known}", resolution="Name one.")
+        raise ConfigurationError(
+            f"a plan must be specified; plans that have not ended: {known}", resolution="Specify the name of a plan."
+        )
     return open_plans[0]
 
 
 Change = Callable[[UpgradePlan], Mapping[str, Any]]
-"""From a plan as it is to a merge patch of its spec."""
+"""Returns a merge patch of the spec of a plan."""
 
 
 async def amend(context: Context, plan: UpgradePlan, change: Change) -> UpgradePlan:
     """Change the spec of a plan.
 
     Raises:
-        ConfigurationError: the plan has ended, or the API server refuses the change.
-        ConflictError: others change it all the time.
+        ConfigurationError: the plan has ended, or the API server rejects the change.
+        ConflictError: all attempts conflicted with other writes.
     """
     for attempt in range(1, ATTEMPTS + 1):
         if ends(plan.status.phase):
             raise ConfigurationError(
                 f"plan {plan.metadata.name} has ended ({plan.status.phase.value})",
                 details=plan.status.message,
-                resolution="Make another one: `upgrader plan`, or `upgrader rollback`.",
+                resolution="Create another plan with `upgrader plan` or `upgrader rollback`.",
             )
         try:
             return await context.cluster.merge(UPGRADE_PLANS, plan.metadata, {"spec": dict(change(plan))})

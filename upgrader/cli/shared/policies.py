@@ -1,4 +1,4 @@
-"""The optional admission policies: whether they are installed, and their removal with everything else."""
+"""The optional admission policies: whether they are installed, and their removal by `upgrader uninstall`."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ from upgrader.reconcile.runtime.context import Context
 
 
 class Policy(Struct, frozen=True):
-    """A policy that deploy/ holds; its binding has its name."""
+    """A policy of deploy/; its binding has the same name."""
 
     name: str
     file: str
@@ -34,27 +34,29 @@ SHIPPED = (
 
 
 async def installed(context: Context) -> list[str]:
-    """The names of those whose bindings are installed."""
+    """The names of the policies whose bindings are installed."""
     return [each.name for each in SHIPPED if await context.cluster.get(each.binding, each.name) is not None]
 
 
 async def remove(context: Context, tell: Callable[[str], None]) -> None:
-    """Delete them, each binding before its policy; where that is not allowed, print how another person can."""
+    """Delete the policies, each binding before its policy; if that is forbidden, print the kubectl command."""
     for policy in SHIPPED:
         try:
-            gone = await _remove(context, policy)
+            gone = await _remove_policy(context, policy)
         except REFUSED as error:
             if not error.refused:
                 raise
-            by_hand = f"if it is installed, remove it with: kubectl delete -f {policy.file}"
+            by_hand = f"if it is installed, delete it with: kubectl delete -f {policy.file}"
             tell(f"admission policy {policy.name}: {error.brief}; {by_hand}")
             continue
         if gone:
             tell(f"admission policy {policy.name} is deleted")
 
 
-async def _remove(context: Context, policy: Policy) -> bool:
-    """Whether anything of it was there. A binding of its name that binds another policy is left."""
+async def _remove_policy(context: Context, policy: Policy) -> bool:
+    """Delete one policy; False if it was not installed. A binding of the same name to another policy is not
+    deleted.
+    """
     binding = await context.cluster.get(policy.binding, policy.name)
     bound = binding is not None and binding.spec.policy_name == policy.name
     if binding is not None and bound:

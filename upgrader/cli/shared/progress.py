@@ -1,4 +1,4 @@
-"""How far a plan is, and what following it ends with."""
+"""The progress of a plan, and the result of following it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from upgrader.reconcile.runtime.context import Context
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """A plan with its upgrades and requests, as they were at `at`."""
+    """A plan with its upgrades and requests at the time `at`."""
 
     at: datetime
     plan: UpgradePlan
@@ -31,17 +31,17 @@ class Progress(Struct, frozen=True, kw_only=True):
 
     @property
     def current(self) -> bool:
-        """Whether the status speaks of what people want now."""
+        """Whether the status is for the current generation of the spec."""
         return self.plan.status.observed_generation == self.plan.metadata.generation
 
     @property
     def under_way(self) -> bool:
-        """Whether a batch was started and has not ended."""
+        """Whether a batch has started and not ended."""
         return any(one.ended_at is None for one in self.plan.status.batches)
 
 
 class Patience(Struct, frozen=True, kw_only=True):
-    """In seconds: how often is looked, how long all that is left may be blocked, and how long is followed at all."""
+    """In seconds: interval of polls, maximum time that all remaining nodes may be blocked, maximum time in total."""
 
     poll: float = 1.0
     blocked: float | None = 60.0
@@ -49,14 +49,14 @@ class Patience(Struct, frozen=True, kw_only=True):
 
 
 async def look(context: Context, name: str) -> Progress:
-    """One look.
+    """Read a plan with its upgrades and requests.
 
     Raises:
-        ConfigurationError: the plan is not there.
+        ConfigurationError: the plan is not found.
     """
     plan = await context.cluster.get(UPGRADE_PLANS, name)
     if plan is None:
-        raise ConfigurationError(f"there is no plan {name}", resolution="`upgrader status` lists all plans.")
+        raise ConfigurationError(f"plan {name} not found", resolution="`upgrader status` lists all plans.")
     selector = f"{names.LABEL_PLAN}={name}"
     upgrades = await context.cluster.list(NODE_UPGRADES, labels=selector)
     labelled = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
@@ -72,7 +72,7 @@ async def look(context: Context, name: str) -> Progress:
 async def looks(
     context: Context, name: str, poll: float, sleep: Callable[[float], Awaitable[None]]
 ) -> AsyncIterator[Progress | None]:
-    """Look again and again; None where the API server did not answer: following goes on when it does."""
+    """Read a plan repeatedly; None if the API server is not reachable."""
     while True:
         try:
             yield await look(context, name)
@@ -82,7 +82,7 @@ async def looks(
 
 
 class Verdicts:
-    """Whether following has come to an end, and to which."""
+    """Evaluates whether following a plan has ended, and how."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -90,12 +90,12 @@ class Verdicts:
         self._blocked_since: datetime | None = None
 
     def over(self, seen: Progress) -> bool:
-        """True when the rollout is done.
+        """True if the rollout is completed.
 
         Raises:
-            RolloutFailedError: it ended otherwise, or paused because something failed.
-            BlockedError: all that is left has been blocked for long, or needs another approval.
-            DeadlineError: it was followed as long as was asked for, or its own deadline has passed.
+            RolloutFailedError: the plan ended otherwise, or was paused after failures.
+            BlockedError: all remaining nodes were blocked for too long, or another approval is required.
+            DeadlineError: the maximum time to follow has passed, or the deadline of the plan.
         """
         plan = seen.plan
         self._began = self._began or seen.at
@@ -104,22 +104,22 @@ class Verdicts:
                 return True
             case PlanPhase.FAILED if plan.status.reason == DEADLINE_PASSED:
                 raise DeadlineError(
-                    f"plan {plan.metadata.name} ended before all its nodes were upgraded", details=plan.status.message
+                    f"plan {plan.metadata.name} ended before all nodes were upgraded", details=plan.status.message
                 )
             case PlanPhase.ABORTED | PlanPhase.FAILED | PlanPhase.SUPERSEDED:
                 raise RolloutFailedError(
                     f"plan {plan.metadata.name} ended: {plan.status.phase.value}", details=plan.status.message
                 )
             case PlanPhase.PAUSED if plan.spec.state is DesiredState.RUNNING and seen.current and not seen.under_way:
-                raise _paused(plan)
+                raise _paused_error(plan)
             case PlanPhase.PROPOSED | PlanPhase.RUNNING | PlanPhase.PAUSED | PlanPhase.ABORTING:
                 self._blocked(seen)
         whole = self._patience.whole
         if whole is not None and seen.at - self._began >= timedelta(seconds=whole):
             raise DeadlineError(
-                f"plan {plan.metadata.name} was followed for {whole:.0f} s and has not ended",
+                f"plan {plan.metadata.name} has not ended after {whole:.0f} s",
                 details=plan.status.message,
-                resolution="The controller goes on; `upgrader status --watch` follows it further.",
+                resolution="The controller continues the plan; follow it with `upgrader status --watch`.",
             )
         return False
 
@@ -138,59 +138,64 @@ class Verdicts:
         blocked = self._patience.blocked
         if blocked is not None and seen.at - self._blocked_since >= timedelta(seconds=blocked):
             raise BlockedError(
-                f"all that is left of plan {seen.plan.metadata.name} is blocked",
+                f"all remaining nodes of plan {seen.plan.metadata.name} are blocked",
                 details="\n".join(f"{one.reason}: {one.message}" for one in status.blockers),
-                resolution="The controller goes on when the blockers go; `upgrader status --watch` follows it further.",
+                resolution="The controller continues the plan when the blockers are resolved; follow it with `upgrader "
+                "status --watch`.",
             )
 
 
-def _paused(plan: UpgradePlan) -> BlockedError | RolloutFailedError:
+def _paused_error(plan: UpgradePlan) -> BlockedError | RolloutFailedError:
     name, status = plan.metadata.name, plan.status
     if status.reason in {CANARY_FAILED, TOO_MANY_FAILURES}:
         return RolloutFailedError(
-            f"plan {name} paused by itself",
+            f"plan {name} is paused after failures",
             details="\n".join(f"{one.subject}: {one.reason}: {one.message}" for one in status.failures),
-            resolution=f"`upgrader resume {name}` goes on, `upgrader rollback {name}` goes back.",
+            resolution=f"Resume the plan with `upgrader resume {name}`, or roll it back with `upgrader rollback`.",
         )
     return BlockedError(
-        f"plan {name} waits for another approval",
+        f"plan {name} requires another approval",
         details=status.message,
-        resolution=f"`upgrader approve {name}` shows what is to come and asks.",
+        resolution=f"Review and approve the rest with `upgrader approve {name}`.",
     )
 
 
 def changes(before: Progress | None, after: Progress) -> list[str]:
-    """What is new since the last look, as lines."""
+    """Changes since the last poll, as lines."""
     lines = []
     plan = after.plan.status
     if before is None or (before.plan.status.phase, before.plan.status.message) != (plan.phase, plan.message):
-        lines.append(_line(f"plan {after.plan.metadata.name}", plan.phase.value, plan.message))
-    known = _known(before) if before is not None else {}
+        lines.append(_format_line(f"plan {after.plan.metadata.name}", plan.phase.value, plan.message))
+    known = _known_states(before) if before is not None else {}
     for upgrade in after.upgrades:
-        if known.get(upgrade.metadata.uid) != _said(upgrade):
-            back = " (going back)" if upgrade.status.reverting and not ends(upgrade.status.phase) else ""
-            lines.append(_line(f"node {upgrade.spec.node.name}", f"{upgrade.status.phase.value}{back}", _why(upgrade)))
+        if known.get(upgrade.metadata.uid) != _shown_state(upgrade):
+            back = " (reverting)" if upgrade.status.reverting and not ends(upgrade.status.phase) else ""
+            lines.append(
+                _format_line(
+                    f"node {upgrade.spec.node.name}", f"{upgrade.status.phase.value}{back}", _reason_text(upgrade)
+                )
+            )
     lines += [
-        _line(f"gang {request.spec.gang}", request.status.phase.value, request.status.message)
+        _format_line(f"gang {request.spec.gang}", request.status.phase.value, request.status.message)
         for request in after.requests
-        if known.get(request.metadata.uid) != _said(request)
+        if known.get(request.metadata.uid) != _shown_state(request)
     ]
     return lines
 
 
-def _known(before: Progress) -> dict[str, tuple[str, ...]]:
-    upgrades = {one.metadata.uid: _said(one) for one in before.upgrades}
-    return upgrades | {one.metadata.uid: _said(one) for one in before.requests}
+def _known_states(before: Progress) -> dict[str, tuple[str, ...]]:
+    upgrades = {one.metadata.uid: _shown_state(one) for one in before.upgrades}
+    return upgrades | {one.metadata.uid: _shown_state(one) for one in before.requests}
 
 
-def _said(one: NodeUpgrade | CheckpointRequest) -> tuple[str, ...]:
+def _shown_state(one: NodeUpgrade | CheckpointRequest) -> tuple[str, ...]:
     back = str(one.status.reverting) if isinstance(one, NodeUpgrade) else ""
     return (one.status.phase.value, one.status.message, back)
 
 
-def _why(upgrade: NodeUpgrade) -> str:
+def _reason_text(upgrade: NodeUpgrade) -> str:
     return ": ".join(part for part in (upgrade.status.reason, upgrade.status.message) if part)
 
 
-def _line(subject: str, phase: str, message: str) -> str:
+def _format_line(subject: str, phase: str, message: str) -> str:
     return f"{subject}: {phase}{f', {message}' if message else ''}"

@@ -1,4 +1,4 @@
-"""What a stack should say: from a manifest, and from `--set path=value`. Unknown fields are faults, not ignored."""
+"""The desired state of a stack, from a manifest and from `--set path=value`. Unknown fields are errors."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,43 +20,43 @@ def read_manifest(path: Path) -> tuple[str, Spec]:
     """Name and spec of the one GpuStack in a file.
 
     Raises:
-        ConfigurationError: no YAML, no GpuStack, several, or fields that we do not know.
+        ConfigurationError: the file is not YAML, has no GpuStack or several, or has unknown fields.
     """
     try:
         documents = [one for one in yaml.safe_load_all(path.read_text()) if one is not None]
     except (OSError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path} cannot be read", details=str(error)) from error
     except (ValueError, LookupError, AttributeError, RecursionError) as error:
-        # What the library meets in values: `2001-99-99`, `!!int`, `!!bool x`, `!!timestamp x`, no UTF-8, a deep nest.
-        details = f"a value in it is no YAML ({type(error).__name__}: {error})"
+        # Errors of the library in values: `2001-99-99`, `!!int`, `!!bool x`, `!!timestamp x`, not UTF-8, deep nesting.
+        details = f"a value in it is not valid YAML ({type(error).__name__}: {error})"
         raise ConfigurationError(f"{path} cannot be read", details=details) from error
     stacks = [one for one in documents if isinstance(one, dict) and one.get("kind") == GPU_STACKS.kind]
     if len(stacks) != 1:
         raise ConfigurationError(
-            f"{path} holds {len(stacks)} GpuStacks, one is needed",
-            resolution="`upgrader plan -f` takes the manifest of one stack; apply other kinds with kubectl.",
+            f"{path} contains {len(stacks)} GpuStacks; exactly one is required",
+            resolution="`upgrader plan -f` reads the manifest of one stack; apply other kinds with kubectl.",
         )
     stack = stacks[0]
     if stack.get("apiVersion") != GPU_STACKS.api_version:
-        raise ConfigurationError(f"{path}: apiVersion is {stack.get('apiVersion')}, not {GPU_STACKS.api_version}")
+        raise ConfigurationError(f"{path}: apiVersion is {stack.get('apiVersion')}, must be {GPU_STACKS.api_version}")
     metadata, spec = stack.get("metadata"), stack.get("spec")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or not isinstance(spec, dict):
-        raise ConfigurationError(f"{path}: a GpuStack needs metadata.name and spec")
+        raise ConfigurationError(f"{path}: a GpuStack requires metadata.name and spec")
     return name, explicit(spec_of(spec, str(path)))
 
 
 def spec_of(spec: Mapping[str, Any], origin: str, *, texts: bool = False) -> GpuStackSpec:
-    """A spec that was checked; `texts`: numbers and booleans may be written as texts, as --set does.
+    """A validated spec; with `texts` numbers and booleans may be strings, as with --set.
 
     Raises:
-        ConfigurationError: the first thing that is wrong with it, with its path.
+        ConfigurationError: the first error, with its path.
     """
-    unknown = sorted(_unknown(inspect.type_info(GpuStackSpec), spec, "spec"))
+    unknown = sorted(_unknown_fields(inspect.type_info(GpuStackSpec), spec, "spec"))
     if unknown:
         raise ConfigurationError(
             f"{origin}: unknown field {unknown[0]}",
-            resolution="`kubectl explain gpustack.spec --recursive` shows every field.",
+            resolution="`kubectl explain gpustack.spec --recursive` lists all fields.",
         )
     try:
         return msgspec.convert(spec, GpuStackSpec, strict=not texts)
@@ -65,17 +65,17 @@ def spec_of(spec: Mapping[str, Any], origin: str, *, texts: bool = False) -> Gpu
 
 
 def with_changes(spec: Spec, changes: Sequence[str]) -> Spec:
-    """The spec with `path=value` changes, paths as in the manifest below spec: driver.version=570.20.
+    """The spec with `path=value` changes; paths are relative to spec: driver.version=570.20.
 
     Raises:
-        ConfigurationError: a change without `=`, an unknown path, or a value that does not fit.
+        ConfigurationError: a change has no `=`, an unknown path, or a value that is not valid.
     """
     changed: Spec = msgspec.json.decode(msgspec.json.encode(spec))
     for change in changes:
         path, equals, value = change.partition("=")
         *parents, last = path.split(".")
         if not equals or not all((*parents, last)):
-            raise ConfigurationError(f"--set {change} is no path=value, as driver.version=570.20")
+            raise ConfigurationError(f"--set {change}: must be PATH=VALUE, for example driver.version=570.20")
         inner = changed
         for parent in parents:
             inner = inner.setdefault(parent, {})
@@ -85,7 +85,7 @@ def with_changes(spec: Spec, changes: Sequence[str]) -> Spec:
     return explicit(spec_of(changed, "--set", texts=True))
 
 
-def _unknown(type_: inspect.Type, value: Any, path: str) -> list[str]:  # noqa: ANN401 - any JSON value
+def _unknown_fields(type_: inspect.Type, value: Any, path: str) -> list[str]:  # noqa: ANN401 - any JSON value
     while isinstance(type_, inspect.Metadata):
         type_ = type_.type
     if not isinstance(type_, inspect.StructType) or not isinstance(value, Mapping):
@@ -94,5 +94,5 @@ def _unknown(type_: inspect.Type, value: Any, path: str) -> list[str]:  # noqa: 
     found = [f"{path}.{name}" for name in value if name not in fields]
     for name, part in value.items():
         if name in fields:
-            found += _unknown(fields[name], part, f"{path}.{name}")
+            found += _unknown_fields(fields[name], part, f"{path}.{name}")
     return found

@@ -1,5 +1,5 @@
 """`upgrader status`, and following a rollout.
 
-Here: the command, what it reads, its screens.
-Not here: what the status says (reconcile).
+Here: the command, its reads, its screens.
+Not here: the computation of the status (reconcile).
 """

@@ -1,4 +1,4 @@
-"""`upgrader status`: where stacks and plans are."""
+"""`upgrader status`: the state of stacks and plans."""
 
 import click
 
@@ -10,11 +10,13 @@ from upgrader.cli.base.session import Session, pass_session
 @click.command()
 @click.argument("plan", required=False)
 @click.option("--watch", is_flag=True, help="Follow the plan until it ends.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="With --watch: how long at most (exit code 5).")
+@click.option(
+    "--timeout", type=float, metavar="SECONDS", help="With --watch: maximum time to follow the plan (exit code 5)."
+)
 @output_option
 @pass_session
 def status(session: Session, *, plan: str | None, watch: bool, timeout: float | None, output: str) -> int:
-    """Show all stacks and plans, or one PLAN with everything that is under way."""
+    """Show all stacks and plans, or one PLAN with its upgrades and requests."""
     from upgrader.cli.status import status_reader  # noqa: PLC0415
 
     if watch:

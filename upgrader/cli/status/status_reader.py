@@ -1,4 +1,4 @@
-"""What `upgrader status` reads."""
+"""Reads of `upgrader status`."""
 
 import sys
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from upgrader.reconcile.runtime.context import Context
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """Everything, briefly; plans with the newest last."""
+    """All stacks and plans; plans sorted by age, the newest last."""
 
     stacks: Sequence[GpuStack]
     plans: Sequence[UpgradePlan]
@@ -31,12 +31,12 @@ async def overview(context: Context) -> Overview:
 
 
 async def one(context: Context, name: str) -> Progress:
-    """One plan with what is under way."""
+    """One plan with its upgrades and requests."""
     return await progress.look(context, name)
 
 
 async def watch(context: Context, name: str | None, whole: float | None, sleep: Sleep) -> Progress:
-    """Follow a plan until it ends, however long everything is blocked."""
+    """Follow a plan until it ends, without a limit for blocked nodes."""
     plan = await consent.plan_named(context, name)
     patience = Patience(blocked=None, whole=whole)
     return await watch_display.follow(context, plan.metadata.name, patience, stream=sys.stdout, sleep=sleep)

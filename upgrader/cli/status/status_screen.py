@@ -1,4 +1,4 @@
-"""`upgrader status` for a person: where stacks and plans are, who agreed to what, and what everything waits for."""
+"""Text output of `upgrader status`: stacks and plans with their phases, approvals and blockers."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.reconcile.render.custom_objects import LABEL_BATCH
 
 NAMES = 3
-"""Names in one cell."""
+"""Maximum number of names in one cell."""
 
 _GOOD = frozenset({PlanPhase.COMPLETED, NodePhase.SUCCEEDED, RequestPhase.RESTORED})
 _BAD = frozenset({PlanPhase.FAILED, PlanPhase.ABORTED, NodePhase.FAILED, NodePhase.NODE_DELETED, RequestPhase.ENDED})
@@ -27,16 +27,16 @@ _BAD = frozenset({PlanPhase.FAILED, PlanPhase.ABORTED, NodePhase.FAILED, NodePha
 def overview(stacks: Sequence[GpuStack], plans: Sequence[UpgradePlan]) -> RenderableType:
     """All stacks and plans."""
     if not stacks and not plans:
-        return Text("There is no GpuStack and no UpgradePlan in this cluster.")
+        return Text("No GpuStack and no UpgradePlan found.")
     parts: list[RenderableType] = []
     if stacks:
-        parts.append(_stacks(stacks))
+        parts.append(_stack_table(stacks))
     if plans:
-        parts.append(_plans(plans))
+        parts.append(_plan_table(plans))
     return Group(*parts)
 
 
-def _stacks(stacks: Sequence[GpuStack]) -> Table:
+def _stack_table(stacks: Sequence[GpuStack]) -> Table:
     table = columns("Stack", "Revision", "Ready", "Nodes", "Drifted", "Plan", "Driver")
     for stack in stacks:
         status = stack.status
@@ -52,7 +52,7 @@ def _stacks(stacks: Sequence[GpuStack]) -> Table:
     return table
 
 
-def _plans(plans: Sequence[UpgradePlan]) -> Table:
+def _plan_table(plans: Sequence[UpgradePlan]) -> Table:
     table = columns("Plan", "Stack", "Revision", "Phase", "Done", "Stopped", "Message")
     for plan in plans:
         counts = plan.status.counts
@@ -60,7 +60,7 @@ def _plans(plans: Sequence[UpgradePlan]) -> Table:
             plan.metadata.name,
             plan.spec.stack,
             plan.spec.target_revision,
-            _phase(plan.status.phase),
+            _phase_text(plan.status.phase),
             f"{counts.succeeded}/{counts.nodes}",
             str(counts.interruptions),
             plan.status.message,
@@ -69,72 +69,70 @@ def _plans(plans: Sequence[UpgradePlan]) -> Table:
 
 
 def status(seen: Progress) -> RenderableType:
-    """One plan: who agreed to what, how far it is, what it waits for, and everything that is under way."""
+    """One plan: its approval, progress and blockers, its upgrades and requests."""
     plan = seen.plan
     head = Text.assemble(
         f"Plan {plan.metadata.name} (stack {plan.spec.stack}, revision {plan.spec.target_revision}): ",
-        _phase(plan.status.phase),
-        "".join(f"\n{line}" for line in _lines(seen)),
+        _phase_text(plan.status.phase),
+        "".join(f"\n{line}" for line in _summary_lines(seen)),
     )
     parts: list[RenderableType] = [head]
     if plan.status.batches:
-        parts.append(section(f"Batches; times are {humanize.zone(seen.at)}", _batches(seen)))
+        parts.append(section(f"Batches; times in {humanize.zone(seen.at)}", _batch_table(seen)))
     shown = [upgrade for upgrade in seen.upgrades if not ends(upgrade.status.phase)] or seen.upgrades
     if shown:
-        parts.append(section("Nodes", _upgrades(shown, seen.at)))
+        parts.append(section("Nodes", _upgrade_table(shown, seen.at)))
     if seen.requests:
-        parts.append(section("Gangs", _requests(seen)))
+        parts.append(section("Gangs", _request_table(seen)))
     if plan.status.blockers:
-        table = columns("Waits", "Reason", "Why, and what to do")
+        table = columns("Blocked", "Reason", "Message")
         for blocker in plan.status.blockers:
             table.add_row(blocker.subject, blocker.reason, blocker.message)
-        parts.append(section("Blocked", table))
+        parts.append(section("Blockers", table))
     if plan.status.failures:
-        table = columns("Failed", "Reason", "What happened")
+        table = columns("Failed", "Reason", "Message")
         for failure in plan.status.failures:
             table.add_row(failure.subject, failure.reason, failure.message)
         parts.append(section("Failures", table))
     return Group(*parts)
 
 
-def _lines(seen: Progress) -> list[str]:
+def _summary_lines(seen: Progress) -> list[str]:
     plan, at = seen.plan, seen.at
     counts, lost, ignored = plan.status.counts, plan.status.lost_gpu_hours, plan.status.ignored_requests
     why = f" ({plan.status.reason})" if plan.status.reason else ""
     lines = [
         f"{plan.status.message}{why}" if plan.status.message else "",
-        _consent(plan.spec.approval, at),
+        _approval_text(plan.spec.approval, at),
         (
             f"{counts.succeeded} of {counts.nodes} nodes done, {counts.failed} failed; "
             f"{counted(counts.interruptions, 'gang')} stopped, {counts.restored} restored"
         ),
-        f"{lost.actual:.1f} GPU-hours lost, {lost.predicted:.1f} were foreseen"
-        if lost.actual or lost.predicted
-        else "",
+        f"{lost.actual:.1f} GPU-hours lost, {lost.predicted:.1f} predicted" if lost.actual or lost.predicted else "",
         *_to_come(plan, at),
-        f"canaries are watched until {_clock(plan.status.soak_until, at)}"
-        if _ahead(plan.status.soak_until, at)
+        f"canaries are watched until {_format_time(plan.status.soak_until, at)}"
+        if _is_future(plan.status.soak_until, at)
         else "",
-        f"kept free until their jobs end: {some(plan.status.reserved_nodes)}" if plan.status.reserved_nodes else "",
-        f"CheckpointRequests that are not this plan's, ignored: {some(ignored)}" if ignored else "",
+        f"reserved until their jobs end: {some(plan.status.reserved_nodes)}" if plan.status.reserved_nodes else "",
+        f"ignored CheckpointRequests that this plan did not create: {some(ignored)}" if ignored else "",
         f"changed: {plan.status.changed}" if plan.status.changed else "",
-        f"undone by plan {plan.status.rollback_plan}" if plan.status.rollback_plan else "",
+        f"rolled back by plan {plan.status.rollback_plan}" if plan.status.rollback_plan else "",
     ]
     return [line for line in lines if line]
 
 
-def _consent(approval: Approval | None, at: datetime) -> str:
+def _approval_text(approval: Approval | None, at: datetime) -> str:
     if approval is None:
-        return "not approved by anybody"
+        return "not approved"
     limits = approval.limits
     parts = [f"at most {counted(limits.max_interruptions, 'gang')} stopped"]
     if limits.max_lost_gpu_hours is not None:
         parts.append(f"at most {rounded_up(limits.max_lost_gpu_hours):.1f} GPU-hours lost")
     if limits.expendable:
-        parts.append(f"ended without a checkpoint if they must be: {some(limits.expendable)}")
+        parts.append(f"expendable: {some(limits.expendable)}")
     if limits.placement_unguaranteed:
-        parts.append("gangs may restart anywhere")
-    return f"approved by {approval.by} at {_clock(approval.at, at)}: {', '.join(parts)}"
+        parts.append("placement not guaranteed")
+    return f"approved by {approval.by} at {_format_time(approval.at, at)}: {', '.join(parts)}"
 
 
 def _to_come(plan: UpgradePlan, at: datetime) -> list[str]:
@@ -143,31 +141,31 @@ def _to_come(plan: UpgradePlan, at: datetime) -> list[str]:
     still = plan.status.forecast
     parts = [
         (
-            f"to come: {counted(still.batches, 'batch', 'batches')} with {counted(still.nodes, 'node')}, "
+            f"remaining: {counted(still.batches, 'batch', 'batches')} with {counted(still.nodes, 'node')}, "
             f"{counted(still.interruptions, 'interruption')}, {still.blocked} blocked"
         )
     ]
     if still.waiting_for_completion:
-        parts.append(f"{counted(still.waiting_for_completion, 'node')} when their jobs end")
+        parts.append(f"{counted(still.waiting_for_completion, 'node')} after completion of their jobs")
     if still.lost_gpu_hours:
         parts.append(f"{still.lost_gpu_hours:.1f} GPU-hours")
     lines = ["; ".join(parts)]
     if still.next_starts_at is not None:
         waits = f": {still.waits_for}" if still.waits_for else ""
-        lines.append(f"the next batch starts at {_clock(still.next_starts_at, at)}{waits}")
+        lines.append(f"the next batch starts at {_format_time(still.next_starts_at, at)}{waits}")
     if still.finish_p50 is not None and still.finish_p95 is not None:
         lines.append(
-            f"finished at {_clock(still.finish_p50, at)} in one case of two, "
-            f"by {_clock(still.finish_p95, at)} in 95 of 100"
+            f"expected end: {_format_time(still.finish_p50, at)} (median), "
+            f"{_format_time(still.finish_p95, at)} (95th percentile)"
         )
     return lines
 
 
-def _batches(seen: Progress) -> RenderableType:
-    table = columns("Batch", "What", "Started", "Ended", "Nodes", "Gangs")
+def _batch_table(seen: Progress) -> RenderableType:
+    table = columns("Batch", "Kind", "Started", "Ended", "Nodes", "Gangs")
 
     def row(batch: BatchStatus) -> None:
-        # What is left of an ended batch are its counts; the names are those of its objects, as far as they are kept.
+        # The status of an ended batch has only counts; the names are those of its objects, if they still exist.
         label, ended = str(batch.number), batch.ended_at is not None
         upgrades = [one.spec.node.name for one in seen.upgrades if one.metadata.labels.get(LABEL_BATCH) == label]
         asked = [one.spec.gang for one in seen.requests if one.metadata.labels.get(LABEL_BATCH) == label]
@@ -176,33 +174,33 @@ def _batches(seen: Progress) -> RenderableType:
         table.add_row(
             str(batch.number),
             batch.kind.value,
-            _clock(batch.started_at, seen.at),
-            _clock(batch.ended_at, seen.at) if batch.ended_at is not None else "under way",
-            _names(batch.node_count if ended else len(nodes), nodes),
-            _names(batch.gang_count if ended else len(gangs), gangs),
+            _format_time(batch.started_at, seen.at),
+            _format_time(batch.ended_at, seen.at) if batch.ended_at is not None else "in progress",
+            _count_and_names(batch.node_count if ended else len(nodes), nodes),
+            _count_and_names(batch.gang_count if ended else len(gangs), gangs),
         )
 
     latest_first = sorted(seen.plan.status.batches, key=lambda one: -one.number)
     before = seen.plan.status.ended.count - sum(one.ended_at is not None for one in latest_first)
     return folded(
-        table, latest_first, row, lambda rest: f"and {counted(rest, 'batch', 'batches')} before these", more=before
+        table, latest_first, row, lambda rest: f"and {counted(rest, 'earlier batch', 'earlier batches')}", more=before
     )
 
 
-def _names(count: int, names: Sequence[str]) -> str:
-    return f"{count}: {some(names, NAMES)}" if names else str(count or "nobody")
+def _count_and_names(count: int, names: Sequence[str]) -> str:
+    return f"{count}: {some(names, NAMES)}" if names else str(count or "none")
 
 
-def _upgrades(upgrades: Sequence[NodeUpgrade], at: datetime) -> RenderableType:
+def _upgrade_table(upgrades: Sequence[NodeUpgrade], at: datetime) -> RenderableType:
     table = columns("Node", "Phase", "Until", "Driver", "Kubelet", "")
 
     def row(upgrade: NodeUpgrade) -> None:
-        back = " (going back)" if upgrade.status.reverting and not ends(upgrade.status.phase) else ""
+        back = " (reverting)" if upgrade.status.reverting and not ends(upgrade.status.phase) else ""
         source, target = upgrade.spec.source, upgrade.spec.target
         table.add_row(
             upgrade.spec.node.name,
-            Text.assemble(_phase(upgrade.status.phase), back),
-            _clock(upgrade.status.deadline, at) if upgrade.status.deadline else "",
+            Text.assemble(_phase_text(upgrade.status.phase), back),
+            _format_time(upgrade.status.deadline, at) if upgrade.status.deadline else "",
             change(source.driver_version, target.driver_version),
             change(source.kubelet_version, target.kubelet_version),
             upgrade.status.message,
@@ -214,14 +212,14 @@ def _upgrades(upgrades: Sequence[NodeUpgrade], at: datetime) -> RenderableType:
     return folded(table, ordered, row, lambda rest: f"and {counted(rest, 'more node')}: {counts}")
 
 
-def _requests(seen: Progress) -> RenderableType:
+def _request_table(seen: Progress) -> RenderableType:
     table = columns("Gang", "Phase", "Members", "Acknowledged step", "")
 
     def row(request: CheckpointRequest) -> None:
         step = request.status.acknowledged_step
         table.add_row(
             request.spec.gang,
-            _phase(request.status.phase),
+            _phase_text(request.status.phase),
             str(len(request.spec.members)),
             "" if step is None else str(step),
             request.status.message,
@@ -233,14 +231,14 @@ def _requests(seen: Progress) -> RenderableType:
     return folded(table, ordered, row, lambda rest: f"and {counted(rest, 'more gang')}: {counts}")
 
 
-def _clock(text: str | None, at: datetime) -> str:
+def _format_time(text: str | None, at: datetime) -> str:
     return humanize.clock(timing.parse(text), at) if text else ""
 
 
-def _ahead(text: str | None, at: datetime) -> bool:
+def _is_future(text: str | None, at: datetime) -> bool:
     return text is not None and timing.parse(text) > at
 
 
-def _phase(phase: PlanPhase | NodePhase | RequestPhase) -> Text:
+def _phase_text(phase: PlanPhase | NodePhase | RequestPhase) -> Text:
     style = "green" if phase in _GOOD else "red" if phase in _BAD else "yellow"
     return Text(phase.value, style=style)

@@ -1,4 +1,4 @@
-"""Following a plan: a display that is replaced in place on a terminal, plain lines of what is new in a pipe."""
+"""Following a plan: a display that is updated in place on a terminal, lines for changes in a pipe."""
 
 import asyncio
 import sys
@@ -22,7 +22,7 @@ Sleep = Callable[[float], Awaitable[None]]
 async def follow(
     context: Context, name: str, patience: Patience, *, stream: TextIO | None = None, sleep: Sleep = asyncio.sleep
 ) -> Progress:
-    """Follow a plan until it is done; gives the last look. `stream` is standard error unless said otherwise.
+    """Follow a plan until it is completed; returns its last state. `stream` defaults to standard error.
 
     Raises:
         RolloutFailedError, BlockedError, DeadlineError: see progress.Verdicts.
@@ -41,16 +41,16 @@ async def follow(
             showing.show(seen)
             if verdicts.over(seen):
                 return seen
-    raise AssertionError("looking never ends by itself")
+    raise AssertionError("the polling loop does not end")
 
 
 def _check_time(context: Context, began: object, patience: Patience) -> None:
     if patience.whole is not None and context.clock.now() - began >= timedelta(seconds=patience.whole):  # type: ignore[operator]
-        raise DeadlineError(f"the API server did not answer, and {patience.whole:.0f} s are over")
+        raise DeadlineError(f"the API server is not reachable, and the timeout of {patience.whole:.0f} s has passed")
 
 
 class Lines:
-    """One line for each thing that is new."""
+    """Prints one line for each change."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -58,7 +58,7 @@ class Lines:
         self._silent = False
 
     def show(self, seen: Progress) -> None:
-        """Write what is new since the last look."""
+        """Print the changes since the last poll."""
         self._silent = False
         for line in progress.changes(self._before, seen):
             self._stream.write(f"{seen.at:%H:%M:%S} {line}\n")
@@ -66,25 +66,25 @@ class Lines:
         self._before = seen
 
     def silence(self) -> None:
-        """Say once that nothing is seen."""
+        """Print once that the API server is not reachable."""
         if not self._silent:
-            self._stream.write("the API server does not answer; the rollout is in the cluster and goes on\n")
+            self._stream.write("the API server is not reachable; the controller continues the rollout\n")
             self._stream.flush()
         self._silent = True
 
 
 class Table:
-    """The status of the plan, replaced in place."""
+    """Shows the status of the plan, updated in place."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
 
     def show(self, seen: Progress) -> None:
-        """Replace it."""
+        """Update the display."""
         self._live.update(status_screen.status(seen), refresh=True)
 
     def silence(self) -> None:
-        """What is shown stays."""
+        """Keep the display."""
 
 
 Display = Lines | Table

@@ -1,6 +1,6 @@
-"""Judging acknowledgements: what counts as "everybody's work is safe", and why something does not.
+"""Validity of acknowledgements: whether the work of all members is safe, and why it is not.
 
-Times that the job tells are never judged, only the controller's own (see docs/checkpointing.md).
+Times that the job reports are never judged, only the controller's own (see docs/guides/job-authors/checkpointing.md).
 """
 
 from datetime import datetime, timedelta
@@ -12,11 +12,11 @@ from upgrader.core import timing, untrusted
 from upgrader.core.model.fleet import MemberFacts
 
 LAST_CALL = timedelta(seconds=60)
-"""No stop is sent this close to the end of parking: a member must not train on while the stop is on its way."""
+"""No stop is sent this close to the end of parking: a member must not train on before the stop arrives."""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """One member's answer, whichever way it came."""
+    """One member's answer, by any checkpoint method."""
 
     pod_uid: str
     request_id: int
@@ -24,18 +24,18 @@ class Answer(Struct, frozen=True, kw_only=True):
     uri: str = ""
     parked: bool = False
     refused: str = ""
-    retry_after_seconds: int | None = None  # with a refusal: how long it wants to be left alone
+    retry_after_seconds: int | None = None  # with a refusal: how long no new request may be sent
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """An asking: who must answer what by when. Times are ours, aware (UTC)."""
+    """A sent request: which members must answer, and by when. Times are the controller's, aware (UTC)."""
 
-    members: tuple[str, ...]  # uids of the pods that were asked
+    members: tuple[str, ...]  # uids of the pods that were requested to checkpoint
     request_id: int
     asked_at: datetime
     stop_before: datetime  # asked_at + park-seconds, when members train on by themselves
-    leader: str = ""  # uid of the member that answers for all; empty: everybody answers
-    max_loss_seconds: int = 0  # while no more has passed since asked_at, acknowledgements count that are not parked
+    leader: str = ""  # uid of the member that answers for all; empty: all members answer
+    max_loss_seconds: int = 0  # until that much time has passed since asked_at, members need not be parked
 
 
 class Verdict(StrEnum):
@@ -50,20 +50,20 @@ class Verdict(StrEnum):
     REPLACED = "MembersChanged"
     EPHEMERAL = "AckOnEphemeralStorage"
     EXPIRED = "ParkingExpires"
-    UNASKABLE = "Unaskable"  # said by nobody: members could not be asked in any way that their job declares
-    EXPENDABLE = "Expendable"  # said by the approval, not by the answers
+    UNASKABLE = "Unaskable"  # no answer: no checkpoint method that the job declares reaches its members
+    EXPENDABLE = "Expendable"  # stated by the approval, not by the answers
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
-    """A verdict, the step that is safe where it is VALID, and a sentence."""
+    """A verdict, the step that is safe if it is VALID, and a sentence."""
 
     verdict: Verdict
     message: str
     step: int | None = None
-    retry_after_seconds: int | None = None  # where it is REFUSED
+    retry_after_seconds: int | None = None  # if it is REFUSED
 
 
-def judge(
+def judge_answers(
     asked: Asked,
     *,
     present: tuple[MemberFacts, ...],
@@ -74,28 +74,28 @@ def judge(
     """Judge a whole gang.
 
     Args:
-        asked: the asking that must be answered.
-        present: the gang's pods as they are now; succeeded ones count as done and need not answer.
+        asked: the request that must be answered.
+        present: the gang's pods as they are now; succeeded pods count as done and need not answer.
         answers: at most one per member.
-        wanted: how many members its owner wants to run now; a part of a gang cannot speak for the whole.
+        wanted: how many members its owner wants to run now; a part of a gang cannot acknowledge for the whole.
         now: aware, UTC.
     """
     by_uid = {answer.pod_uid: answer for answer in answers}
     alive = {member.uid: member for member in present if member.phase != "Succeeded"}
-    changed = _changed(asked, present, alive, wanted)
+    changed = _membership_change(asked, present, alive, wanted)
     if changed is not None:
         return changed
     fresh = bool(asked.max_loss_seconds) and now <= timing.after(asked.asked_at, asked.max_loss_seconds)
     if now >= asked.stop_before - LAST_CALL and not fresh:
         return Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the gang is asked again")
     speaking = {asked.leader: alive[asked.leader]} if asked.leader and alive else alive
-    return _heard(asked, speaking, len(alive), by_uid, fresh=fresh)
+    return _judge_members(asked, speaking, len(alive), by_uid, fresh=fresh)
 
 
-def _changed(
+def _membership_change(
     asked: Asked, present: tuple[MemberFacts, ...], alive: dict[str, MemberFacts], wanted: int
 ) -> Judgement | None:
-    """Why those who are there are not the gang that was asked; None: they are."""
+    """Why the present pods are not the gang that the request was sent to; None if they are."""
     strangers = [member.pod for uid, member in alive.items() if uid not in asked.members]
     missing = [uid for uid in asked.members if uid not in {member.uid for member in present}]
     if strangers or missing:
@@ -116,14 +116,16 @@ def _changed(
     return None
 
 
-def _heard(
+def _judge_members(
     asked: Asked, speaking: dict[str, MemberFacts], count: int, by_uid: dict[str, Answer], *, fresh: bool
 ) -> Judgement:
     faults = [
-        fault for uid, member in speaking.items() if (fault := _fault(member, by_uid.get(uid), asked, fresh=fresh))
+        fault
+        for uid, member in speaking.items()
+        if (fault := _member_fault(member, by_uid.get(uid), asked, fresh=fresh))
     ]
     if faults:
-        return min(faults, key=lambda one: (one.verdict not in _DECISIVE, -(one.retry_after_seconds or 0)))
+        return min(faults, key=lambda fault: (fault.verdict not in _DECISIVE, -(fault.retry_after_seconds or 0)))
     steps = {by_uid[uid].step for uid in speaking}
     if len(steps) > 1:
         shown = ", ".join(f"{speaking[uid].pod} {by_uid[uid].step}" for uid in sorted(speaking))
@@ -136,10 +138,10 @@ def _heard(
 
 
 _DECISIVE = frozenset({Verdict.REFUSED, Verdict.EPHEMERAL})
-"""Said by one member, these decide whatever the others are still going to say."""
+"""Verdicts on one member that decide for the gang, whatever the other members answer later."""
 
 
-def _fault(member: MemberFacts, answer: Answer | None, asked: Asked, *, fresh: bool) -> Judgement | None:
+def _member_fault(member: MemberFacts, answer: Answer | None, asked: Asked, *, fresh: bool) -> Judgement | None:
     if answer is None:
         return Judgement(verdict=Verdict.WAITING, message=f"{member.pod} has not answered yet")
     if answer.request_id != asked.request_id:
@@ -164,7 +166,7 @@ def _fault(member: MemberFacts, answer: Answer | None, asked: Asked, *, fresh: b
             verdict=Verdict.NOT_PARKED,
             message=f"{member.pod} trains on after its checkpoint; only parked acknowledgements count",
         )
-    if ephemeral(answer.uri, member):
+    if is_ephemeral(answer.uri, member):
         return Judgement(
             verdict=Verdict.EPHEMERAL,
             message=f"{member.pod} keeps its checkpoint at {answer.uri}, which dies with the pod; use another volume",
@@ -173,16 +175,16 @@ def _fault(member: MemberFacts, answer: Answer | None, asked: Asked, *, fresh: b
 
 
 def earlier(asked: str, request_id: int) -> bool:
-    """Whether a member was asked, if at all, under a lower id; `asked` is what it carries, empty where it was not."""
+    """Whether `asked`, the request id on a member (empty: none), is lower than `request_id`."""
     last = untrusted.whole(asked)
     return last is None or last < request_id
 
 
-def ephemeral(uri: str, member: MemberFacts) -> bool:
-    """Whether a checkpoint at `uri` dies with the pod.
+def is_ephemeral(uri: str, member: MemberFacts) -> bool:
+    """Whether a checkpoint at `uri` is deleted with the pod.
 
     A path is safe only under a mounted volume that outlives the pod; a URI of another scheme than file: is taken as
-    remote. What is neither (empty, relative, or climbing out of a volume by `..`) is not known to be safe.
+    remote. Any other value (empty, relative, or outside of a volume by `..`) is not known to be safe.
     """
     scheme, sep, rest = uri.partition("://")
     if sep and scheme != "file":
@@ -190,9 +192,11 @@ def ephemeral(uri: str, member: MemberFacts) -> bool:
     path = rest if sep else uri
     if ".." in path.split("/"):
         return True
-    longest = max((p for p in (*member.ephemeral_paths, *member.volume_paths) if _under(path, p)), key=len, default="")
+    longest = max(
+        (p for p in (*member.ephemeral_paths, *member.volume_paths) if _is_under(path, p)), key=len, default=""
+    )
     return longest not in member.volume_paths
 
 
-def _under(path: str, parent: str) -> bool:
+def _is_under(path: str, parent: str) -> bool:
     return bool(parent) and (path == parent or path.startswith(parent.rstrip("/") + "/"))

@@ -1,10 +1,10 @@
-"""Who may write a checkpoint now: at most so many gangs of one storage lane at once, the longest checkpoint first.
+"""Admission of gangs to a storage lane: at most a given number write at once, the longest checkpoint first.
 
-Gangs whose lane nobody knows share one: they may write to the same storage. A gang holds its place from the moment that
-it is asked until it has acknowledged, was let go, or has taken longer than its checkpoint may.
+Gangs of unknown lane share one lane: they may write to the same storage. A gang holds its slot from the moment that its
+request is sent until it acknowledges, is let go, or exceeds the time that its checkpoint may take.
 
-A person who asks without a plan waits for nobody. What plans ask later waits for that, and not for long: anybody may
-make any number of such requests.
+A request of a person, without a plan, does not wait. Later requests of plans wait for it, but not for long: any user
+can make any number of such requests.
 """
 
 from collections import Counter
@@ -14,44 +14,47 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 PERSON = timedelta(minutes=10)
-"""A person's asking keeps a place for no longer than this."""
+"""A person's request holds a slot for no longer than this."""
 
 
 class Writer(Struct, frozen=True, kw_only=True):
-    """A request that is Requested."""
+    """A request in phase Requested."""
 
     request: str  # its name
     lane: str
     timeout_seconds: int
-    turn_over: datetime | None = None  # when it gives its place back at the latest; None: it was not asked yet
+    turn_over: datetime | None = None  # when it gives its slot back at the latest; None: it was not sent yet
     made_at: datetime | None = None  # when the request was made; None: not known
     by_person: bool = False
 
 
 def turns(writers: Iterable[Writer], width: int, now: datetime) -> frozenset[str] | None:
-    """Requests that may be asked, or were; None where the width is 0: anybody may."""
+    """Requests that may be sent, or were; None if the width is 0, which admits all."""
     if width <= 0:
         return None
-    found = list(writers)
-    persons = [one for one in found if one.by_person and one.turn_over is not None and now < one.turn_over]
-    everybody = sorted((one for one in found if not one.by_person), key=lambda one: (-one.timeout_seconds, one.request))
-    taken = Counter(one.lane for one in everybody if one.turn_over is not None and now < one.turn_over)
-    chosen = {one.request for one in everybody if one.turn_over is not None}
-    for one in everybody:
-        before = sum(each.lane == one.lane and _earlier(each, one) for each in persons)
-        if one.turn_over is None and taken[one.lane] + before < width:
-            taken[one.lane] += 1
-            chosen.add(one.request)
+    every = list(writers)
+    persons = [
+        person for person in every if person.by_person and person.turn_over is not None and now < person.turn_over
+    ]
+    plans = [writer for writer in every if not writer.by_person]
+    plans.sort(key=lambda writer: (-writer.timeout_seconds, writer.request))
+    taken = Counter(writer.lane for writer in plans if writer.turn_over is not None and now < writer.turn_over)
+    chosen = {writer.request for writer in plans if writer.turn_over is not None}
+    for writer in plans:
+        before = sum(person.lane == writer.lane and _is_made_before(person, writer) for person in persons)
+        if writer.turn_over is None and taken[writer.lane] + before < width:
+            taken[writer.lane] += 1
+            chosen.add(writer.request)
     return frozenset(chosen)
 
 
 def person_over(writer: Writer) -> datetime | None:
-    """When a person's asking gives its place back at the latest; None where it takes none."""
+    """When a person's request gives its slot back at the latest; None if it takes none."""
     if writer.made_at is None:
         return None
     return writer.made_at + min(timedelta(seconds=writer.timeout_seconds), PERSON)
 
 
-def _earlier(person: Writer, other: Writer) -> bool:
-    # What persons ask while a plan's asking waits does not put it off, or it might wait for ever.
+def _is_made_before(person: Writer, other: Writer) -> bool:
+    # A person's request that is newer does not delay a plan's request that waits, or that could wait without end.
     return person.made_at is not None and (other.made_at is None or person.made_at < other.made_at)

@@ -1,4 +1,4 @@
-"""Members that did not hear a request: how often in a row, and when a way of asking is given up for that."""
+"""Failed deliveries of a request: how many in a row per member, and when they rule a checkpoint method out."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 ENOUGH = 2
-"""Misses in a row that rule a way out: one may be a single 502 of the API server's proxy."""
+"""Misses in a row that rule a checkpoint method out: the first may be a single 502 of the API server's proxy."""
 
 PAUSE = timedelta(seconds=5)
-"""From one miss to the next asking: a connection that was just broken is made anew by then."""
+"""From a miss to the next delivery: a connection that broke is open again by then."""
 
 
 class Miss(Struct, frozen=True, kw_only=True):
-    """A member that could not be asked by the present method under the present request id."""
+    """A member that the present method did not reach under the present request id."""
 
     pod_uid: str
     at: datetime  # the last time
@@ -22,22 +22,22 @@ class Miss(Struct, frozen=True, kw_only=True):
 
 
 def counted(before: Sequence[Miss], missed: Mapping[str, str], now: datetime) -> tuple[Miss, ...]:
-    """Misses after an asking; who heard it this time is not among them.
+    """Misses after a delivery; members that it reached are not among them.
 
     Args:
-        before: those of the askings before, in a row.
-        missed: uid of each pod that did not hear it, and why.
+        before: the misses of the deliveries before, in a row.
+        missed: uid of each pod that the delivery did not reach, and why.
         now: aware, UTC.
     """
-    times = {one.pod_uid: one.times for one in before}
+    times = {miss.pod_uid: miss.times for miss in before}
     return tuple(Miss(pod_uid=uid, at=now, times=times.get(uid, 0) + 1, why=why) for uid, why in sorted(missed.items()))
 
 
 def ruled_out(misses: Sequence[Miss]) -> str:
-    """Why the whole gang cannot be asked this way; empty while it may still be."""
-    return next((one.why for one in misses if one.times >= ENOUGH), "")
+    """Why the method is ruled out for the whole gang; empty while it is not."""
+    return next((miss.why for miss in misses if miss.times >= ENOUGH), "")
 
 
 def too_soon(misses: Sequence[Miss], now: datetime) -> bool:
-    """Whether a miss is so young that asking again would tell nothing new."""
-    return any(now < one.at + PAUSE for one in misses)
+    """Whether a miss is so recent that another delivery would give the same result."""
+    return any(now < miss.at + PAUSE for miss in misses)

@@ -1,26 +1,26 @@
-"""An owner as the checkpoint request of its gang sees it, from the object that the API server sends; pure and total."""
+"""Facts on an owner that the checkpoint request of its gang depends on, from the API object; pure and total."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from upgrader.core.checkpoint_request.request_state import OwnerFacts
-from upgrader.core.patches import at, every, word
+from upgrader.core.patches import at, every, text_at
 from upgrader.core.workloads.desired_replicas import of_job
 from upgrader.core.workloads.owner_kinds import OwnerKind, Switch
-from upgrader.core.workloads.owner_objects import holds, number
+from upgrader.core.workloads.owner_objects import is_condition_true, read_count
 from upgrader.core.workloads.suspend_patches import is_off, record_of
 
 Object = Mapping[str, Any]
 
 
 def owner_facts(row: OwnerKind, owner: Object | None, uid: str, asked: int) -> OwnerFacts:
-    """What can be told of an owner; another object of its name is none.
+    """Facts on an owner; another object of its name is not that owner.
 
     Args:
         row: its row in the table.
-        owner: the object; None: it is not there.
-        uid: of the owner that is meant.
-        asked: how many members were asked, for owners whose fields do not say how many there should be.
+        owner: the object; None: it does not exist.
+        uid: of the owner.
+        asked: how many members the request was sent to, for owners whose fields do not state a number.
     """
     if owner is None or at(owner, ("metadata", "uid")) != uid:
         return OwnerFacts(present=False)
@@ -30,46 +30,47 @@ def owner_facts(row: OwnerKind, owner: Object | None, uid: str, asked: int) -> O
         suspended=off,
         stopped_by=record.request if record is not None else "",
         ordered=row.switch is Switch.COMMAND and record is not None and not off,
-        unconfirmed=off and not _confirmed(row, owner),
-        active=sum(_numbers(row, owner)),
-        finished=_finished(row, owner),
-        wanted=_wanted(row, owner, asked),
-        queued="" if off else _queued(row, owner),
+        unconfirmed=off and not _is_off_confirmed(row, owner),
+        active=sum(_active_numbers(row, owner)),
+        finished=_is_finished(row, owner),
+        wanted=_wanted_pods(row, owner, asked),
+        queued="" if off else _explain_queue(row, owner),
     )
 
 
-def _confirmed(row: OwnerKind, owner: Object) -> bool:
-    """Whether its controller says that it is off; a field alone says only that it was told to."""
-    if row.proof and not holds(owner, row.proof):
+def _is_off_confirmed(row: OwnerKind, owner: Object) -> bool:
+    """Whether its controller confirms that it is off; the switch alone states only the request."""
+    if row.proof and not is_condition_true(owner, row.proof):
         return False
-    return not row.off or word(owner, row.state) in row.off
+    return not row.off or text_at(owner, row.state) in row.off
 
 
-def _finished(row: OwnerKind, owner: Object) -> bool:
-    return any(holds(owner, one) for one in row.conditions) or (bool(row.state) and word(owner, row.state) in row.ended)
+def _is_finished(row: OwnerKind, owner: Object) -> bool:
+    by_condition = any(is_condition_true(owner, condition) for condition in row.conditions)
+    return by_condition or (bool(row.state) and text_at(owner, row.state) in row.ended)
 
 
-def _numbers(row: OwnerKind, owner: Object) -> Iterable[int]:
-    return (number(one) for path in row.numbers for one in every(owner, path))
+def _active_numbers(row: OwnerKind, owner: Object) -> Iterable[int]:
+    return (read_count(value) for path in row.numbers for value in every(owner, path))
 
 
-def _wanted(row: OwnerKind, owner: Object, asked: int) -> int:
+def _wanted_pods(row: OwnerKind, owner: Object, asked: int) -> int:
     """Pods that should run now."""
     if row.group == "batch":
-        return of_job(owner.get("spec") or {}, number(at(owner, ("status", "succeeded"))))
+        return of_job(owner.get("spec") or {}, read_count(at(owner, ("status", "succeeded"))))
     if row.group == "apps":
-        return number(at(owner, row.field), 1)
+        return read_count(at(owner, row.field), 1)
     return asked
 
 
-def _queued(row: OwnerKind, owner: Object) -> str:
-    if row.admitted and not holds(owner, row.admitted):
-        said = [
-            str(one.get("message") or one.get("reason") or "")
-            for one in every(owner, ("status", "conditions", "*"))
-            if isinstance(one, Mapping) and one.get("type") == "QuotaReserved"
+def _explain_queue(row: OwnerKind, owner: Object) -> str:
+    if row.admitted and not is_condition_true(owner, row.admitted):
+        reasons = [
+            str(condition.get("message") or condition.get("reason") or "")
+            for condition in every(owner, ("status", "conditions", "*"))
+            if isinstance(condition, Mapping) and condition.get("type") == "QuotaReserved"
         ]
-        return f"its queue has not admitted it{f' ({said[0]})' if said and said[0] else ''}"
-    if row.waiting and word(owner, row.state) in row.waiting:
+        return f"its queue has not admitted it{f' ({reasons[0]})' if reasons and reasons[0] else ''}"
+    if row.waiting and text_at(owner, row.state) in row.waiting:
         return "its queue has not scheduled it"
     return ""

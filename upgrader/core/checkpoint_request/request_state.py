@@ -1,4 +1,4 @@
-"""What the next step of a request depends on, and what it is: values of core/checkpoint_request/request_machine."""
+"""Views and decisions of a CheckpointRequest: values of core/checkpoint_request/request_machine."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -16,27 +16,27 @@ class OwnerFacts(Struct, frozen=True, kw_only=True):
 
     present: bool = True  # False: deleted, or another object of that name
     suspended: bool = False  # its switch is off
-    stopped_by: str = ""  # request recorded in our stop annotation
-    ordered: bool = False  # told to go off by another object, and nothing of that is to be seen yet
-    unconfirmed: bool = False  # off, and its controller has not said so yet
+    stopped_by: str = ""  # request recorded in the stop annotation
+    ordered: bool = False  # another object orders it to stop, and it shows no effect yet
+    unconfirmed: bool = False  # off, and its controller has not confirmed it yet
     active: int = 0  # pods that its status still counts, terminating ones too
-    finished: bool = False  # ended by itself
+    finished: bool = False  # ended without a stop
     wanted: int = 0
-    queued: str = ""  # why a queue does not let it run, as a clause
+    queued: str = ""  # why a queue does not admit it, as a clause
 
 
 class RequestView(Struct, frozen=True, kw_only=True):
-    """A CheckpointRequest with everything that its next step depends on."""
+    """A CheckpointRequest with all that its next step depends on."""
 
     method: str = "file"
-    leader: str = ""  # uid of the member whose answer counts for all
+    leader: str = ""  # uid of the member that answers for all
     max_loss_seconds: int = 0
     timeout_seconds: int = 1800  # longest one checkpoint may take
     on_deadline: str = "wait"
-    fallbacks: tuple[str, ...] = ()  # methods that are tried where this one is ruled out
-    misses: tuple[Miss, ...] = ()  # members that did not hear the request
+    fallbacks: tuple[str, ...] = ()  # methods that are tried if this one is ruled out
+    misses: tuple[Miss, ...] = ()  # members that the request did not reach
     lane: str = ""
-    marked_at: datetime | None = None  # when its turn in its lane came; None: it has none yet, or needs none
+    marked_at: datetime | None = None  # when its lane admitted it; None: not yet, or there are no lanes
 
     name: str
     gang: str
@@ -46,38 +46,38 @@ class RequestView(Struct, frozen=True, kw_only=True):
     asked_at: datetime
     stop_before: datetime
     restart_by: datetime | None
-    members: tuple[str, ...]  # uids asked
+    members: tuple[str, ...]  # uids of the pods that the request is sent to
     present: tuple[MemberFacts, ...]  # the owner's pods now
     answers: tuple[Answer, ...]
     owner: OwnerFacts
     acknowledged_step: int | None = None
     progress: tuple[int | None, ...] = ()  # latest step of each present member since the restart
-    forbidden: str = ""  # what forbids to disrupt the gang right now, as a sentence; looked up before the stop
+    forbidden: str = ""  # what forbids a disruption of the gang now, as a sentence; read before the stop
 
     @property
     def asked_since(self) -> datetime:
-        """When members were asked, as opposed to when it was their group's turn."""
+        """When the request was sent to members, as opposed to when their group was."""
         return self.marked_at or self.asked_at
 
     @property
     def turn_over(self) -> datetime:
-        """When a checkpoint that was asked for should have been made."""
+        """When a requested checkpoint should have been written."""
         return self.asked_since + timedelta(seconds=self.timeout_seconds)
 
 
 class GroupOfGang(Struct, frozen=True, kw_only=True):
-    """The group as its gangs see it."""
+    """The upgrade group of a gang, as far as the gang depends on it."""
 
     nodes: tuple[NodePhase, ...]
     siblings: tuple[RequestPhase, ...] = ()  # the other gangs of the group
     undo: bool = False  # plan aborted or deleted
     ask_until: datetime | None = None
-    forbidden: str = ""  # why another gang of the group could not be stopped now: then none is
+    forbidden: str = ""  # why another gang of the group could not be stopped now: then none is stopped
     pods_left: str = ""  # that its nodes have pods beside members which a node upgrade waits for, as a sentence
-    spares: bool = False  # upgraded nodes in service that nobody uses would take the gang now
-    expendable: frozenset[str] = frozenset()  # gangs that the approval lets us stop without an acknowledgement
+    spares: bool = False  # upgraded nodes in service that are idle would take the gang now
+    expendable: frozenset[str] = frozenset()  # gangs that the approval allows to stop without an acknowledgement
     turns: frozenset[str] | None = None  # requests that may write a checkpoint now; None: there are no lanes
-    grown: str = ""  # that the gang is larger than what its batch has counted, as a sentence
+    grown: str = ""  # that the gang is larger than its batch counts, as a sentence
 
 
 class GangAct(StrEnum):
@@ -87,18 +87,18 @@ class GangAct(StrEnum):
     STOP = "suspend"
     RESUME = "resume"
     WITHDRAW = "withdraw"
-    FENCE = "fence"  # the owner's resourceVersion moves on, so that a stop that is still on its way finds a conflict
+    FENCE = "fence"  # a write to the owner raises its resourceVersion, so that a stop in flight gets a conflict
 
 
 class GangDecision(Struct, frozen=True, kw_only=True):
-    """Acts first, then the record."""
+    """The acts of a step, performed first, and the record that is written after them."""
 
     phase: RequestPhase
     reason: str = ""
     message: str = ""
     acts: tuple[GangAct, ...] = ()
     step: int | None = None
-    new_id: bool = False  # ask again under a higher id
-    method: str = ""  # asked by this one from now on
-    admitted: bool = False  # its turn in its lane begins now
-    retry_after_seconds: int | None = None  # refused: how long the gang wants to be left alone
+    new_id: bool = False  # request again under a higher id
+    method: str = ""  # the request is sent by this method from now on
+    admitted: bool = False  # its lane admits it now
+    retry_after_seconds: int | None = None  # refused: how long no new request may be sent

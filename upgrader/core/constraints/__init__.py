@@ -1,5 +1,5 @@
-"""Why a node or gang is not upgraded now: blockers, upgrade groups, budgets, capacity, lanes, windows.
+"""Constraints of a rollout: blockers, upgrade groups, budgets, capacity, lanes, windows.
 
 Here: what limits any rollout. A new reason is a member of BlockedReason and one function here.
-Not here: the order of what is not blocked (forecast).
+Not here: the order of groups that are not blocked (forecast).
 """

@@ -1,4 +1,4 @@
-"""A batch as the forecast shows it: groups that are upgraded at the same time. Times are aware (UTC)."""
+"""A batch of a forecast: groups that are upgraded at the same time. Times are aware (UTC)."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -7,43 +7,43 @@ from msgspec import Struct
 
 
 class GroupForecast(Struct, frozen=True, kw_only=True, gc=False):
-    """Nodes upgraded together; `gpus` are those of the nodes and of the stopped gangs wherever they run."""
+    """Nodes upgraded together; `gpus` are those of the nodes and of the stopped gangs on any node."""
 
     name: str
     nodes: tuple[str, ...]
-    gangs: tuple[str, ...] = ()  # asked, stopped and restarted together
+    gangs: tuple[str, ...] = ()  # requested to checkpoint, stopped and restarted together
     evicted: tuple[str, ...] = ()  # replicated owners whose pods on these nodes are evicted
     gpus: int = 0
     added: int = 0  # those of the GPUs that are in service now
-    rebooted: tuple[str, ...] = ()  # those of its nodes that are rebooted, which ends every pod on them
-    reconfigured: tuple[str, ...] = ()  # those whose kubelets are set anew and not rebooted, which ends every pod, too
-    other_pods: int = 0  # pods without GPUs that both of these end; those of DaemonSets and static ones are not counted
+    rebooted: tuple[str, ...] = ()  # its nodes that are rebooted, which ends every pod on them
+    reconfigured: tuple[str, ...] = ()  # its nodes with a new kubelet configuration only, which ends every pod as well
+    other_pods: int = 0  # pods without GPUs that end on both; static pods and pods of DaemonSets are not counted
 
 
 class BatchKind(StrEnum):
-    """Why a batch comes where it comes."""
+    """Why a batch has its place in the order."""
 
-    CANARY = "Canary"  # one idle node of each class (its smallest group where none is idle), then soak
-    IDLE = "Idle"  # nobody is stopped
-    ASKED = "Asked"  # gangs are asked and stopped
+    CANARY = "Canary"  # one idle node of each class (its smallest group if none is idle), then soak
+    IDLE = "Idle"  # no gang is stopped
+    ASKED = "Asked"  # gangs are requested to checkpoint and stopped
 
 
 class BatchForecast(Struct, frozen=True, kw_only=True):
     """Upgrade groups upgraded at the same time, counted from 1.
 
-    The first batch must not be started before `starts_at`; those after it are expected then, and forecast again.
+    The first batch must not start before `starts_at`; later batches are expected then, and forecast again.
     """
 
     number: int
     groups: tuple[GroupForecast, ...]
     kind: BatchKind = BatchKind.ASKED
     starts_at: datetime | None = None  # None: now
-    seconds: int = 0  # how long it is expected to last
-    waits_for: str = ""  # what it waits for beyond the batches before it, as a sentence
+    seconds: int = 0  # expected duration
+    waits_for: str = ""  # what it waits for beside the batches before it, as a sentence
 
     @property
     def gpus(self) -> int:
-        """GPUs out of service while it lasts, those before it not counted."""
+        """GPUs out of service during the batch, without those of batches before it."""
         return sum(group.gpus for group in self.groups)
 
     @property

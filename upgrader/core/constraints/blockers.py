@@ -1,4 +1,4 @@
-"""Blockers: why a node is not upgraded now, as one word and as a sentence with what to do about it."""
+"""Blockers: the reasons why a node is not upgraded now, each a word and a sentence with what to do about it."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -50,7 +50,7 @@ class BlockedReason(StrEnum):
 
 
 class Blocker(Struct, frozen=True, kw_only=True, gc=False):
-    """Something that waits: `subject` is a node, gang or upgrade group; `nodes` are all nodes that it keeps waiting."""
+    """A blocked node, gang or upgrade group, the `subject`; `nodes` are all nodes that wait for it."""
 
     subject: str
     reason: BlockedReason
@@ -72,7 +72,7 @@ class World(Struct, frozen=True, kw_only=True):
     stopped_gangs: frozenset[str]
     broken: frozenset[str]  # nodes whose driver is for another kernel than they run
     occupied: frozenset[str]  # nodes with members of gangs that have GPUs
-    rebooted: frozenset[str]  # nodes that a node upgrade would restart, with everything on them
+    rebooted: frozenset[str]  # nodes that a node upgrade would reboot, which ends every pod on them
     emptied: frozenset[str]  # these, and nodes on which a node upgrade would change how pods get their CPUs
 
     @classmethod
@@ -86,8 +86,8 @@ class World(Struct, frozen=True, kw_only=True):
         already: frozenset[str],
         stopped_gangs: frozenset[str],
     ) -> "World":
-        """Index a snapshot and the drift found in it."""
-        found = {one.node: one for one in drift}
+        """Index a snapshot and its drift."""
+        by_node = {node.node: node for node in drift}
         return cls(
             snapshot=snapshot,
             target=target,
@@ -95,10 +95,10 @@ class World(Struct, frozen=True, kw_only=True):
             catalogue=Catalogue(snapshot.images),
             nodes={node.name: node for node in snapshot.nodes},
             gangs={gang.name: gang for gang in snapshot.gangs},
-            drift=found,
+            drift=by_node,
             already=already,
             stopped_gangs=stopped_gangs,
-            broken=frozenset(name for name, one in found.items() if one.has(DriftReason.KERNEL)),
+            broken=frozenset(name for name, node in by_node.items() if node.has(DriftReason.KERNEL)),
             occupied=frozenset().union(*(gang.nodes for gang in snapshot.gangs if gang.gpus)),
             rebooted=frozenset(node.name for node in snapshot.nodes if target.reboots(node)),
             emptied=frozenset(node.name for node in snapshot.nodes if target.empties(node)),

@@ -1,7 +1,7 @@
-"""The budget, in GPUs of whole gangs: what may be out of service, what is already, what a group would take.
+"""The budget, in GPUs of whole gangs: how many may be out of service, how many are, how many a group would take.
 
-It never lies: percentages are rounded down, what is unknown counts as out of service, and so does everything that is
-broken, cordoned by others or in a node upgrade, before a batch may take anything.
+It is never exceeded: percentages are rounded down, and unknown GPUs count as out of service, as do those of nodes that
+are broken, cordoned by others or in a node upgrade, before a batch may take any.
 """
 
 import re
@@ -19,8 +19,8 @@ class Availability(Struct, frozen=True, kw_only=True):
     """GPUs of a pool: `sizes`, `credited` and `unavailable` by node; `taken` are out of service already, here or by
     other plans.
 
-    `credited` is what a node adds to what may be taken: its kubelet alone says how many GPUs it has, so it adds no more
-    than a second node has. What a node costs, and what of it is out of service, is what it says.
+    `credited` is what a node adds to the budget: only its own kubelet reports its number of GPUs, so it adds no more
+    than a second node has. The cost of a node, and its GPUs out of service, are as reported.
     """
 
     allowed: int
@@ -36,7 +36,7 @@ class Availability(Struct, frozen=True, kw_only=True):
         return max(0, self.allowed - self.taken)
 
     def share(self, max_unavailable: int | str, nodes: Iterable[str]) -> int:
-        """`4` or `25%` of the GPUs that these nodes are credited with, rounded down; `100%` is all that they have.
+        """`4` or `25%` of the GPUs that these nodes are credited with, rounded down; `100%` is all of their GPUs.
 
         Raises:
             ConfigurationError: see `allowed_gpus`.
@@ -46,7 +46,7 @@ class Availability(Struct, frozen=True, kw_only=True):
 
 
 class Cost(Struct, frozen=True, kw_only=True, gc=False):
-    """What a group takes out of service: `gpus` in all, `added` those of them that are in service now."""
+    """GPUs that a group takes out of service: `gpus` in all, `added` those of them that are in service now."""
 
     gpus: int
     added: int
@@ -60,13 +60,13 @@ def allowed_gpus(max_unavailable: int | str, total: int) -> int:
     """
     if isinstance(max_unavailable, int) and not isinstance(max_unavailable, bool) and max_unavailable >= 0:
         return max_unavailable
-    found = _PERCENT.match(max_unavailable) if isinstance(max_unavailable, str) else None
-    if found is None or int(found[1]) > 100:
+    percentage = _PERCENT.match(max_unavailable) if isinstance(max_unavailable, str) else None
+    if percentage is None or int(percentage[1]) > 100:
         raise ConfigurationError(
             f"maxUnavailable is {max_unavailable!r}",
             resolution="Give a number of GPUs (16) or a percentage of the pool's GPUs (25%).",
         )
-    return total * int(found[1]) // 100
+    return total * int(percentage[1]) // 100
 
 
 def availability(
@@ -76,9 +76,9 @@ def availability(
     broken: frozenset[str] = frozenset(),
     elsewhere: int = 0,
 ) -> Availability:
-    """What the pool has and what of it is out of service.
+    """The GPUs of a pool, and how many of them are out of service.
 
-    `broken`: nodes that are down for a reason that they do not show (their driver is for another kernel).
+    `broken`: nodes that are down for a reason that their status does not show (their driver is for another kernel).
     `elsewhere`: GPUs that other plans have out of service.
 
     Raises:
@@ -86,23 +86,25 @@ def availability(
     """
     pool = sorted(nodes, key=lambda node: node.name)
     guess = max([1, *(node.gpus for node in pool)])
-    sizes = {node.name: _size(node, guess) for node in pool}
+    sizes = {node.name: _node_size(node, guess) for node in pool}
     unavailable = {
-        node.name: gone for node in pool if (gone := _gone(node, sizes[node.name], broken=node.name in broken))
+        node.name: gone
+        for node in pool
+        if (gone := _gpus_out_of_service(node, sizes[node.name], broken=node.name in broken))
     }
-    found = Availability(
+    without_budget = Availability(
         allowed=0,
         sizes=sizes,
-        credited=_credited(pool, sizes),
+        credited=_credited_sizes(pool, sizes),
         unavailable=unavailable,
         total=sum(sizes.values()),
         taken=sum(unavailable.values()) + elsewhere,
     )
-    return structs.replace(found, allowed=found.share(max_unavailable, sizes))
+    return structs.replace(without_budget, allowed=without_budget.share(max_unavailable, sizes))
 
 
 def costs(upgrading: Iterable[str], stopped: Iterable[Gang], pool: Availability) -> dict[str, Cost]:
-    """By node: GPUs of the upgrading nodes, and of the stopped gangs' members wherever else they run."""
+    """By node: GPUs of the upgrading nodes, and of the stopped gangs' members on other nodes."""
     taken: dict[str, Cost] = {}
     for node in upgrading:
         size = pool.sizes[node]
@@ -122,21 +124,21 @@ def _members_elsewhere(gangs: Iterable[Gang], nodes: Container[str]) -> Mapping[
     return counts
 
 
-def _size(node: NodeFacts, guess: int) -> int:
-    # A node that was given a driver and offers nothing has GPUs that nobody can count now; one that never was given a
-    # driver has brought none into service yet.
+def _node_size(node: NodeFacts, guess: int) -> int:
+    # A node that has a driver and offers no GPUs has some that cannot be counted now; a node that never had a driver
+    # has brought none into service yet.
     if node.gpus or not node.driver_key:
         return node.gpus
     return guess
 
 
-def _credited(pool: Iterable[NodeFacts], sizes: Mapping[str, int]) -> dict[str, int]:
-    # The second largest is the most that one kubelet, whatever it says, cannot have made up alone.
-    said = sorted((node.gpus for node in pool if node.gpus), reverse=True)[:2]
-    return {name: min([size, *said[-1:]]) for name, size in sizes.items()}
+def _credited_sizes(pool: Iterable[NodeFacts], sizes: Mapping[str, int]) -> dict[str, int]:
+    # The second largest number is the highest that one false kubelet cannot have raised alone.
+    largest = sorted((node.gpus for node in pool if node.gpus), reverse=True)[:2]
+    return {name: min([size, *largest[-1:]]) for name, size in sizes.items()}
 
 
-def _gone(node: NodeFacts, size: int, *, broken: bool) -> int:
+def _gpus_out_of_service(node: NodeFacts, size: int, *, broken: bool) -> int:
     down = not node.ready or node.unschedulable or node.taken or node.operands == "off" or node.driver_key == "none"
     if broken or down or (node.driver_key and not node.gpus):
         return size

@@ -1,7 +1,7 @@
-"""Everything that limits what a batch may take out of service: the budget, topology budgets, the floor.
+"""All limits on the GPUs that a batch may take out of service: the budget, topology budgets, the floor.
 
-Each limit counts GPUs of whole gangs where they run. A topology budget knows the nodes of this pool only; those without
-its label form one domain, since nobody knows that they do not fail together.
+Each limit counts GPUs of whole gangs where they run. A topology budget covers the nodes of this pool only; those
+without its label form one domain, since they may fail together.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,7 +58,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
 
     @property
     def above_floor(self) -> int:
-        """GPUs in service that may go before fewer are left than minAvailableGPUs."""
+        """GPUs in service beyond minAvailableGPUs."""
         return max(0, self.in_service - self.floor)
 
     @property
@@ -67,7 +67,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
         return min(self.pool.remaining, self.above_floor)
 
     def rooms(self) -> dict[str, int]:
-        """What an empty batch may take, by limit; see `demands`."""
+        """GPUs that an empty batch may take, by limit; see `load_demands`."""
         rooms = {"gpus": self.pool.allowed, "added": self.most_added}
         for name, domain in self.domains.items():
             rooms[f"gpus of {name}"] = domain.allowed
@@ -75,19 +75,19 @@ class Capacity(Struct, frozen=True, kw_only=True):
         return rooms
 
     def load(self, upgrading: Iterable[str], stopped: Iterable[Gang]) -> Load:
-        """What upgrading these nodes and stopping these gangs takes."""
+        """GPUs that an upgrade of these nodes and a stop of these gangs take."""
         gpus = added = 0
         parts: dict[str, tuple[int, int]] = {}
-        for node, one in costs(upgrading, stopped, self.pool).items():
-            gpus, added = gpus + one.gpus, added + one.added
+        for node, cost in costs(upgrading, stopped, self.pool).items():
+            gpus, added = gpus + cost.gpus, added + cost.added
             for name in self.of_node.get(node, ()):
                 before = parts.get(name, (0, 0))
-                parts[name] = (before[0] + one.gpus, before[1] + one.added)
+                parts[name] = (before[0] + cost.gpus, before[1] + cost.added)
         return Load(gpus=gpus, added=added, domains=dict(sorted(parts.items())))
 
 
-def demands(load: Load) -> tuple[tuple[str, int], ...]:
-    """A load in the words of `Capacity.rooms`; what takes nothing is left out, so it fits where nothing is left."""
+def load_demands(load: Load) -> tuple[tuple[str, int], ...]:
+    """A load by the limits of `Capacity.rooms`; zeros are left out, so that they fit into a limit that is exhausted."""
     pairs = [("gpus", load.gpus), ("added", load.added)]
     for name, (gpus, added) in load.domains.items():
         pairs += [(f"gpus of {name}", gpus), (f"added of {name}", added)]
@@ -108,14 +108,14 @@ def capacity(nodes: Iterable[NodeFacts], pool: Availability, strategy: StrategyF
         for node in every:
             inside.setdefault(node.labels.get(budget.key, ""), []).append(node.name)
         for value, names in inside.items():
-            one = _domain(budget.key, value, names, budget.max_unavailable, pool)
-            domains[one.name] = one
+            domain = _topology_domain(budget.key, value, names, budget.max_unavailable, pool)
+            domains[domain.name] = domain
             for name in names:
-                of_node[name] = (*of_node.get(name, ()), one.name)
-    return Capacity(pool=pool, floor=strategy.min_available_gpus, domains=_by_name(domains), of_node=of_node)
+                of_node[name] = (*of_node.get(name, ()), domain.name)
+    return Capacity(pool=pool, floor=strategy.min_available_gpus, domains=_sort_by_name(domains), of_node=of_node)
 
 
-def _domain(key: str, value: str, nodes: list[str], most: int | str, pool: Availability) -> Domain:
+def _topology_domain(key: str, value: str, nodes: list[str], most: int | str, pool: Availability) -> Domain:
     return Domain(
         key=key,
         value=value,
@@ -125,5 +125,5 @@ def _domain(key: str, value: str, nodes: list[str], most: int | str, pool: Avail
     )
 
 
-def _by_name(domains: Mapping[str, Domain]) -> dict[str, Domain]:
+def _sort_by_name(domains: Mapping[str, Domain]) -> dict[str, Domain]:
     return dict(sorted(domains.items()))

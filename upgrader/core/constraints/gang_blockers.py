@@ -1,4 +1,4 @@
-"""What keeps a gang from being stopped. Each check knows one reason."""
+"""Blockers of a gang: why it is not stopped now. Each check covers one reason."""
 
 from collections.abc import Callable
 
@@ -8,40 +8,42 @@ from upgrader.core.naming import listed
 from upgrader.core.workloads import placement
 from upgrader.core.workloads.owner_kinds import OwnerKind, owner_kind
 
+_GUIDE = "docs/guides/job-authors/checkpointing.md"
+
 
 def gang_blockers(world: World, gang: Gang) -> list[Found]:
-    """Every reason that keeps one gang from being asked and stopped, and so all its nodes from being upgraded."""
-    undeclared = _undeclared(world, gang)
+    """Every reason why a gang is not requested to checkpoint and stopped now, so that none of its nodes is upgraded."""
+    undeclared = _not_declared(world, gang)
     if undeclared is not None:
-        found = [undeclared]  # nothing is asked of it and nothing is done to it: it is waited for
+        blockers = [undeclared]  # it gets no request and no stop: the plan waits for its end
     else:
-        found = [one for check in _CHECKS if (one := check(world, gang)) is not None]
-    return _with_reboot(world, gang, found)
+        blockers = [blocker for check in _CHECKS if (blocker := check(world, gang)) is not None]
+    return _with_reboot(world, gang, blockers)
 
 
 def eviction_blockers(world: World, gang: Gang) -> list[Found]:
-    """Every reason that keeps pods from being evicted, for owners that replace them one by one."""
-    found = (check(world, gang) for check in (_waited_for, _resource_not_offered, _veto, _pdb))
-    return _with_reboot(world, gang, [one for one in found if one is not None])
+    """Every reason why pods are not evicted now, for owners that replace their pods one by one."""
+    blockers = (check(world, gang) for check in (_waited_for, _resource_not_offered, _has_veto, _pdb_forbids))
+    return _with_reboot(world, gang, [blocker for blocker in blockers if blocker is not None])
 
 
-def _with_reboot(world: World, gang: Gang, found: list[Found]) -> list[Found]:
-    """The same, saying of what has no GPUs why it matters at all."""
-    if gang.gpus or not found:
-        return found
+def _with_reboot(world: World, gang: Gang, blockers: list[Found]) -> list[Found]:
+    """The same reasons; for a gang without GPUs their sentences state why its nodes cannot be upgraded around it."""
+    if gang.gpus or not blockers:
+        return blockers
     ended = [member for member in gang.members if member.node in world.emptied]
-    pods, nodes = (listed(sorted(names)) for names in ({one.pod for one in ended}, {one.node for one in ended}))
-    rebooted = world.rebooted.issuperset(one.node for one in ended)
+    pods, nodes = (listed(sorted(names)) for names in ({pod.pod for pod in ended}, {pod.node for pod in ended}))
+    rebooted = world.rebooted.issuperset(member.node for member in ended)
     what = "the reboot" if rebooted else "a change of the kubelet's settings"
     why = f"It has no GPUs, but {what} of {nodes} would end {pods}"
     freed = gang.replicated or gang.name in world.strategy.expendable
     way = "." if freed else "; move that away, or name it expendable in the approval."
-    return [(reason, f"{message} {why}{way}") for reason, message in found]
+    return [(reason, f"{message} {why}{way}") for reason, message in blockers]
 
 
-def _undeclared(world: World, gang: Gang) -> Found | None:
+def _not_declared(world: World, gang: Gang) -> Found | None:
     if gang.name in world.strategy.expendable:
-        return None  # the approval says so: it is stopped whether it can be asked or not
+        return None  # the approval names it: it is stopped with or without a checkpoint method
     if gang.method == "none":
         return (
             BlockedReason.GANG_CANNOT_CHECKPOINT,
@@ -52,7 +54,7 @@ def _undeclared(world: World, gang: Gang) -> Found | None:
     why = gang.undeclared_because or "It says nothing about how to ask it for a checkpoint."
     return (
         BlockedReason.GANG_UNDECLARED,
-        f"{gang.name} is waited for until it ends. {why} See docs/checkpointing.md for what it can declare.",
+        f"{gang.name} is waited for until it ends. {why} See {_GUIDE} for what it can declare.",
     )
 
 
@@ -92,7 +94,7 @@ def _cannot_restart(world: World, gang: Gang) -> Found | None:
     if gang.owner is not None and not gang.cannot_stop:
         return None
     if gang.bare and gang.name in world.strategy.expendable:
-        return None  # ended for good; pods that somebody makes again might come back on the other driver
+        return None  # its pods end and stay deleted; pods made again might run on the other driver
     why = gang.cannot_stop or "Nothing would make its pods again."
     way = "It is waited for, or name it expendable in the approval." if gang.bare else "It is waited for."
     return BlockedReason.CANNOT_RESTART, f"{gang.name} cannot be stopped and restarted by us: {why} {way}"
@@ -112,7 +114,7 @@ def _resource_not_offered(world: World, gang: Gang) -> Found | None:
     )
 
 
-def _veto(_: World, gang: Gang) -> Found | None:
+def _has_veto(_: World, gang: Gang) -> Found | None:
     if not gang.veto:
         return None
     return (
@@ -121,9 +123,9 @@ def _veto(_: World, gang: Gang) -> Found | None:
     )
 
 
-def _refuses(world: World, gang: Gang) -> Found | None:
-    said = gang.refusals
-    if said.left_out:
+def _has_refused(world: World, gang: Gang) -> Found | None:
+    refusals = gang.refusals
+    if refusals.left_out:
         return (
             BlockedReason.NODES_LEFT_OUT,
             (
@@ -131,28 +133,28 @@ def _refuses(world: World, gang: Gang) -> Found | None:
                 "of this plan as long as it runs."
             ),
         )
-    if said.until is None or world.snapshot.taken_at >= said.until:
+    if refusals.until is None or world.snapshot.taken_at >= refusals.until:
         return None
-    times = "once" if said.count == 1 else f"{said.count} times"
+    times = "once" if refusals.count == 1 else f"{refusals.count} times"
     return (
         BlockedReason.GANG_REFUSES,
         (
-            f"{gang.name} has refused {times}; the last time: {said.last}. It trains on and is asked again after "
-            f"{said.until:%Y-%m-%d %H:%M:%S} UTC."
+            f"{gang.name} has refused {times}; the last time: {refusals.last}. It trains on and is asked again after "
+            f"{refusals.until:%Y-%m-%d %H:%M:%S} UTC."
         ),
     )
 
 
 def _does_not_answer(world: World, gang: Gang) -> Found | None:
-    said = gang.refusals
-    if said.unanswered_until is None or world.snapshot.taken_at >= said.unanswered_until:
+    refusals = gang.refusals
+    if refusals.unanswered_until is None or world.snapshot.taken_at >= refusals.unanswered_until:
         return None
-    times = "once" if said.unanswered == 1 else f"{said.unanswered} times"
+    times = "once" if refusals.unanswered == 1 else f"{refusals.unanswered} times"
     return (
         BlockedReason.GANG_DOES_NOT_ANSWER,
         (
-            f"{gang.name} was asked {times} and did not acknowledge; the last time: {said.unanswered_last}. It is "
-            f"asked again after {said.unanswered_until:%Y-%m-%d %H:%M:%S} UTC, less often each time: see why its "
+            f"{gang.name} was asked {times} and did not acknowledge; the last time: {refusals.unanswered_last}. It is "
+            f"asked again after {refusals.unanswered_until:%Y-%m-%d %H:%M:%S} UTC, less often each time: see why its "
             "members do not answer."
         ),
     )
@@ -187,13 +189,13 @@ def _leaves_pool(world: World, gang: Gang) -> Found | None:
 
 def _on_other_revision(world: World, gang: Gang) -> Found | None:
     for name in sorted(name for name in gang.nodes if name in world.nodes):
-        node, found = world.nodes[name], world.drift.get(name)
-        if node.taken and not (found and found.drifted and name not in world.already):
+        node, drift = world.nodes[name], world.drift.get(name)
+        if node.taken and not (drift and drift.drifted and name not in world.already):
             return (
                 BlockedReason.GANG_ON_OTHER_REVISION,
                 f"{gang.name} also runs on node {name}, which is in a node upgrade; it waits for the upgrade's end.",
             )
-        if name in world.already and found is not None and found.drifted:
+        if name in world.already and drift is not None and drift.drifted:
             return (
                 BlockedReason.GANG_ON_OTHER_REVISION,
                 (
@@ -204,7 +206,7 @@ def _on_other_revision(world: World, gang: Gang) -> Found | None:
     return None
 
 
-def _pdb(world: World, gang: Gang) -> Found | None:
+def _pdb_forbids(world: World, gang: Gang) -> Found | None:
     name = world.snapshot.pdb_blocked.get(gang.name)
     if name is None:
         return None
@@ -214,13 +216,13 @@ def _pdb(world: World, gang: Gang) -> Found | None:
     )
 
 
-def _placement(world: World, gang: Gang) -> Found | None:
+def _not_steerable(world: World, gang: Gang) -> Found | None:
     if gang.bare:
         return None  # it is never restarted
     row = owner_kind(gang.owner.kind, gang.owner.api_version) if gang.owner is not None else None
     fixed = row is not None and not row.templates
-    # What the snapshot says holds for Jobs; other owners have rules of their own.
-    known = world.snapshot.steering if row is None or row.kind == "Job" else _possible(world, row)
+    # The snapshot's `steering` holds for Jobs; other owners have rules of their own.
+    known = world.snapshot.steering if row is None or row.kind == "Job" else _can_steer(world, row)
     if world.strategy.placement_unguaranteed or (known and not fixed) or gang.namespace in world.snapshot.shaped:
         return None
     what = (
@@ -237,7 +239,7 @@ def _placement(world: World, gang: Gang) -> Found | None:
     )
 
 
-def _possible(world: World, row: OwnerKind) -> bool:
+def _can_steer(world: World, row: OwnerKind) -> bool:
     return placement.possible(row, world.snapshot.api_server_version)
 
 
@@ -245,12 +247,12 @@ _CHECKS: tuple[Callable[[World, Gang], Found | None], ...] = (
     _already_stopped,
     _cannot_restart,
     _resource_not_offered,
-    _veto,
-    _refuses,
+    _has_veto,
+    _has_refused,
     _does_not_answer,
     _not_complete,
     _leaves_pool,
     _on_other_revision,
-    _pdb,
-    _placement,
+    _pdb_forbids,
+    _not_steerable,
 )

@@ -1,7 +1,7 @@
-"""What keeps a group from being upgraded: its nodes, its gangs, the budget.
+"""Blockers of an upgrade group: those of its nodes, of its gangs, and of the budget.
 
-One blocker blocks the whole group: a gang that cannot be stopped keeps all the nodes that are upgraded with it, since
-it would else come back on mixed drivers.
+One blocker blocks the whole group: a gang that cannot be stopped blocks all nodes that are upgraded with it, since it
+would otherwise restart on mixed drivers.
 """
 
 from collections.abc import Iterable
@@ -17,28 +17,28 @@ from upgrader.core.timing import show
 
 
 def group_blockers(world: World, unit: UpgradeGroup) -> list[Blocker]:
-    """Every reason that keeps a group from being upgraded, its nodes' and its gangs'; the budget is not looked at."""
-    found: list[Blocker] = []
+    """Every blocker of a group's nodes and gangs; the budget is not checked."""
+    blockers: list[Blocker] = []
     for node in unit.nodes:
-        found += _blocked(unit, node, node_blockers(world, node))
+        blockers += _make_blockers(unit, node, node_blockers(world, node))
     for name in unit.gangs:
-        found += _blocked(unit, name, gang_blockers(world, world.gangs[name]))
+        blockers += _make_blockers(unit, name, gang_blockers(world, world.gangs[name]))
     for name in unit.evicted:
-        found += _blocked(unit, name, eviction_blockers(world, world.gangs[name]))
-    return found
+        blockers += _make_blockers(unit, name, eviction_blockers(world, world.gangs[name]))
+    return blockers
 
 
 def over_budget(unit: UpgradeGroup, load: Load, limits: Capacity, *, blocked: bool) -> list[Blocker]:
-    """What the limits say of a group; that it has to wait for others is said only where nothing else blocks it."""
-    found = [found for found in (_oversize(unit, load, limits), _below_floor(unit, load, limits)) if found]
-    found += _oversize_in_domains(load, limits)
-    if not found and not blocked:
-        found = _taken(load, limits)[:1]
-    return _blocked(unit, unit.name, found)
+    """Blockers of a group by the limits; that it waits for other groups is reported only if nothing else blocks it."""
+    blockers = [each for each in (_over_gpu_budget(unit, load, limits), _below_floor(unit, load, limits)) if each]
+    blockers += _over_topology_budgets(load, limits)
+    if not blockers and not blocked:
+        blockers = _budget_taken(load, limits)[:1]
+    return _make_blockers(unit, unit.name, blockers)
 
 
 def too_late(unit: UpgradeGroup | GroupForecast, deadline: datetime, ends: datetime | None) -> Blocker:
-    """The deadline's word on a group; `ends` is when its upgrade would be over, None where the deadline has passed."""
+    """The deadline's blocker of a group; `ends` is when its upgrade would end, None if the deadline has passed."""
     ways = "give the plan a later deadline, or leave it to another plan"
     if ends is None:
         reason, message = BlockedReason.DEADLINE_PASSED, f"The plan's deadline {show(deadline)} has passed; {ways}."
@@ -51,7 +51,7 @@ def too_late(unit: UpgradeGroup | GroupForecast, deadline: datetime, ends: datet
     return Blocker(subject=unit.name, reason=reason, message=message, nodes=unit.nodes)
 
 
-def _oversize(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | None:
+def _over_gpu_budget(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | None:
     pool = limits.pool
     if load.gpus <= pool.allowed:
         return None
@@ -78,7 +78,7 @@ def _below_floor(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | No
     )
 
 
-def _oversize_in_domains(load: Load, limits: Capacity) -> list[Found]:
+def _over_topology_budgets(load: Load, limits: Capacity) -> list[Found]:
     return [
         (
             BlockedReason.GROUP_OVER_BUDGET,
@@ -92,9 +92,9 @@ def _oversize_in_domains(load: Load, limits: Capacity) -> list[Found]:
     ]
 
 
-def _taken(load: Load, limits: Capacity) -> list[Found]:
+def _budget_taken(load: Load, limits: Capacity) -> list[Found]:
     pool = limits.pool
-    found: list[Found] = []
+    blockers: list[Found] = []
     if load.added > pool.remaining:
         down = ", ".join([*list(pool.unavailable)[:5], *(["…"] if len(pool.unavailable) > 5 else [])])
         message = (
@@ -102,13 +102,13 @@ def _taken(load: Load, limits: Capacity) -> list[Found]:
             f"allows already are ({down or 'in other plans'}). It waits until they are back, "
             "or until maxUnavailable is raised."
         )
-        found.append((BlockedReason.BUDGET_TAKEN, message))
+        blockers.append((BlockedReason.BUDGET_TAKEN, message))
     if load.added > limits.above_floor:
         message = (
             f"It would take {load.added} more GPUs out of service; {limits.in_service} are in service and "
             f"{limits.floor} must stay. It waits until others are back, or until minAvailableGPUs is lowered."
         )
-        found.append((BlockedReason.BUDGET_TAKEN, message))
+        blockers.append((BlockedReason.BUDGET_TAKEN, message))
     for name, (_, added) in load.domains.items():
         domain = limits.domains[name]
         if added > domain.remaining:
@@ -117,9 +117,9 @@ def _taken(load: Load, limits: Capacity) -> list[Found]:
                 f"that its topology budget allows already are. It waits until they are back, or until maxUnavailable "
                 f"for {domain.key} is raised."
             )
-            found.append((BlockedReason.BUDGET_TAKEN, message))
-    return found
+            blockers.append((BlockedReason.BUDGET_TAKEN, message))
+    return blockers
 
 
-def _blocked(unit: UpgradeGroup, subject: str, found: Iterable[Found]) -> list[Blocker]:
-    return [Blocker(subject=subject, reason=reason, message=message, nodes=unit.nodes) for reason, message in found]
+def _make_blockers(unit: UpgradeGroup, subject: str, reasons: Iterable[Found]) -> list[Blocker]:
+    return [Blocker(subject=subject, reason=reason, message=message, nodes=unit.nodes) for reason, message in reasons]

@@ -1,4 +1,4 @@
-"""What keeps one node from being upgraded, whatever runs there. Each check knows one reason."""
+"""Blockers of one node, whatever runs there. Each check covers one reason."""
 
 from collections.abc import Callable
 
@@ -11,9 +11,9 @@ from upgrader.core.model.skew import kubelet_skew
 
 
 def node_blockers(world: World, name: str) -> list[Found]:
-    """Every reason that keeps one node from being upgraded, whatever runs there."""
-    found = (check(world, world.nodes[name]) for check in _CHECKS)
-    return [one for one in found if one is not None]
+    """Every reason why a node is not upgraded now, whatever runs there."""
+    blockers = (check(world, world.nodes[name]) for check in _CHECKS)
+    return [blocker for blocker in blockers if blocker is not None]
 
 
 def _in_upgrade(_: World, node: NodeFacts) -> Found | None:
@@ -48,7 +48,7 @@ def _two_stacks(_: World, node: NodeFacts) -> Found | None:
     )
 
 
-def _skipped(_: World, node: NodeFacts) -> Found | None:
+def _has_skip_label(_: World, node: NodeFacts) -> Found | None:
     if not node.skip:
         return None
     return (
@@ -57,7 +57,7 @@ def _skipped(_: World, node: NodeFacts) -> Found | None:
     )
 
 
-def _unreadable(_: World, node: NodeFacts) -> Found | None:
+def _not_readable(_: World, node: NodeFacts) -> Found | None:
     return (BlockedReason.NODE_UNREADABLE, node.unreadable) if node.unreadable else None
 
 
@@ -68,9 +68,9 @@ def _not_ready(_: World, node: NodeFacts) -> Found | None:
 
 
 def gpus_missing(world: World, node: NodeFacts) -> Found | None:
-    """Whether an upgrade would fail for what was there before it: no driver is blamed, and no job stopped, for that.
+    """Whether an upgrade would fail for missing GPUs from before it: no job is stopped for an upgrade that must fail.
 
-    A rollback takes the node all the same, since what it takes back may be the cause.
+    A rollback includes the node all the same, since the revision that it takes back may be the cause.
     """
     if not node.gpus_missing or node.revision == world.snapshot.taken_back != "":
         return None
@@ -99,7 +99,7 @@ def _kernel_changed(world: World, node: NodeFacts) -> Found | None:
 
 
 def _driver_unknown(world: World, node: NodeFacts) -> Found | None:
-    """Whether the driver that the node runs cannot be brought back: a failed upgrade would leave it without."""
+    """Whether the driver that the node runs cannot be restored: a failed upgrade would leave the node without one."""
     if not world.catalogue.unknown(node):
         return None
     return (
@@ -138,8 +138,8 @@ def _no_image(world: World, node: NodeFacts) -> Found | None:
         return None
     target = world.target
     if world.catalogue.unverified(node, target):
-        said = f"The DriverImage for {target.driver} on kernel {target.kernel_of(node)} is not verified: {ALLOW}."
-        return BlockedReason.NO_DRIVER_IMAGE, said
+        message = f"The DriverImage for {target.driver} on kernel {target.kernel_of(node)} is not verified: {ALLOW}."
+        return BlockedReason.NO_DRIVER_IMAGE, message
     return (
         BlockedReason.NO_DRIVER_IMAGE,
         (
@@ -161,7 +161,7 @@ def _plugin_unresolved(world: World, node: NodeFacts) -> Found | None:
     )
 
 
-def _skew(world: World, node: NodeFacts) -> Found | None:
+def _skew_forbids(world: World, node: NodeFacts) -> Found | None:
     if not world.drift[node.name].has(DriftReason.KUBELET):
         return None
     skew = kubelet_skew(world.target.kubelet_version, world.snapshot.api_server_version)
@@ -177,8 +177,8 @@ def _dynamic_resources(_: World, node: NodeFacts) -> Found | None:
 _CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (
     _two_stacks,
     _in_upgrade,
-    _skipped,
-    _unreadable,
+    _has_skip_label,
+    _not_readable,
     _not_ready,
     gpus_missing,
     _kernel_changed,
@@ -187,6 +187,6 @@ _CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (
     _not_adopted,
     _no_image,
     _plugin_unresolved,
-    _skew,
+    _skew_forbids,
     _dynamic_resources,
 )

@@ -1,9 +1,9 @@
-"""Groups: nodes that must be upgraded together, because a gang runs on several of them.
+"""Upgrade groups: nodes that must be upgraded together, because a gang runs on several of them.
 
-Stopping a gang idles all its nodes, so upgrading them all in that one stop costs its job nothing more, and the gang
-never runs on mixed drivers. Only nodes that are to be upgraded are members of a group: where a gang also runs on nodes
-that need no upgrade, it is stopped whole and its GPUs there count, but those nodes are neither upgraded nor do they
-join the other gangs on them. Pods that their owner replaces one by one (replicated) join nothing either: each is
+A stop of a gang idles all its nodes, so that an upgrade of them all in one stop costs its job nothing more, and the
+gang never runs on mixed drivers. Only nodes that are to be upgraded belong to a group: if a gang also runs on nodes
+that need no upgrade, it is stopped whole and its GPUs there count, but those nodes are not upgraded, and they do not
+join the other gangs on them. Pods that their owner replaces one by one (replicated) do not join nodes either: each is
 evicted alone.
 """
 
@@ -20,17 +20,17 @@ class UpgradeGroup(Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     nodes: tuple[str, ...]
-    gangs: tuple[str, ...] = ()  # asked and stopped together
+    gangs: tuple[str, ...] = ()  # requested to checkpoint and stopped together
     evicted: tuple[str, ...] = ()  # replicated, with pods on these nodes
 
 
 def group_name(nodes: Iterable[str]) -> str:
-    """`c-` and 10 hex digits over the nodes' names, the same whatever their order; fits a label value and a taint."""
+    """`c-` and 10 hex digits over the nodes' names, the same in any order; fits a label value and a taint."""
     return "c-" + hashlib.sha256("\n".join(sorted(nodes)).encode()).hexdigest()[:10]
 
 
 def groups(upgrading: Iterable[str], gangs: Iterable[Gang]) -> tuple[UpgradeGroup, ...]:
-    """The nodes to be upgraded, parted into groups, ordered by their first node."""
+    """The nodes to be upgraded, divided into groups, ordered by their first node."""
     parents = {node: node for node in sorted(upgrading)}
 
     def root(node: str) -> str:

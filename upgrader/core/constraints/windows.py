@@ -1,9 +1,9 @@
-"""Windows: when batches may start, in the time of the place that they are given for.
+"""Windows: when batches may start, in the time zone of each window.
 
 A window opens on the days of its zone's calendar at the zone's wall clock, so it moves with daylight saving time.
-Where a clock is put forward over the opening, the window opens as much later as the clock jumped (and not at all where
-that is after its end); where an hour comes twice, the first of the two counts for both ends. A window that closes stops
-nothing that has started.
+If the clock jumps forward over the opening, the window opens as much later as the clock jumped (and not at all if that
+is after its end); if an hour repeats, its first occurrence counts for both ends. A window that closes does not stop
+batches that have started.
 """
 
 from bisect import bisect_right
@@ -16,20 +16,20 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.core.model.strategy import Window
 
 _DAYS_AHEAD = 400
-"""How far openings are looked for: longer than any rollout, and past every change of the clocks."""
+"""How far ahead openings are computed: longer than any rollout, and past every change of the clocks."""
 
 
 class Calendar:
     """The openings of some windows from `begin` on, merged where they touch; without windows it is always open.
 
     Raises:
-        ConfigurationError: a time, a day or a time zone that there is not, or windows that never open.
+        ConfigurationError: a time, a day or a time zone that does not exist, or windows that never open.
     """
 
     def __init__(self, windows: Iterable[Window], begin: datetime) -> None:
         windows = tuple(windows)
         self._always = not windows
-        self._open = _openings(windows, begin.astimezone(UTC).date())
+        self._open = _merged_openings(windows, begin.astimezone(UTC).date())
         if windows and not self._open:
             raise ConfigurationError(
                 "the plan's windows never open", resolution="Give at least one day, and an end that differs from start."
@@ -42,16 +42,16 @@ class Calendar:
         index = bisect_right(self._open, at, key=lambda span: span[0])
         if index and at < self._open[index - 1][1]:
             return at
-        if index == len(self._open):  # more than a year ahead: the same days again
+        if index == len(self._open):  # more than a year ahead: the same days repeat
             return self._open[-1][0] + timedelta(days=7 * (1 + (at - self._open[-1][0]) // timedelta(days=7)))
         return self._open[index][0]
 
 
 @lru_cache(maxsize=64)
-def _openings(windows: tuple[Window, ...], begin: date) -> tuple[tuple[datetime, datetime], ...]:
-    """Openings from the day before `begin` on; kept, since a plan forecasts every few seconds with the same windows."""
+def _merged_openings(windows: tuple[Window, ...], begin: date) -> tuple[tuple[datetime, datetime], ...]:
+    """Openings from the day before `begin` on; cached, since a plan forecasts every few seconds with these windows."""
     merged: list[tuple[datetime, datetime]] = []
-    for start, end in sorted(span for window in windows for span in _spans(window, begin)):
+    for start, end in sorted(span for window in windows for span in _window_spans(window, begin)):
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
@@ -59,28 +59,28 @@ def _openings(windows: tuple[Window, ...], begin: date) -> tuple[tuple[datetime,
     return tuple(merged)
 
 
-def _spans(window: Window, begin: date) -> Iterable[tuple[datetime, datetime]]:
-    zone, start, end = _zone(window), _time(window.start), _time(window.end)
+def _window_spans(window: Window, begin: date) -> Iterable[tuple[datetime, datetime]]:
+    zone, start, end = _time_zone(window), _wall_clock(window.start), _wall_clock(window.end)
     if any(day not in range(7) for day in window.days):
         raise ConfigurationError(
             f"a window opens on day {window.days}", resolution="Days are 0 (Monday) to 6 (Sunday)."
         )
-    first = begin - timedelta(days=2)  # a zone's day may be one behind, and what opened the day before may be open
+    first = begin - timedelta(days=2)  # a zone's day may be one behind, and a window of the day before may be open
     for number in range(_DAYS_AHEAD):
         day = first + timedelta(days=number)
         if day.weekday() not in window.days:
             continue
-        opens = _moment(day, start, zone)
-        closes = _moment(day if end > start else day + timedelta(days=1), end, zone)
+        opens = _utc_moment(day, start, zone)
+        closes = _utc_moment(day if end > start else day + timedelta(days=1), end, zone)
         if opens < closes:
             yield opens, closes
 
 
-def _moment(day: date, at: time, zone: ZoneInfo) -> datetime:
+def _utc_moment(day: date, at: time, zone: ZoneInfo) -> datetime:
     return datetime.combine(day, at, tzinfo=zone).astimezone(UTC)
 
 
-def _zone(window: Window) -> ZoneInfo:
+def _time_zone(window: Window) -> ZoneInfo:
     try:
         return ZoneInfo(window.time_zone)
     except (ZoneInfoNotFoundError, ValueError) as error:
@@ -89,9 +89,9 @@ def _zone(window: Window) -> ZoneInfo:
         ) from error
 
 
-def _time(text: str) -> time:
+def _wall_clock(text: str) -> time:
     try:
-        return datetime.strptime(text, "%H:%M").time()  # noqa: DTZ007 - a wall clock; its zone is put on later
+        return datetime.strptime(text, "%H:%M").time()  # noqa: DTZ007 - a wall clock; its zone is added later
     except ValueError as error:
         raise ConfigurationError(
             f"a window's time is {text!r}", resolution="Give hours and minutes, as 22:00."

@@ -1,4 +1,4 @@
-"""What `upgrader doctor` and `upgrader lint` check: rights, other operators, jobs that declare nothing or too much.
+"""Checks of `upgrader doctor` and `upgrader lint`: rights, other operators, declarations of jobs.
 
 Here: findings with advice, from values.
 Not here: reading the cluster (upgrader/cli).

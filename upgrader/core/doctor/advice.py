@@ -1,4 +1,4 @@
-"""What a look at a cluster or at a job found: whether it is well, and what to do where it is not."""
+"""Advice: a finding of a check of a cluster or a job, its severity, and what to do about it."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -7,15 +7,15 @@ from msgspec import Struct
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "ok"
-    WARNING = "warning"  # it works, and something will surprise somebody
-    PROBLEM = "problem"  # something will not work, or work would be lost
+    WARNING = "warning"  # it works, with effects that a user may not expect
+    PROBLEM = "problem"  # it does not work, or work would be lost
 
 
 class Advice(Struct, frozen=True, kw_only=True):
-    """One finding: `check` is one word that never changes, `fix` is empty where there is nothing to do."""
+    """One finding: `check` is one word that never changes, `fix` is empty if there is nothing to do."""
 
     subject: str
     check: str
@@ -25,5 +25,5 @@ class Advice(Struct, frozen=True, kw_only=True):
 
 
 def problems(found: Iterable[Advice]) -> bool:
-    """Whether anything has to be done."""
-    return any(one.severity is Severity.PROBLEM for one in found)
+    """Whether a finding is a problem."""
+    return any(advice.severity is Severity.PROBLEM for advice in found)

@@ -1,4 +1,4 @@
-"""Whether a cluster is fit for rollouts: each judgement pure, from what was read to advice."""
+"""Checks that a cluster is fit for rollouts: each pure, from facts to advice."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,11 +11,11 @@ from upgrader.core.model.skew import minor_of
 
 _SHOWN = 3
 SKEW_SECONDS = 5
-"""More than this is worth a word: a second is what the API server's clock can be read to."""
+"""A larger skew is reported; the API server's clock can be read to a second."""
 
 
 class LeaseFacts(Struct, frozen=True, kw_only=True):
-    """The controller's Lease; `seconds` is how long it lasts after it was renewed."""
+    """The controller's Lease; `seconds` is its duration after a renewal."""
 
     holder: str
     renewed_at: datetime
@@ -23,30 +23,32 @@ class LeaseFacts(Struct, frozen=True, kw_only=True):
 
 
 def version(git_version: str, unsteered: Sequence[str]) -> Advice:
-    """The API server's version, and what it lacks; `unsteered`: owners whose templates cannot be changed there."""
+    """The API server's version, and what it lacks; `unsteered`: owners whose templates it does not allow to change."""
     if minor_of(git_version) is None:
-        return _advice("API server", "Version", Severity.WARNING, f"its version {git_version!r} cannot be read", "")
+        return _make_advice(
+            "API server", "Version", Severity.WARNING, f"its version {git_version!r} cannot be read", ""
+        )
     if unsteered:
-        return _advice(
+        return _make_advice(
             "API server",
             "Version",
             Severity.WARNING,
             f"{git_version}: a restarted gang of {', '.join(unsteered)} cannot be steered to upgraded nodes.",
             "Approve plans with --allow-unguaranteed-placement, or upgrade the control plane first.",
         )
-    return _advice("API server", "Version", Severity.OK, f"{git_version}, lacks nothing", "")
+    return _make_advice("API server", "Version", Severity.OK, f"{git_version}, lacks nothing", "")
 
 
 def policy(name: str, *, installed: bool) -> Advice:
-    """One of our optional admission policies; it is well with it and without it."""
-    said = "it is installed" if installed else "it is not installed; it is optional"
-    return _advice(f"policy {name}", "AdmissionPolicy", Severity.OK, said, "")
+    """An optional admission policy of the operator; both states are well."""
+    message = "it is installed" if installed else "it is not installed; it is optional"
+    return _make_advice(f"policy {name}", "AdmissionPolicy", Severity.OK, message, "")
 
 
 def unverified(names: Sequence[str]) -> Advice:
-    """DriverImages in service that nobody vouches for."""
+    """DriverImages in service whose signature is not verified."""
     shown = ", ".join([*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])])
-    return _advice(
+    return _make_advice(
         "driver images",
         "Verified",
         Severity.WARNING,
@@ -57,14 +59,14 @@ def unverified(names: Sequence[str]) -> Advice:
 
 
 def clock(server: datetime, before: datetime, after: datetime) -> Advice:
-    """The API server's clock (whole seconds) beside ours before and after it was asked."""
+    """The API server's clock (whole seconds), and the local clock before and after the read."""
     early, late = before - server - timedelta(seconds=1), after - server
     off = late if late < timedelta(0) else max(early, timedelta(0))
     seconds = round(off.total_seconds())
     if abs(seconds) <= SKEW_SECONDS:
-        return _advice("clocks", "ClockSkew", Severity.OK, "this machine and the API server agree", "")
+        return _make_advice("clocks", "ClockSkew", Severity.OK, "this machine and the API server agree", "")
     side = "ahead of" if seconds > 0 else "behind"
-    return _advice(
+    return _make_advice(
         "clocks",
         "ClockSkew",
         Severity.WARNING,
@@ -74,31 +76,33 @@ def clock(server: datetime, before: datetime, after: datetime) -> Advice:
 
 
 def controller(lease: LeaseFacts | None, now: datetime, namespace: str) -> Advice:
-    """Whether a controller leads; `now` by the API server's clock."""
+    """Whether a controller holds the Lease; `now` by the API server's clock."""
     fix = "Apply deploy/controller.yaml, and look at its pods' log; nothing goes on without it."
     if lease is None:
         message = f"no controller has ever led in namespace {namespace}"
-        return _advice("controller", "ControllerRuns", Severity.PROBLEM, message, fix)
+        return _make_advice("controller", "ControllerRuns", Severity.PROBLEM, message, fix)
     silent = (now - lease.renewed_at).total_seconds()
     if not lease.holder or silent > lease.seconds:
         whose = f"the last one was {lease.holder}, {silent:.0f} s ago" if lease.holder else "the last one ended"
-        return _advice("controller", "ControllerRuns", Severity.PROBLEM, f"no controller runs: {whose}", fix)
-    return _advice("controller", "ControllerRuns", Severity.OK, f"{lease.holder} leads", "")
+        return _make_advice("controller", "ControllerRuns", Severity.PROBLEM, f"no controller runs: {whose}", fix)
+    return _make_advice("controller", "ControllerRuns", Severity.OK, f"{lease.holder} leads", "")
 
 
 def definition(name: str, wanted: Mapping[str, Any], there: Mapping[str, Any] | None) -> Advice:
-    """Whether a CustomResourceDefinition (its spec) is the one of this release."""
+    """Whether a CustomResourceDefinition (its spec) is that of this release."""
     fix = "Run `upgrader crds --install`."
     if there is None:
-        return _advice(name, "DefinitionsCurrent", Severity.PROBLEM, "it is not installed", fix)
-    found = difference(wanted, there)
-    if found is None:
-        return _advice(name, "DefinitionsCurrent", Severity.OK, "it is the one of this release", "")
-    return _advice(name, "DefinitionsCurrent", Severity.PROBLEM, f"it is of another release: {found} differs", fix)
+        return _make_advice(name, "DefinitionsCurrent", Severity.PROBLEM, "it is not installed", fix)
+    differing = first_difference(wanted, there)
+    if differing is None:
+        return _make_advice(name, "DefinitionsCurrent", Severity.OK, "it is the one of this release", "")
+    return _make_advice(
+        name, "DefinitionsCurrent", Severity.PROBLEM, f"it is of another release: {differing} differs", fix
+    )
 
 
-def difference(wanted: object, there: object, path: str = "spec") -> str | None:
-    """Path of the first thing that is not as wanted; defaults that an API server adds are no difference."""
+def first_difference(wanted: object, there: object, path: str = "spec") -> str | None:
+    """Path of the first field that is not as wanted; defaults that an API server adds do not count."""
     if isinstance(wanted, Mapping) and isinstance(there, Mapping):
         if path.endswith(".properties"):
             more = sorted(set(there) - set(wanted))
@@ -111,8 +115,8 @@ def difference(wanted: object, there: object, path: str = "spec") -> str | None:
         parts = ((f"{path}[{at}]", *pair) for at, pair in enumerate(zip(wanted, there, strict=True)))
     else:
         return None if wanted == there else path
-    return next((found for at, one, other in parts if (found := difference(one, other, at)) is not None), None)
+    return next((inner for at, left, right in parts if (inner := first_difference(left, right, at)) is not None), None)
 
 
-def _advice(subject: str, check: str, severity: Severity, message: str, fix: str) -> Advice:
+def _make_advice(subject: str, check: str, severity: Severity, message: str, fix: str) -> Advice:
     return Advice(subject=subject, check=check, severity=severity, message=message, fix=fix)

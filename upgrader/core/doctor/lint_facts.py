@@ -1,4 +1,4 @@
-"""A job as the lints look at it: values, as they stand in the cluster."""
+"""Facts on a job for the lints: values, as they are in the cluster."""
 
 from enum import StrEnum
 
@@ -9,11 +9,11 @@ from upgrader.core.model.fleet import Gang
 from upgrader.core.workloads.checkpoint_annotations import Declared
 
 DEFAULT_GRACE = 30
-"""Kubernetes' terminationGracePeriodSeconds where a pod says none, in seconds."""
+"""Kubernetes' default of terminationGracePeriodSeconds, in seconds."""
 
 
 class Check(StrEnum):
-    """What is looked for, as one word."""
+    """A lint, as one word."""
 
     UNDECLARED = "Undeclared"
     UNREADABLE = "UnreadableAnnotation"
@@ -34,13 +34,13 @@ class FailureRule(Struct, frozen=True, kw_only=True):
     """A rule of a Job's podFailurePolicy; either conditions or exit codes are given."""
 
     action: str  # FailJob, FailIndex, Ignore, Count
-    conditions: tuple[str, ...] = ()  # types of pod conditions that it is about, with status True
+    conditions: tuple[str, ...] = ()  # types of pod conditions that it matches, with status True
     operator: str = ""  # In, NotIn
     exit_codes: tuple[int, ...] = ()
 
 
 class JobSettings(Struct, frozen=True, kw_only=True):
-    """How a batch/v1 Job takes the end of its pods."""
+    """How a batch/v1 Job handles the end of its pods."""
 
     name: str
     backoff_limit: int = 6
@@ -48,7 +48,7 @@ class JobSettings(Struct, frozen=True, kw_only=True):
 
 
 class ProgramFacts(Struct, frozen=True, kw_only=True):
-    """A container of a pod: what it runs and which environment its manifest gives it (values in clear only)."""
+    """A container of a pod: its command and the environment in its manifest (literal values only)."""
 
     name: str
     words: tuple[str, ...] = ()  # command and args
@@ -56,7 +56,7 @@ class ProgramFacts(Struct, frozen=True, kw_only=True):
 
 
 class MemberSettings(Struct, frozen=True, kw_only=True):
-    """A pod of a job, as far as the lints look at it. Paths are those of the container that answers."""
+    """A pod of a job, as far as the lints read it. Paths are those of the container that answers requests."""
 
     pod: str
     programs: tuple[ProgramFacts, ...] = ()
@@ -67,36 +67,36 @@ class MemberSettings(Struct, frozen=True, kw_only=True):
     ephemeral_paths: tuple[str, ...] = ()
     volume_paths: tuple[str, ...] = ()
     budgets: tuple[str, ...] = ()  # PodDisruptionBudgets that select it
-    strange_annotations: tuple[str, ...] = ()  # with our prefix, on the pod or its owner, and no name of ours
+    strange_annotations: tuple[str, ...] = ()  # unknown names with the operator's prefix, on the pod or its owner
 
 
 class BudgetSettings(Struct, frozen=True, kw_only=True):
-    """A PodDisruptionBudget. `most` is how many pods it can ever let go at once; None: it depends on more pods."""
+    """A PodDisruptionBudget. `most` is the most pods that it can ever allow at once; None: it depends on other pods."""
 
     name: str
     most: int | None = None
 
 
 class Linted(Struct, frozen=True, kw_only=True):
-    """Everything that is looked at for one gang; `members` are its pods that have not ended."""
+    """All facts on one gang; `members` are its pods that have not ended."""
 
     gang: Gang
     members: tuple[MemberSettings, ...]
     job: JobSettings | None = None
-    budgets: tuple[BudgetSettings, ...] = ()  # those that select a member
+    budgets: tuple[BudgetSettings, ...] = ()  # budgets that select a member
 
     @property
     def declared(self) -> Declared:
-        """Of the first member; whether others declare otherwise the gang itself says."""
+        """Declarations of the first member; the gang states whether others differ."""
         return self.members[0].declared if self.members else Declared()
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Checkpoint methods, in the declared order; a plan's or an owner's, where the pods themselves say none."""
-        said = self.declared.method or self.gang.method
-        return tuple(part.strip() for part in said.split(",") if part.strip())
+        """Checkpoint methods, in the declared order; a plan's or an owner's, if the pods declare none."""
+        methods = self.declared.method or self.gang.method
+        return tuple(part.strip() for part in methods.split(",") if part.strip())
 
 
-def advice(facts: Linted, check: Check, severity: Severity, message: str, fix: str) -> Advice:
-    """A finding about this job."""
+def make_advice(facts: Linted, check: Check, severity: Severity, message: str, fix: str) -> Advice:
+    """A finding on this job."""
     return Advice(subject=facts.gang.name, check=check.value, severity=severity, message=message, fix=fix)

@@ -1,6 +1,6 @@
-"""What in a job would lose work, or keep its nodes waiting, although its author meant well.
+"""Lints: settings of a job that would lose work, or block its nodes, against its author's intention.
 
-Pure: a job as it stands in the cluster goes in, advice comes out; no finding means that nothing is known to be wrong.
+Pure: from a job as it is in the cluster to advice; no finding means that no fault is known.
 """
 
 from upgrader.core.doctor import lints_asking, lints_stopping
@@ -9,6 +9,6 @@ from upgrader.core.doctor.lint_facts import Linted
 
 
 def lint(facts: Linted) -> tuple[Advice, ...]:
-    """All that is wrong with one job, worst first."""
-    found = [advice for check in (*lints_asking.CHECKS, *lints_stopping.CHECKS) for advice in check(facts)]
-    return tuple(sorted(found, key=lambda one: (one.severity is not Severity.PROBLEM, one.check)))
+    """All findings on one job, the worst first."""
+    findings = [advice for check in (*lints_asking.CHECKS, *lints_stopping.CHECKS) for advice in check(facts)]
+    return tuple(sorted(findings, key=lambda advice: (advice.severity is not Severity.PROBLEM, advice.check)))

@@ -1,6 +1,6 @@
-"""What keeps a job from being asked, or makes its answer worth nothing.
+"""Lints of checkpoint requests: settings that prevent a request, or invalidate its acknowledgement.
 
-torchrun: pytorch #119856 (30 s whatever the grace), #172596 (--shutdown-timeout), #154849 (signals that it passes on).
+torchrun: pytorch #119856 (30 s with any grace), #172596 (--shutdown-timeout), #154849 (signals that it forwards).
 """
 
 import shlex
@@ -8,33 +8,33 @@ from collections.abc import Iterator, Sequence
 
 from upgrader.core import untrusted
 from upgrader.core.doctor.advice import Advice, Severity
-from upgrader.core.doctor.lint_facts import Check, Linted, MemberSettings, ProgramFacts, advice
+from upgrader.core.doctor.lint_facts import Check, Linted, MemberSettings, ProgramFacts, make_advice
 from upgrader.core.workloads.checkpoint_annotations import seconds
 
 ASKED_BEFORE = frozenset({"file", "exec", "http", "api"})
-"""Methods by which a job parks before anything is sent to its processes."""
+"""Methods by which a job parks before any signal is sent to its processes."""
 
 TORCHRUN_SECONDS = 30
-"""How long torchrun waits between SIGTERM and SIGKILL unless it is told otherwise."""
+"""How long torchrun waits between SIGTERM and SIGKILL by default."""
 
 
-def _undeclared(facts: Linted) -> Iterator[Advice]:
+def _lint_undeclared(facts: Linted) -> Iterator[Advice]:
     if facts.gang.method or facts.gang.undeclared_because or facts.gang.replicated or facts.methods:
         return
-    yield advice(
+    yield make_advice(
         facts,
         Check.UNDECLARED,
         Severity.WARNING,
         "It holds GPUs and does not say how it is asked for a checkpoint: its nodes wait until it ends by itself.",
-        "Declare gpu-upgrader.io/checkpoint-method, see docs/checkpointing.md.",
+        "Declare gpu-upgrader.io/checkpoint-method, see docs/guides/job-authors/checkpointing.md.",
     )
 
 
-def _unreadable(facts: Linted) -> Iterator[Advice]:
+def _lint_unreadable(facts: Linted) -> Iterator[Advice]:
     problem = facts.gang.undeclared_because
     if not problem or _not_mounted(facts):
         return
-    yield advice(
+    yield make_advice(
         facts,
         Check.UNREADABLE,
         Severity.PROBLEM,
@@ -43,44 +43,47 @@ def _unreadable(facts: Linted) -> Iterator[Advice]:
     )
 
 
-def _unknown_annotation(facts: Linted) -> Iterator[Advice]:
+def _lint_unknown_annotation(facts: Linted) -> Iterator[Advice]:
     names = sorted({name for member in facts.members for name in member.strange_annotations})
     if names:
-        yield advice(
+        yield make_advice(
             facts,
             Check.UNKNOWN_ANNOTATION,
             Severity.PROBLEM,
             f"Nobody reads the annotation {', '.join(names)}: it looks like one of ours and is none.",
-            "docs/marks.md lists all of them; correct its name.",
+            "docs/reference/labels-annotations-taints.md lists all of them; correct its name.",
         )
 
 
 def _not_mounted(facts: Linted) -> list[str]:
-    return [one.pod for one in facts.members if not one.mounted] if "file" in facts.methods else []
+    return [member.pod for member in facts.members if not member.mounted] if "file" in facts.methods else []
 
 
-def _file_not_mounted(facts: Linted) -> Iterator[Advice]:
+def _lint_file_not_mounted(facts: Linted) -> Iterator[Advice]:
     bare = _not_mounted(facts)
     if bare:
         other = facts.gang.method
-        yield advice(
+        yield make_advice(
             facts,
             Check.FILE_NOT_MOUNTED,
             Severity.WARNING if other else Severity.PROBLEM,
             f"It declares file, but pod {bare[0]} cannot be asked so: it lacks the downward-API volume at "
             f"/etc/gpu-upgrader/ (no subPath) or the volume at /run/checkpoint/; "
             + (f"it is asked by {other} instead." if other else "it counts as undeclared."),
-            "Add both volumes to the pod template, see docs/checkpointing.md, or let the admission policy do it.",
+            "Add both volumes to the pod template, see docs/guides/job-authors/checkpointing.md, "
+            "or let the admission policy do it.",
         )
 
 
-def _ephemeral(facts: Linted) -> Iterator[Advice]:
+def _lint_ephemeral(facts: Linted) -> Iterator[Advice]:
     if not ASKED_BEFORE.intersection(facts.methods) and "signal" not in facts.methods:
         return
     for member in facts.members:
         named = _checkpoint_paths(member)
         lost = [
-            path for path in named if _under(path, member.ephemeral_paths) and not _under(path, member.volume_paths)
+            path
+            for path in named
+            if _is_under(path, member.ephemeral_paths) and not _is_under(path, member.volume_paths)
         ]
         if lost:
             message = f"Its checkpoint path {lost[0]} lies on a volume that dies with pod {member.pod}."
@@ -90,7 +93,7 @@ def _ephemeral(facts: Linted) -> Iterator[Advice]:
             severity = Severity.WARNING
         else:
             continue
-        yield advice(
+        yield make_advice(
             facts,
             Check.EPHEMERAL_CHECKPOINT,
             severity,
@@ -101,16 +104,16 @@ def _ephemeral(facts: Linted) -> Iterator[Advice]:
 
 
 def _checkpoint_paths(member: MemberSettings) -> list[str]:
-    """Absolute paths that options and variables with checkpoint in their name give."""
-    found = []
+    """Absolute paths in options and variables with `checkpoint` in their name."""
+    paths = []
     for program in member.programs:
-        words = _split(program.words)
+        words = _split_words(program.words)
         for at, word in enumerate(words):
             name, equals, value = word.partition("=")
             if _about_checkpoints(name):
-                found.append(value if equals else next(iter(words[at + 1 : at + 2]), ""))
-        found += [value for name, value in program.environment.items() if _about_checkpoints(name)]
-    return [path for path in found if path.startswith("/")]
+                paths.append(value if equals else next(iter(words[at + 1 : at + 2]), ""))
+        paths += [value for name, value in program.environment.items() if _about_checkpoints(name)]
+    return [path for path in paths if path.startswith("/")]
 
 
 def _about_checkpoints(name: str) -> bool:
@@ -119,20 +122,20 @@ def _about_checkpoints(name: str) -> bool:
 
 
 def _writes_elsewhere(member: MemberSettings) -> bool:
-    """Whether anything names an object store or another address: where its checkpoints go is not for us to know."""
+    """Whether its command or environment contains an address, such as that of an object store for its checkpoints."""
     texts = [text for program in member.programs for text in (*program.words, *program.environment.values())]
     return any("://" in text for text in texts)
 
 
-def _under(path: str, roots: Sequence[str]) -> bool:
+def _is_under(path: str, roots: Sequence[str]) -> bool:
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
-def _torchrun(facts: Linted) -> Iterator[Advice]:
+def _lint_torchrun(facts: Linted) -> Iterator[Advice]:
     if ASKED_BEFORE.intersection(facts.methods):
-        return  # it is parked before SIGTERM is sent, so nothing is left to be saved in these seconds
+        return  # it is parked before SIGTERM is sent, so that no work is left to be saved in these seconds
     for member in facts.members:
-        program = next((one for one in member.programs if _runs_torchrun(one)), None)
+        program = next((each for each in member.programs if _runs_torchrun(each)), None)
         if program is None:
             continue
         signalled = "signal" in facts.methods
@@ -145,7 +148,7 @@ def _torchrun(facts: Linted) -> Iterator[Advice]:
             if signalled
             else f"torchrun kills its workers {allowed} s after SIGTERM, whatever the grace of {grace} s."
         )
-        yield advice(
+        yield make_advice(
             facts,
             Check.TORCHRUN,
             Severity.WARNING,
@@ -157,7 +160,7 @@ def _torchrun(facts: Linted) -> Iterator[Advice]:
 
 
 def _runs_torchrun(program: ProgramFacts) -> bool:
-    words = _split(program.words)
+    words = _split_words(program.words)
     return any(
         word.rpartition("/")[2] == "torchrun" or word in {"torch.distributed.run", "torch.distributed.launch"}
         for word in words
@@ -165,8 +168,8 @@ def _runs_torchrun(program: ProgramFacts) -> bool:
 
 
 def _shutdown_timeout(program: ProgramFacts) -> int | None:
-    """In seconds, from the option or else from the variable; None where neither is a whole number."""
-    words = _split(program.words)
+    """In seconds, from the option or else from the variable; None if neither is a whole number."""
+    words = _split_words(program.words)
     text = program.environment.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "")
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
@@ -175,24 +178,24 @@ def _shutdown_timeout(program: ProgramFacts) -> int | None:
     return untrusted.whole(text)
 
 
-def _split(words: Sequence[str]) -> list[str]:
-    """Words of a command; those of `sh -c '...'` too."""
-    found: list[str] = []
+def _split_words(words: Sequence[str]) -> list[str]:
+    """Words of a command, with those of `sh -c '...'`."""
+    parts: list[str] = []
     for word in words:
         try:
-            found += shlex.split(word, comments=True) if " " in word or "\n" in word else [word]
-        except ValueError:  # no shell could read it either; its parts still tell what is run
-            found += word.split()
-    return found
+            parts += shlex.split(word, comments=True) if " " in word or "\n" in word else [word]
+        except ValueError:  # a shell could not parse it either; its parts still name the program
+            parts += word.split()
+    return parts
 
 
-def _grace(facts: Linted) -> Iterator[Advice]:
+def _lint_grace(facts: Linted) -> Iterator[Advice]:
     timeout = seconds(facts.declared.timeout) if facts.declared.timeout else None
-    short = min(facts.members, key=lambda one: one.grace_seconds, default=None)
+    short = min(facts.members, key=lambda member: member.grace_seconds, default=None)
     if timeout is None or short is None or short.grace_seconds >= timeout:
         return
     signalled = bool(facts.methods) and facts.methods[0] == "signal"
-    yield advice(
+    yield make_advice(
         facts,
         Check.GRACE,
         Severity.PROBLEM if signalled else Severity.WARNING,
@@ -202,4 +205,12 @@ def _grace(facts: Linted) -> Iterator[Advice]:
     )
 
 
-CHECKS = (_undeclared, _unreadable, _unknown_annotation, _file_not_mounted, _ephemeral, _torchrun, _grace)
+CHECKS = (
+    _lint_undeclared,
+    _lint_unreadable,
+    _lint_unknown_annotation,
+    _lint_file_not_mounted,
+    _lint_ephemeral,
+    _lint_torchrun,
+    _lint_grace,
+)

@@ -1,4 +1,4 @@
-"""What keeps a job from being stopped and started again, or makes it pay for that.
+"""Lints of stops: settings that prevent a stop or a restart of a job, or make it fail.
 
 As Kubernetes documents PodDisruptionBudgets (policy/v1) and podFailurePolicy (batch/v1).
 """
@@ -6,20 +6,20 @@ As Kubernetes documents PodDisruptionBudgets (policy/v1) and podFailurePolicy (b
 from collections.abc import Iterator
 
 from upgrader.core.doctor.advice import Advice, Severity
-from upgrader.core.doctor.lint_facts import Check, Linted, advice
+from upgrader.core.doctor.lint_facts import Check, Linted, make_advice
 
 PARKED_EXIT = 143
-"""What a parked member ends with when it is stopped: 128 + SIGTERM."""
+"""Exit code of a parked member that is stopped: 128 + SIGTERM."""
 
 
-def _pdb(facts: Linted) -> Iterator[Advice]:
+def _lint_disruption_budget(facts: Linted) -> Iterator[Advice]:
     for budget in facts.budgets:
         covered = sum(budget.name in member.budgets for member in facts.members)
         needed = 1 if facts.gang.replicated else covered
         if budget.most is None or budget.most >= needed:
             continue
         whole = "" if facts.gang.replicated else f"; a gang is stopped whole, which takes {needed}"
-        yield advice(
+        yield make_advice(
             facts,
             Check.PDB_NEVER_ALLOWS,
             Severity.PROBLEM,
@@ -29,10 +29,10 @@ def _pdb(facts: Linted) -> Iterator[Advice]:
         )
 
 
-def _two_pdbs(facts: Linted) -> Iterator[Advice]:
+def _lint_two_budgets(facts: Linted) -> Iterator[Advice]:
     over = next((member for member in facts.members if len(member.budgets) > 1), None)
     if over is not None:
-        yield advice(
+        yield make_advice(
             facts,
             Check.TWO_PDBS,
             Severity.PROBLEM,
@@ -42,12 +42,12 @@ def _two_pdbs(facts: Linted) -> Iterator[Advice]:
         )
 
 
-def _failure_policy(facts: Linted) -> Iterator[Advice]:
+def _lint_failure_policy(facts: Linted) -> Iterator[Advice]:
     job = facts.job
     if job is None or any(rule.action == "Ignore" and "DisruptionTarget" in rule.conditions for rule in job.rules):
         return
     last = job.backoff_limit == 0
-    yield advice(
+    yield make_advice(
         facts,
         Check.NO_FAILURE_POLICY,
         Severity.PROBLEM if last else Severity.WARNING,
@@ -57,12 +57,12 @@ def _failure_policy(facts: Linted) -> Iterator[Advice]:
     )
 
 
-def _stop_fails(facts: Linted) -> Iterator[Advice]:
+def _lint_stop_fails(facts: Linted) -> Iterator[Advice]:
     for rule in facts.job.rules if facts.job is not None else ():
         listed = PARKED_EXIT in rule.exit_codes
         hit = (rule.operator == "In" and listed) or (rule.operator == "NotIn" and not listed)
         if hit and rule.action in {"FailJob", "FailIndex"}:
-            yield advice(
+            yield make_advice(
                 facts,
                 Check.STOP_FAILS_JOB,
                 Severity.PROBLEM,
@@ -75,10 +75,10 @@ def _stop_fails(facts: Linted) -> Iterator[Advice]:
             return  # the first rule that matches decides
 
 
-def _restart_policy(facts: Linted) -> Iterator[Advice]:
-    member = next((one for one in facts.members if one.restart_policy == "OnFailure"), None)
+def _lint_restart_policy(facts: Linted) -> Iterator[Advice]:
+    member = next((each for each in facts.members if each.restart_policy == "OnFailure"), None)
     if member is not None and facts.job is not None:
-        yield advice(
+        yield make_advice(
             facts,
             Check.RESTART_POLICY,
             Severity.WARNING,
@@ -88,9 +88,9 @@ def _restart_policy(facts: Linted) -> Iterator[Advice]:
         )
 
 
-def _cannot_restart(facts: Linted) -> Iterator[Advice]:
+def _lint_cannot_restart(facts: Linted) -> Iterator[Advice]:
     if facts.gang.cannot_stop and facts.methods and facts.methods != ("none",):
-        yield advice(
+        yield make_advice(
             facts,
             Check.CANNOT_RESTART,
             Severity.WARNING,
@@ -99,4 +99,11 @@ def _cannot_restart(facts: Linted) -> Iterator[Advice]:
         )
 
 
-CHECKS = (_pdb, _two_pdbs, _failure_policy, _stop_fails, _restart_policy, _cannot_restart)
+CHECKS = (
+    _lint_disruption_budget,
+    _lint_two_budgets,
+    _lint_failure_policy,
+    _lint_stop_fails,
+    _lint_restart_policy,
+    _lint_cannot_restart,
+)

@@ -1,4 +1,4 @@
-"""Others that drain nodes or swap drivers, known by what they leave in a cluster."""
+"""Other operators that drain nodes or replace drivers, detected by their objects in the cluster."""
 
 from collections.abc import Iterable, Mapping
 
@@ -34,24 +34,24 @@ _DEFINITIONS = {
         "Pause the pool of our nodes while a plan runs: it drains them without asking their jobs.",
     ),
 }
-"""CustomResourceDefinition -> whose it is, what to do."""
+"""CustomResourceDefinition -> its operator, what to do."""
 
 _DAEMONSETS = {
     "nvidia-driver-daemonset": ("loads NVIDIA's driver", True),
     "nvidia-device-plugin": ("is a device plugin", True),
     "kured": ("reboots nodes", False),
 }
-"""Part of a DaemonSet's name -> what it does, and whether two of that kind cannot be on one node."""
+"""Part of a DaemonSet's name -> what it does, and whether two of that kind conflict on one node."""
 
 _NODE_LABELS = {
     "nvidia.com/gpu.deploy.driver": "true",
     "nvidia.com/gpu.deploy.device-plugin": "true",
 }
-"""With these NVIDIA's GPU Operator says that a node gets its operands."""
+"""Labels by which NVIDIA's GPU Operator deploys its operands on a node."""
 
 
 class DaemonSetFacts(Struct, frozen=True, kw_only=True):
-    """A DaemonSet that is not ours; `pods` are those that it should have."""
+    """A DaemonSet of another operator; `pods` is the number that it should have."""
 
     name: str
     pods: int
@@ -60,22 +60,22 @@ class DaemonSetFacts(Struct, frozen=True, kw_only=True):
 def other_operators(
     definitions: Iterable[str], daemonsets: Iterable[DaemonSetFacts], nodes: Mapping[str, Mapping[str, str]]
 ) -> tuple[Advice, ...]:
-    """Who else may touch our nodes; `nodes`: labels by name, of the nodes of our stacks."""
-    found = [
-        _said(whose, Severity.WARNING, f"{whose} is installed ({name}).", fix)
+    """Other operators that may change nodes of stacks; `nodes`: labels of those nodes by name."""
+    findings = [
+        _make_advice(whose, Severity.WARNING, f"{whose} is installed ({name}).", fix)
         for name in sorted(set(definitions))
         if name in _DEFINITIONS
         for whose, fix in (_DEFINITIONS[name],)
     ]
-    for one in sorted(daemonsets, key=lambda one: one.name):
+    for daemonset in sorted(daemonsets, key=lambda daemonset: daemonset.name):
         for part, (does, same) in _DAEMONSETS.items():
-            if one.pods and part in one.name.rpartition("/")[2]:
+            if daemonset.pods and part in daemonset.name.rpartition("/")[2]:
                 clash = same and bool(nodes)
-                found.append(
-                    _said(
-                        f"DaemonSet {one.name}",
+                findings.append(
+                    _make_advice(
+                        f"DaemonSet {daemonset.name}",
                         Severity.WARNING,
-                        f"It {does} and has {one.pods} pods.",
+                        f"It {does} and has {daemonset.pods} pods.",
                         "Keep it off the nodes of our stacks, by its node selector."
                         if clash
                         else "Let it leave our nodes alone while a plan runs.",
@@ -85,8 +85,8 @@ def other_operators(
         name for name, labels in nodes.items() if any(labels.get(key) == value for key, value in _NODE_LABELS.items())
     )
     if theirs:
-        found.append(
-            _said(
+        findings.append(
+            _make_advice(
                 "NVIDIA's GPU Operator",
                 Severity.PROBLEM,
                 f"It deploys its driver or device plugin on {len(theirs)} of our nodes, {theirs[0]} among them.",
@@ -94,8 +94,8 @@ def other_operators(
             )
         )
     nobody = Advice(subject="nodes", check=CHECK, severity=Severity.OK, message="nobody else is known to upgrade them")
-    return tuple(found) or (nobody,)
+    return tuple(findings) or (nobody,)
 
 
-def _said(subject: str, severity: Severity, message: str, fix: str) -> Advice:
+def _make_advice(subject: str, severity: Severity, message: str, fix: str) -> Advice:
     return Advice(subject=subject, check=CHECK, severity=severity, message=message, fix=fix)

@@ -1,4 +1,4 @@
-"""Rights on the API server, as RBAC has them; which ones the controller needs is generated from deploy/."""
+"""Rights on the API server, in the terms of RBAC; those of the controller are generated from deploy/."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -8,19 +8,19 @@ from msgspec import Struct
 from upgrader.core.doctor.advice import Advice, Severity
 
 SHOWN = 5
-"""Missing rights that a sentence names; the others are counted."""
+"""The most missing rights that a sentence names; the others are counted."""
 
 
 class Scope(StrEnum):
-    """Where a right is granted."""
+    """The namespaces in which a right is granted."""
 
     CLUSTER = "cluster"  # everywhere
     OWN = "own"  # in the controller's namespace
-    JOBS = "jobs"  # in every namespace whose jobs may be asked and stopped
+    JOBS = "jobs"  # in every namespace whose jobs may be requested to checkpoint and stopped
 
 
 class Right(Struct, frozen=True, kw_only=True):
-    """One verb on one resource; a subresource stands behind a slash."""
+    """One verb on one resource; a subresource follows a slash."""
 
     scope: Scope
     verb: str
@@ -32,7 +32,7 @@ class Right(Struct, frozen=True, kw_only=True):
 
     @property
     def attributes(self) -> dict[str, str]:
-        """As a SubjectAccessReview asks for it, without its namespace."""
+        """The resource attributes of a SubjectAccessReview, without its namespace."""
         resource, _, subresource = self.resource.partition("/")
         asked = {"verb": self.verb, "group": self.group, "resource": resource}
         return asked | ({"subresource": subresource} if subresource else {})
@@ -43,7 +43,7 @@ CHANGES = tuple(
     for resource in ("gpustacks", "upgradeplans")
     for verb in ("create", "patch")
 )
-"""What `apply`, `approve`, `pause` and the others write."""
+"""Rights for the writes of `apply`, `approve`, `pause` and similar commands."""
 
 DIAGNOSES = tuple(
     Right(scope=Scope.CLUSTER, verb=verb, group=group, resource=resource)
@@ -53,19 +53,19 @@ DIAGNOSES = tuple(
         ("get", "admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
     )
 )
-"""What `doctor` alone reads: the controller has no use for it, so deploy/ does not grant it."""
+"""Rights for reads of `doctor` only: the controller does not need them, so that deploy/ does not grant them."""
 
 
 def looks(rights: Iterable[Right]) -> tuple[Right, ...]:
-    """Those that a person needs to see a forecast: whoever foresees reads what the controller reads."""
-    return tuple(one for one in rights if one.verb in {"get", "list"} and one.scope is not Scope.JOBS)
+    """Rights that a person needs for a forecast: it reads the objects that the controller reads."""
+    return tuple(right for right in rights if right.verb in {"get", "list"} and right.scope is not Scope.JOBS)
 
 
 def granted(subject: str, check: str, asked: int, missing: Sequence[Right], *, fix: str, severity: Severity) -> Advice:
-    """What came of asking for some rights; `severity` and `fix` are for the case that any is missing."""
+    """The result of a review of rights; `severity` and `fix` apply if a right is missing."""
     if not missing:
         return Advice(subject=subject, check=check, severity=Severity.OK, message=f"all {asked} rights are there")
-    shown = ", ".join(str(one) for one in missing[:SHOWN])
+    shown = ", ".join(str(right) for right in missing[:SHOWN])
     rest = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
     message = f"{len(missing)} of {asked} rights are missing: {shown}{rest}."
     return Advice(subject=subject, check=check, severity=severity, message=message, fix=fix)

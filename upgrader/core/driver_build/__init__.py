@@ -1,5 +1,5 @@
-"""Builds of driver images: what a build needs, the cells of the matrix, what a build reports, why it failed.
+"""Builds of driver images: their inputs, the cells of the matrix, their results, their failures.
 
-Here: the values that `upgrader images` and build Jobs work with.
+Here: values of `upgrader images` and of build Jobs.
 Not here: the objects of the cluster (driver_image).
 """

@@ -1,4 +1,4 @@
-"""What a build says when it ends: to people, to machines, and as the termination message of a build pod."""
+"""Results of builds, for users and programs, and as the termination message of a build pod."""
 
 from enum import StrEnum
 from typing import TypeVar
@@ -10,13 +10,13 @@ from upgrader.core import untrusted
 from upgrader.core.driver_build.driver_builds import Failure, FailureClass, Identity, Verdict
 
 MESSAGE_BYTES = 4096
-"""A kubelet reads no more of a termination message."""
+"""A kubelet reads at most this much of a termination message."""
 
 _SHORT = 160
 
 
 class CellState(StrEnum):
-    """How a cell of the matrix ended: built, not buildable, or there already; MISSING where nobody has tried yet."""
+    """The state of a cell of the matrix: built, not buildable, or existing already; MISSING before the first build."""
 
     GREEN = "green"
     RED = "red"
@@ -25,10 +25,10 @@ class CellState(StrEnum):
 
 
 class BuildResult(Struct, frozen=True, kw_only=True):
-    """One cell's end.
+    """The result of one cell.
 
-    `digest` is `sha256:...` of the image, or `name@sha256:...` where it was pushed; empty where there is none.
-    `alternatives` are recipes and drivers that are known to build for the kernel of a red cell.
+    `digest` is `sha256:...` of the image, or `name@sha256:...` if it was pushed; empty if there is none.
+    `alternatives` are recipes and drivers that have built for the kernel of a red cell.
     """
 
     identity: Identity
@@ -42,55 +42,58 @@ class BuildResult(Struct, frozen=True, kw_only=True):
 
 
 class Refusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a build did not begin. It names no image: the bundle of packages that would say which was not taken."""
+    """Why a build did not begin. It names no image: the bundle of packages, which names it, was not accepted."""
 
     failure: Failure
 
     @property
     def final(self) -> bool:
-        """Whether the same bundle would be refused again; a signature, or the right key, may come after it."""
+        """Whether the same bundle would be refused again; its signature, or the right key, may be late."""
         return self.failure.final and self.failure.kind is not FailureClass.SIGNATURE
 
 
 def settled(result: BuildResult) -> bool:
-    """Whether building again tomorrow is of no use; never so for an image that was built and could not be published."""
+    """Whether another build would not change the result; never for an image that was built but not published."""
     return result.failure is None or (result.failure.final and not result.digest)
 
 
 def termination_message(result: BuildResult | Refusal) -> bytes:
-    """The result as JSON that a kubelet hands on whole: reasons are cut first, then checks that passed are left out."""
+    """The result as JSON within a kubelet's limit: reasons are cut first, then checks that passed are omitted."""
     whole = msgspec.json.encode(result)
     if len(whole) <= MESSAGE_BYTES:
         return whole
     if isinstance(result, Refusal):
-        return msgspec.json.encode(Refusal(failure=_brief(result.failure)))
+        return msgspec.json.encode(Refusal(failure=_shorten_failure(result.failure)))
     checks = tuple(
-        msgspec.structs.replace(one, reason=_cut(one.reason), symbols=one.symbols[:3]) for one in result.checks
+        msgspec.structs.replace(check, reason=_shorten_text(check.reason), symbols=check.symbols[:3])
+        for check in result.checks
     )
     failure = result.failure
     if failure is not None:
-        failure = _brief(failure)
+        failure = _shorten_failure(failure)
     brief = msgspec.structs.replace(result, checks=checks, failure=failure)
     if len(msgspec.json.encode(brief)) > MESSAGE_BYTES:
-        brief = msgspec.structs.replace(brief, checks=tuple(one for one in checks if not one.passed)[:3])
+        brief = msgspec.structs.replace(brief, checks=tuple(check for check in checks if not check.passed)[:3])
     return msgspec.json.encode(brief)
 
 
 def read_message(text: str) -> BuildResult | Refusal | None:
-    """What `termination_message` has made; None where there is nothing of that in it."""
-    return _read(text, BuildResult) or _read(text, Refusal)
+    """The value that `termination_message` encoded; None if the text contains none."""
+    return _read_as(text, BuildResult) or _read_as(text, Refusal)
 
 
-_Said = TypeVar("_Said", BuildResult, Refusal)
+_Message = TypeVar("_Message", BuildResult, Refusal)
 
 
-def _read(text: str, kind: type[_Said]) -> _Said | None:
+def _read_as(text: str, kind: type[_Message]) -> _Message | None:
     return untrusted.document(text, kind)
 
 
-def _brief(failure: Failure) -> Failure:
-    return msgspec.structs.replace(failure, first_error=_cut(failure.first_error), symbol=_cut(failure.symbol))
+def _shorten_failure(failure: Failure) -> Failure:
+    return msgspec.structs.replace(
+        failure, first_error=_shorten_text(failure.first_error), symbol=_shorten_text(failure.symbol)
+    )
 
 
-def _cut(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"

@@ -1,6 +1,6 @@
-"""What a driver build is made of and what it ends as: identity, inputs, build key, tag, verdicts, failures.
+"""Driver builds: identity, inputs, build key, tag, verdicts, failures.
 
-https://github.com/opencontainers/distribution-spec says what a tag may hold.
+https://github.com/opencontainers/distribution-spec defines the characters of a tag.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9.-]")
 
 
 class Identity(Struct, frozen=True, kw_only=True, order=True):
-    """Which driver for which kernel: one image per identity is in service at a time.
+    """A driver for a kernel: one image per identity is in service at a time.
 
-    `kernel` is the exact release as `uname -r` gives it; `os` the distribution's code name; `arch` as Debian names it.
+    `kernel` is the exact release, the output of `uname -r`; `os` the distribution's code name; `arch` Debian's name.
     """
 
     vendor: str
@@ -33,7 +33,7 @@ class Identity(Struct, frozen=True, kw_only=True, order=True):
     def tag(self) -> str:
         """A registry tag; two identities of one recipe never have the same."""
         facts = (self.driver, self.flavour, self.kernel, self.os, self.arch)
-        tag = opening("__".join(escaped(one) for one in facts))
+        tag = escape_opening("__".join(escaped(fact) for fact in facts))
         return tag if len(tag) <= TAG_LIMIT else digits([("identity", list(facts))], 64)
 
     def __str__(self) -> str:
@@ -41,10 +41,10 @@ class Identity(Struct, frozen=True, kw_only=True, order=True):
 
 
 class Input(Struct, frozen=True, kw_only=True, order=True):
-    """One thing that an image is made of. `sha256` is 64 hex digits of its contents.
+    """An input of a build. `sha256` is 64 hex digits of its contents.
 
-    `kind` is package, recipe, compiler, base-image or option; what has no file (a compiler's version text, an option)
-    has the digest of its text.
+    `kind` is package, recipe, compiler, base-image or option; an input without a file (a compiler's version text, an
+    option) has the digest of its text.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Input(Struct, frozen=True, kw_only=True, order=True):
 
 
 class FailureClass(StrEnum):
-    """Why a cell has no image. TRANSIENT and PUSH pass by themselves; the others stand until an input changes."""
+    """Why a cell has no image. TRANSIENT and PUSH end by themselves; the others last until an input changes."""
 
     UNSUPPORTED = "unsupported"
     HEADERS_MISSING = "headers-missing"
@@ -70,7 +70,7 @@ class FailureClass(StrEnum):
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """A failed build: `first_error` is one line of the tool's own words, `symbol` what that is about."""
+    """A failed build: `first_error` is one line of the tool's output, `symbol` the name that it is about."""
 
     kind: FailureClass
     first_error: str
@@ -78,12 +78,12 @@ class Failure(Struct, frozen=True, kw_only=True):
 
     @property
     def final(self) -> bool:
-        """Whether the same inputs would end the same way; what a registry did not take, it may take another time."""
+        """Whether the same inputs would fail in the same way; a push that a registry refused may succeed later."""
         return self.kind not in {FailureClass.TRANSIENT, FailureClass.PUSH}
 
 
 class CheckName(StrEnum):
-    """What is looked at before an image is published, and again by its consumer."""
+    """Checks before an image is published, repeated by its consumer."""
 
     CONTENTS = "contents"
     VERMAGIC = "vermagic"
@@ -98,7 +98,7 @@ class CheckName(StrEnum):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What one check found; `passed` is None where it was not made, and `reason` says why, in each case."""
+    """The result of one check; `passed` is None if it was not made; `reason` states why, in each case."""
 
     check: CheckName
     passed: bool | None
@@ -108,19 +108,19 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 def build_key(identity: Identity, inputs: Sequence[Input]) -> str:
     """64 hex digits over the identity and all inputs; their order does not count. Same key, same image."""
-    facts = [[one.kind, one.name, one.version, one.sha256] for one in sorted(inputs)]
+    facts = [[each.kind, each.name, each.version, each.sha256] for each in sorted(inputs)]
     named = [(name, getattr(identity, name)) for name in identity.__struct_fields__]
     return digits([("identity", named), ("inputs", facts)], 64)
 
 
 def escaped(text: str) -> str:
-    """`text` in characters that a tag may hold: every other byte as `_` and two hex digits. Injective."""
+    """`text` in characters that a tag may contain: every other byte as `_` and two hex digits. Injective."""
     letters = (chr(byte) for byte in text.encode(errors="surrogatepass"))
-    return "".join(one if _PLAIN.fullmatch(one) else f"_{ord(one):02x}" for one in letters)
+    return "".join(letter if _PLAIN.fullmatch(letter) else f"_{ord(letter):02x}" for letter in letters)
 
 
-def opening(text: str) -> str:
-    """Escaped text that a tag may begin with: neither by a dot nor by a hyphen. Injective."""
+def escape_opening(text: str) -> str:
+    """Escaped text with which a tag may begin: with neither a dot nor a hyphen at its start. Injective."""
     return f"_{ord(text[0]):02x}{text[1:]}" if text[:1] in {".", "-"} else text
 
 

@@ -1,4 +1,4 @@
-"""Which cells (driver x kernel) are wanted, from matrix.toml and what the archives have."""
+"""The wanted cells (driver x kernel), from matrix.toml and the contents of the archives."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -11,7 +11,7 @@ NEWEST = "newest"
 
 
 class Distribution(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A distribution by its code name, and the suites of its archive that are looked at."""
+    """A distribution by its code name, and the suites of its archive that are read."""
 
     os: str
     suites: tuple[str, ...]
@@ -25,8 +25,8 @@ class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         os: code name of a distribution.
         drivers: versions, with * and ? as in file names, or `newest`.
         kernels: releases, with * and ? as in file names.
-        newest: only so many of those kernels, the newest; 0 for all.
-        modules: of the recipe; those that they need are taken with them. Empty for all.
+        newest: only this many of those kernels, the newest; 0 for all.
+        modules: of the recipe; the modules that they need are included. Empty for all.
     """
 
     recipe: str
@@ -38,22 +38,22 @@ class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Matrix(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """matrix.toml. `components` are those of every suite that is looked at."""
+    """matrix.toml. `components` are those of every suite that is read."""
 
     components: tuple[str, ...]
     distributions: tuple[Distribution, ...]
     cells: tuple[Wanted, ...]
 
     def __post_init__(self) -> None:
-        known = {one.os for one in self.distributions}
+        known = {distribution.os for distribution in self.distributions}
         for wanted in self.cells:
             if wanted.os not in known:
                 raise ValueError(f"{wanted.recipe} is wanted for {wanted.os}, which is none of the distributions")
 
     @property
     def suites(self) -> tuple[str, ...]:
-        """All suites that are looked at."""
-        return tuple(dict.fromkeys(suite for one in self.distributions for suite in one.suites))
+        """All suites that are read."""
+        return tuple(dict.fromkeys(suite for distribution in self.distributions for suite in distribution.suites))
 
 
 class KernelFacts(Struct, frozen=True, kw_only=True):
@@ -73,14 +73,14 @@ class RecipeFacts(Struct, frozen=True, kw_only=True):
 
 
 class Cell(Struct, frozen=True, kw_only=True, order=True):
-    """One image that is wanted. `modules` is empty for all of the recipe's."""
+    """A wanted image. `modules` is empty for all modules of the recipe."""
 
     identity: Identity
     modules: tuple[str, ...] = ()
 
 
 class Unmatched(Struct, frozen=True, kw_only=True):
-    """A selector that selects nothing: a typing error, or something that the archives no longer have."""
+    """A selector that selects nothing: a typing error, or a version that the archives no longer have."""
 
     wanted: Wanted
     selector: str
@@ -91,22 +91,22 @@ def cells(
 ) -> tuple[tuple[Cell, ...], tuple[Unmatched, ...]]:
     """The cells that are wanted, each once, and the selectors that select nothing.
 
-    `kernels` are sorted, oldest first. Where two entries want the same cell, the one that stands first counts.
+    `kernels` are sorted, oldest first. If two entries want the same cell, the first entry counts.
 
     Raises:
-        ValueError: a recipe that is not there.
+        ValueError: a recipe that does not exist.
     """
-    found: dict[Identity, Cell] = {}
+    by_identity: dict[Identity, Cell] = {}
     unmatched: list[Unmatched] = []
     for wanted in matrix.cells:
         if wanted.recipe not in recipes:
             raise ValueError(f"there is no recipe {wanted.recipe}; there are {', '.join(sorted(recipes))}")
         facts = recipes[wanted.recipe]
-        offered = [one for one in kernels if one.os == wanted.os]
-        releases, lost = _selected(wanted.kernels, [one.release for one in offered])
-        versions, unknown = _selected(wanted.drivers, facts.drivers.get(wanted.os, ()))
-        unmatched += [Unmatched(wanted=wanted, selector=one) for one in (*unknown, *lost)]
-        chosen = [one for one in offered if one.release in releases][-wanted.newest :]
+        offered = [kernel for kernel in kernels if kernel.os == wanted.os]
+        releases, lost = _select_offered(wanted.kernels, [kernel.release for kernel in offered])
+        versions, unknown = _select_offered(wanted.drivers, facts.drivers.get(wanted.os, ()))
+        unmatched += [Unmatched(wanted=wanted, selector=selector) for selector in (*unknown, *lost)]
+        chosen = [kernel for kernel in offered if kernel.release in releases][-wanted.newest :]
         for driver in versions:
             for kernel in chosen:
                 identity = Identity(
@@ -118,26 +118,26 @@ def cells(
                     os=kernel.os,
                     arch=kernel.arch,
                 )
-                found.setdefault(identity, Cell(identity=identity, modules=wanted.modules))
-    return tuple(found[key] for key in sorted(found)), tuple(unmatched)
+                by_identity.setdefault(identity, Cell(identity=identity, modules=wanted.modules))
+    return tuple(by_identity[key] for key in sorted(by_identity)), tuple(unmatched)
 
 
-def _selected(selectors: Sequence[str], offered: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What the selectors select, in the order of `offered`, and the selectors that select nothing."""
+def _select_offered(selectors: Sequence[str], offered: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The selected values, in the order of `offered`, and the selectors that select nothing."""
     chosen: set[str] = set()
     lost: list[str] = []
     for selector in selectors:
-        hits = offered[-1:] if selector == NEWEST else [one for one in offered if fnmatchcase(one, selector)]
+        hits = offered[-1:] if selector == NEWEST else [value for value in offered if fnmatchcase(value, selector)]
         chosen.update(hits)
         lost += [] if hits else [selector]
-    return [one for one in offered if one in chosen], lost
+    return [value for value in offered if value in chosen], lost
 
 
 def alternatives(red: Identity, green: Iterable[Identity]) -> tuple[str, ...]:
     """Recipes and drivers of the same vendor that have an image for the same kernel, as `nvidia 535.309.01`."""
-    fitting = (one for one in green if _same_place(one, red) and one != red)
-    return tuple(sorted({f"{one.recipe} {one.driver}" for one in fitting}))
+    fitting = (identity for identity in green if _is_same_kernel(identity, red) and identity != red)
+    return tuple(sorted({f"{identity.recipe} {identity.driver}" for identity in fitting}))
 
 
-def _same_place(one: Identity, other: Identity) -> bool:
-    return (one.vendor, one.kernel, one.os, one.arch) == (other.vendor, other.kernel, other.os, other.arch)
+def _is_same_kernel(left: Identity, right: Identity) -> bool:
+    return (left.vendor, left.kernel, left.os, left.arch) == (right.vendor, right.kernel, right.os, right.arch)

@@ -1,4 +1,4 @@
-"""What a recipe says: which source becomes which modules, and what belongs with them. Checked as it is made."""
+"""Recipes of drivers: their source, their modules, and their packages. Checked when they are made."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,63 +13,63 @@ KNOWN_PLACEHOLDERS = frozenset({"kernel", "modules", "version"})
 
 
 class Module(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A kernel module by the name of its file without .ko; `needs` are siblings that have to be loaded before it."""
+    """A kernel module by the name of its file without .ko; `needs` are modules of the recipe that are loaded first."""
 
     name: str
     needs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _matching(_NAME, "the name of a module", self.name)
+        _check_match(_NAME, "the name of a module", self.name)
 
 
 class Patch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A patch (-p1) of the recipe's folder, for the kernels and drivers that fully match the regular expressions."""
+    """A patch (-p1) in the recipe's folder, for kernels and drivers that fully match the regular expressions."""
 
     file: str
     kernels: str
     drivers: str = ".*"
 
     def __post_init__(self) -> None:
-        _matching(_FILE, "a file of the recipe's folder", self.file)
-        _compiled(self.kernels, self.drivers)
+        _check_match(_FILE, "a file of the recipe's folder", self.file)
+        _check_expressions(self.kernels, self.drivers)
 
     def wanted(self, kernel: str, driver: str) -> bool:
-        """Whether it is to be applied."""
+        """Whether it applies to this kernel and driver."""
         return bool(re.fullmatch(self.kernels, kernel) and re.fullmatch(self.drivers, driver))
 
 
 class Unsupported(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Kernels that fully match a regular expression, for which the driver is not made; `reason` is a sentence."""
+    """Kernels that fully match a regular expression, for which the driver is not built; `reason` is a sentence."""
 
     kernels: str
     reason: str
 
     def __post_init__(self) -> None:
-        _compiled(self.kernels)
+        _check_expressions(self.kernels)
 
 
 class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A driver's recipe, as recipe.toml has it.
+    """A driver's recipe, the contents of recipe.toml.
 
     Args:
         vendor: as in a GpuStack.
-        flavour: of the modules, where one driver has several.
-        package: Debian package whose /usr/src holds the source with a dkms.conf. Either this or `version`.
-        version: of the driver whose source lies in the recipe's own folder; several where it is made in several.
+        flavour: of the modules, if one driver has several.
+        package: Debian package whose /usr/src contains the source with a dkms.conf. Either this or `version`.
+        version: of the driver whose source is in the recipe's own folder; several if it is built in several.
         modules: all of them, in the order in which they are loaded.
-        in_tree: modules of the kernel itself that have to be loaded first: loading a file resolves no dependencies.
+        in_tree: modules of the kernel that are loaded first: a load from a file resolves no dependencies.
         make: arguments of make, run in the source's folder /build; `{kernel}`, `{modules}`, `{version}` are filled in.
-        devices: that the driver simulates. The image's programs are then those of the recipe's own folder, and what
-            they load is no module.
+        devices: that the driver simulates. The image's programs are then those of the recipe's own folder, and they
+            do not load a module.
         user_space: Debian packages of the driver's own version: libraries and tools.
         firmware: Debian packages of the driver's own version.
-        patches: applied to the source before it is compiled.
-        unsupported: kernels that are not even tried. What dkms.conf excludes need not be repeated.
-        memory_mib: most that one process of the build may take; a build counts with this in the memory budget.
-        minutes: longest that compiling may take.
+        patches: applied to the source before the compilation.
+        unsupported: kernels that are not tried. Exclusions of dkms.conf need not be repeated.
+        memory_mib: the most that one process of the build may use; a build counts with this in the memory budget.
+        minutes: the longest that the compilation may take.
 
     Raises:
-        ValueError: it contradicts itself, or a name is no name.
+        ValueError: it contradicts itself, or a name is invalid.
     """
 
     vendor: str
@@ -89,9 +89,9 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         for name in (self.vendor, *([self.flavour] if self.flavour else []), *self.in_tree):
-            _matching(_NAME, "a name", name)
+            _check_match(_NAME, "a name", name)
         for package in self.packages:
-            _matching(_PACKAGE, "the name of a Debian package", package)
+            _check_match(_PACKAGE, "the name of a Debian package", package)
         if bool(self.package) is bool(self.version):
             raise ValueError("a recipe has either a `package` with the source, or a `version` of the source beside it")
         if not self.modules:
@@ -104,7 +104,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """Of the driver whose source lies in the recipe's own folder; none where it comes in a package."""
+        """Versions of the driver whose source is in the recipe's own folder; none if a package contains it."""
         return self.version if isinstance(self.version, tuple) else (self.version,) * bool(self.version)
 
     @property
@@ -113,12 +113,12 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return (*([self.package] if self.package else []), *self.user_space, *self.firmware)
 
     def closed(self, wanted: Sequence[str]) -> tuple[str, ...]:
-        """The wanted modules and those that they need, in load order; all of them where none is named.
+        """The wanted modules and those that they need, in load order; all of them if none is named.
 
         Raises:
             ValueError: a module that the recipe does not have.
         """
-        known = {one.name: one for one in self.modules}
+        known = {module.name: module for module in self.modules}
         unknown = sorted(set(wanted) - known.keys())
         if unknown:
             raise ValueError(f"no module {', '.join(unknown)}; this recipe has {', '.join(known)}")
@@ -126,16 +126,16 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for module in reversed(self.modules):
             if module.name in taken:
                 taken.update(module.needs)
-        return tuple(one.name for one in self.modules if one.name in taken)
+        return tuple(module.name for module in self.modules if module.name in taken)
 
     def arguments(self, *, kernel: str, modules: Sequence[str], version: str) -> tuple[str, ...]:
         """The arguments of make, with the placeholders filled in."""
         values: Mapping[str, str] = {"kernel": kernel, "modules": " ".join(modules), "version": version}
-        return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in self.make)
+        return tuple(_PLACEHOLDER.sub(lambda match: values[match[1]], word) for word in self.make)
 
     def refusal(self, kernel: str) -> str:
-        """Why the driver is not made for this kernel; empty where the recipe knows of nothing."""
-        return next((one.reason for one in self.unsupported if re.fullmatch(one.kernels, kernel)), "")
+        """Why the driver is not built for this kernel; empty if the recipe does not exclude it."""
+        return next((each.reason for each in self.unsupported if re.fullmatch(each.kernels, kernel)), "")
 
 
 def _check_order(modules: Sequence[Module]) -> None:
@@ -151,18 +151,18 @@ def _check_order(modules: Sequence[Module]) -> None:
 def _check_placeholders(word: str) -> None:
     unknown = sorted(set(_PLACEHOLDER.findall(word)) - KNOWN_PLACEHOLDERS)
     if unknown:
-        known = ", ".join(f"{{{one}}}" for one in sorted(KNOWN_PLACEHOLDERS))
+        known = ", ".join(f"{{{name}}}" for name in sorted(KNOWN_PLACEHOLDERS))
         raise ValueError(f"`make` knows {known}, not {{{unknown[0]}}}")
 
 
-def _matching(pattern: re.Pattern[str], what: str, text: str) -> None:
+def _check_match(pattern: re.Pattern[str], what: str, text: str) -> None:
     if not pattern.fullmatch(text):
         raise ValueError(f"{text!r} is not {what}: allowed is {pattern.pattern}")
 
 
-def _compiled(*expressions: str) -> None:
-    for one in expressions:
+def _check_expressions(*expressions: str) -> None:
+    for expression in expressions:
         try:
-            re.compile(one)
+            re.compile(expression)
         except re.error as error:
-            raise ValueError(f"{one!r} is no regular expression: {error}") from error
+            raise ValueError(f"{expression!r} is no regular expression: {error}") from error

@@ -1,4 +1,4 @@
-"""What a round over the matrix came to, in the shape that programs read: build/nightly-report.json."""
+"""The report of a run over the matrix, in the format for programs: build/nightly-report.json."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ class ReportedFailure(Struct, frozen=True, kw_only=True):
 
 
 class ReportedCell(Struct, frozen=True, kw_only=True):
-    """A cell. `checks` are true or false, null where one was not made; `seconds` is 0 where nothing was built."""
+    """A cell. `checks` are true or false, null for a check that was not made; `seconds` is 0 if nothing was built."""
 
     vendor: str
     driver: str
@@ -38,7 +38,7 @@ class ReportedCell(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """All cells of a round, and selectors of the matrix that selected nothing."""
+    """All cells of a run, and selectors of the matrix that selected nothing."""
 
     cells: tuple[ReportedCell, ...]
     unmatched: tuple[str, ...]
@@ -46,12 +46,12 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def report(results: Sequence[BuildResult], unmatched: Sequence[Unmatched], seconds: float) -> Report:
-    """The report of a round that took so many seconds."""
-    lost = (f"{one.selector} of {one.wanted.recipe} for {one.wanted.os}" for one in unmatched)
-    return Report(cells=tuple(reported(one) for one in results), unmatched=tuple(lost), seconds=round(seconds, 1))
+    """The report of a run that took this many seconds."""
+    lost = (f"{each.selector} of {each.wanted.recipe} for {each.wanted.os}" for each in unmatched)
+    return Report(cells=tuple(map(reported, results)), unmatched=tuple(lost), seconds=round(seconds, 1))
 
 
-def _failure(result: BuildResult) -> ReportedFailure | None:
+def _reported_failure(result: BuildResult) -> ReportedFailure | None:
     failure = result.failure
     if failure is None:
         return None
@@ -61,7 +61,7 @@ def _failure(result: BuildResult) -> ReportedFailure | None:
 def reported(result: BuildResult) -> ReportedCell:
     """One cell of a report."""
     identity = result.identity
-    passed = {one.check: one.passed for one in result.checks}
+    passed = {verdict.check: verdict.passed for verdict in result.checks}
     return ReportedCell(
         vendor=identity.vendor,
         driver=identity.driver,
@@ -69,11 +69,11 @@ def reported(result: BuildResult) -> ReportedCell:
         kernel=identity.kernel,
         os=identity.os,
         state=result.state,
-        failure=_failure(result),
+        failure=_reported_failure(result),
         alternatives=result.alternatives,
         digest=result.digest.rpartition("@")[2],
         build_key=result.build_key,
         seconds=round(result.seconds, 1),
-        checks={one.value: passed.get(one) for one in _CHECKS},
+        checks={check.value: passed.get(check) for check in _CHECKS},
         image=result.digest if "@" in result.digest else "",
     )

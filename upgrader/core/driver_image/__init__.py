@@ -1,5 +1,5 @@
-"""The DriverImage: its state machine, the names of images, which image a node gets, what may be deleted.
+"""The DriverImage: its state machine, the names of images, the selection of images for nodes, and garbage collection.
 
-Here: what follows from DriverImages and registries.
+Here: decisions on DriverImages, from values.
 Not here: how an image is built (driver_build).
 """

@@ -1,6 +1,6 @@
-"""Names in a registry: of an image for an identity, of the packages that it is built from, of what names none."""
+"""Names in a registry: of the image of an identity, of the packages that it is built from, and of short references."""
 
-from upgrader.core.driver_build.driver_builds import TAG_LIMIT, Identity, digits, escaped, opening
+from upgrader.core.driver_build.driver_builds import TAG_LIMIT, Identity, digits, escape_opening, escaped
 
 PACKAGES = "packages"
 
@@ -12,15 +12,15 @@ def image_name(repository: str, identity: Identity) -> str:
 
 def packages_name(repository: str, identity: Identity) -> str:
     """`repository/packages:TAG`: the archive's packages for this identity, as `upgrader images pack` pushes them."""
-    tag = opening(f"{escaped(identity.recipe)}__{identity.tag}")
+    tag = escape_opening(f"{escaped(identity.recipe)}__{identity.tag}")
     return f"{repository}/{PACKAGES}:{tag if len(tag) <= TAG_LIMIT else digits([tag], 64)}"
 
 
 def located(reference: str, registry: str) -> str:
-    """The reference in `registry`, where it names none itself.
+    """The reference, in `registry` if it does not name a registry itself.
 
-    A reference begins with a registry where its first part has a dot or a port, or is localhost
-    (https://github.com/distribution/reference says so).
+    A reference begins with a registry if its first part has a dot or a port, or is localhost
+    (https://github.com/distribution/reference).
     """
     first, slash, _ = reference.partition("/")
     named = bool(slash) and (first == "localhost" or "." in first or ":" in first)

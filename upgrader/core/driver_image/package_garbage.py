@@ -1,9 +1,9 @@
-"""Which packages of the local store may be deleted: none that something wanted could still be built of. Pure.
+"""Garbage collection of the local package store: no package that a wanted image may be built from is deleted. Pure.
 
-What an archive still has can be fetched again and is kept all the same, as long as the catalog names it. A kernel that
-the archive has lost is kept as its images are: while a node runs it, is to run it or ran it before, the matrix has it,
-or the store of images has one for it; then an old kernel's image can still be built. All else is marked first, and
-deleted when nothing has needed it for the whole grace period.
+Packages that an archive still has can be fetched again and are still kept, as long as the catalog names them. The
+packages of a kernel that the archive no longer has are kept like its images: while a node runs it, is to run it or ran
+it before, the matrix has it, or the image store has an image for it; so an old kernel's image can still be built. All
+others are marked first, and deleted after they have been unneeded for the whole grace period.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from upgrader.core.driver_image.image_garbage import Fate, Uses, aged, why_kernel
+from upgrader.core.driver_image.image_garbage import Fate, Uses, fate_of_unneeded, why_kernel
 
 
 class StoredPackage(Struct, frozen=True, kw_only=True, order=True):
-    """A package in the store, whole or what was fetched of it so far. `name` is for people; `size` in bytes."""
+    """A package in the store, whole or partly fetched. `name` is for messages; `size` in bytes."""
 
     name: str
     sha256: str
@@ -23,7 +23,7 @@ class StoredPackage(Struct, frozen=True, kw_only=True, order=True):
 
 
 class KernelPackages(Struct, frozen=True, kw_only=True):
-    """A kernel of the catalog, and the SHA-256 of each package that is needed to build for it and to boot it."""
+    """A kernel of the catalog, and the SHA-256 of each package that builds for it and its boot need."""
 
     release: str
     in_archive: bool
@@ -31,10 +31,10 @@ class KernelPackages(Struct, frozen=True, kw_only=True):
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """What this machine knows of packages, by their SHA-256.
+    """The packages that this machine has records of, by their SHA-256.
 
-    `drivers` and `toolchains` are those that the catalog names, `shipped` what the images of the store were made of,
-    `shelved` the kernels that they are for.
+    `drivers` and `toolchains` are packages that the catalog names, `shipped` the packages that the images of the store
+    were built from, `shelved` the kernels of those images.
     """
 
     kernels: Sequence[KernelPackages] = ()
@@ -45,7 +45,7 @@ class Known(Struct, frozen=True, kw_only=True):
 
 
 class PackageFate(Struct, frozen=True, kw_only=True):
-    """A package, what becomes of it, and why. `unused_since` is set where nothing needs it."""
+    """A package, what happens to it, and why. `unused_since` is set if it is unneeded."""
 
     package: StoredPackage
     fate: Fate
@@ -61,39 +61,41 @@ def sweep_packages(
     now: datetime,
     grace: timedelta,
 ) -> tuple[PackageFate, ...]:
-    """The fate of each package; `marks` says since when a SHA-256 has been unused, by earlier sweeps.
+    """The fate of each package; `marks`: since when a SHA-256 has been unused, by earlier sweeps.
 
-    Without any running kernel, or any kernel of an archive, nothing is deleted: then nothing is known.
+    Without any running kernel, or any kernel of an archive, nothing is deleted: the needs are unknown.
     """
     doubt = "" if uses.running and known.kernels else "no node, or no kernel of an archive, was seen"
-    needed = _needed(known, uses)
-    return tuple(_fate(one, needed.get(one.sha256, doubt), marks, now, grace) for one in sorted(packages))
+    needed = _needed_packages(known, uses)
+    return tuple(
+        _package_fate(package, needed.get(package.sha256, doubt), marks, now, grace) for package in sorted(packages)
+    )
 
 
-def _fate(
+def _package_fate(
     package: StoredPackage, why: str, marks: Mapping[str, datetime], now: datetime, grace: timedelta
 ) -> PackageFate:
     if why:
         return PackageFate(package=package, fate=Fate.KEPT, reason=why)
-    fate, since = aged(package.sha256, marks, now, grace)
-    said = f"nothing that is wanted is built of it, since {since:%Y-%m-%d}"
+    fate, since = fate_of_unneeded(package.sha256, marks, now, grace)
+    reason = f"nothing that is wanted is built of it, since {since:%Y-%m-%d}"
     if fate is Fate.MARKED:
-        said = f"nothing that is wanted is built of it; deleted from {since + grace:%Y-%m-%d} on if that stays so"
-    return PackageFate(package=package, fate=fate, reason=said, unused_since=since)
+        reason = f"nothing that is wanted is built of it; deleted from {since + grace:%Y-%m-%d} on if that stays so"
+    return PackageFate(package=package, fate=fate, reason=reason, unused_since=since)
 
 
-def _needed(known: Known, uses: Uses) -> dict[str, str]:
-    """Why each package is kept that is; of several reasons that of the kernel it belongs to."""
+def _needed_packages(known: Known, uses: Uses) -> dict[str, str]:
+    """Why each kept package is kept; of several reasons, that of its kernel."""
     needed = dict.fromkeys(known.shipped, "an image of the store was made of it")
     needed |= dict.fromkeys(known.drivers, "the catalog has it for a driver")
     needed |= dict.fromkeys(known.toolchains, "a toolchain has it")
     for kernel in known.kernels:
-        if why := _why(kernel, known, uses):
+        if why := _explain_kernel_need(kernel, known, uses):
             needed |= dict.fromkeys(kernel.packages, why)
     return needed
 
 
-def _why(kernel: KernelPackages, known: Known, uses: Uses) -> str:
+def _explain_kernel_need(kernel: KernelPackages, known: Known, uses: Uses) -> str:
     if why := why_kernel(kernel.release, uses):
         return why
     if kernel.release in known.shelved:

@@ -1,5 +1,5 @@
-"""Explanations for users: why a node or gang is upgraded or not, what a kept plan file says, what changed since.
+"""Explanations for users: why a node or gang is upgraded or not, the saved plan file, and what changed since.
 
-Here: sentences made of decisions.
+Here: sentences made from decisions.
 Not here: decisions.
 """

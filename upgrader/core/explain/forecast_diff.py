@@ -1,4 +1,4 @@
-"""What a forecast that was made again says otherwise than the one before, and why, as far as its blockers show it."""
+"""Differences between a forecast and the forecast before, with the blockers that explain them."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ NAMED = 3
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
-    """What is still to come, in the numbers that a plan's status keeps."""
+    """The rest of a rollout, in the numbers of a plan's status."""
 
     nodes: int = 0
     interruptions: int = 0
@@ -19,7 +19,7 @@ _WORDS = (("nodes", "node(s) to upgrade"), ("interruptions", "gang(s) to stop"),
 
 
 def changes(before: Outlook, after: Outlook) -> str:
-    """One sentence; empty where both say the same. The order of batches is nobody's news."""
+    """The differences as a sentence; empty if there is none. The order of batches does not count."""
     counts = [
         f"{getattr(after, name)} {word} instead of {getattr(before, name)}"
         for name, word in _WORDS
@@ -30,12 +30,12 @@ def changes(before: Outlook, after: Outlook) -> str:
     new, gone = after.blockers - before.blockers, before.blockers - after.blockers
     return "; ".join(
         part
-        for part in (", ".join(counts), _blockers("now blocked", new), _blockers("no longer blocked", gone))
+        for part in (", ".join(counts), _name_blockers("now blocked", new), _name_blockers("no longer blocked", gone))
         if part
     )
 
 
-def _blockers(what: str, blockers: frozenset[tuple[str, str]]) -> str:
+def _name_blockers(what: str, blockers: frozenset[tuple[str, str]]) -> str:
     if not blockers:
         return ""
     named = ", ".join(f"{subject} ({reason})" for subject, reason in sorted(blockers)[:NAMED])

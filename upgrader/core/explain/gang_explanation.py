@@ -1,7 +1,7 @@
-"""Why this job is stopped, or is not: how its members were found, its switch, what it declares, what blocks it."""
+"""Explanation of a gang: whether it is stopped, its members, its switch, its declarations, its blockers."""
 
 from upgrader.core import timing
-from upgrader.core.explain.node_explanation import Explanation, counted, placed_in, waits
+from upgrader.core.explain.node_explanation import Explanation, count_with_noun, describe_wait, placed_in
 from upgrader.core.forecast.forecast import BatchForecast, Forecast, GroupForecast
 from upgrader.core.forecast.interruption_cost import without_checkpoint
 from upgrader.core.model.fleet import Gang, Owner, Snapshot
@@ -18,20 +18,22 @@ WAYS = {
 
 
 def why_gang(name: str, snapshot: Snapshot, forecast: Forecast) -> Explanation | None:
-    """What becomes of a gang and why; None where there is none of this name."""
+    """What happens to a gang and why; None if there is no gang of this name."""
     gang = next((gang for gang in snapshot.gangs if gang.name == name), None)
     if gang is None:
         return None
-    verdict, reasons = _fate(gang, forecast)
+    verdict, reasons = _gang_fate(gang, forecast)
     return Explanation(
-        subject=name, verdict=verdict, because=(*reasons, *_members(gang), *_stopping(gang), *_declared(gang))
+        subject=name,
+        verdict=verdict,
+        because=(*reasons, *_describe_members(gang), *_describe_switch(gang), *_describe_declarations(gang)),
     )
 
 
 def find_gangs(snapshot: Snapshot, text: str) -> tuple[str, ...]:
-    """Names of the gangs that somebody may mean.
+    """Names of the gangs that a user's text may refer to.
 
-    A gang goes by its whole name, by `namespace/job` or `job` alone, where `job` is the gang itself, any owner of its
+    The text is a gang's whole name, `namespace/job`, or `job` alone, where `job` is the gang itself, any owner of its
     pods (a Job, the JobSet or TrainJob above it), or one of the pods.
     """
     gangs = {gang.name: gang for gang in snapshot.gangs}
@@ -47,13 +49,17 @@ def _known_as(gang: Gang) -> frozenset[str]:
     return frozenset(names | {f"{gang.namespace}/{name}" for name in names})
 
 
-def _fate(gang: Gang, forecast: Forecast) -> tuple[str, tuple[str, ...]]:
-    """Where it stands, and what led there."""
+def _gang_fate(gang: Gang, forecast: Forecast) -> tuple[str, tuple[str, ...]]:
+    """What happens to a gang, and the reasons."""
     placed = placed_in(forecast, gang=gang.name)
     if placed is not None:
         batch, group = placed
-        return _stopped(gang, batch), (*waits(batch), *_cost(gang, forecast), *_upgrades(group, gang, forecast))
-    completion = next((one for one in forecast.completions if gang.name in one.gangs), None)
+        return _describe_stop(gang, batch), (
+            *describe_wait(batch),
+            *_expected_cost(gang, forecast),
+            *_upgrade_reasons(group, gang, forecast),
+        )
+    completion = next((each for each in forecast.completions if gang.name in each.gangs), None)
     if completion is not None:
         taken = f"Nodes {listed(sorted(completion.nodes))} are upgraded when it has ended."
         return f"{gang.name} is not stopped: it ends by itself, expected by {timing.show(completion.at)}.", (taken,)
@@ -66,7 +72,7 @@ def _fate(gang: Gang, forecast: Forecast) -> tuple[str, tuple[str, ...]]:
     return f"{gang.name} is not stopped: none of its nodes is to be upgraded.", ()
 
 
-def _stopped(gang: Gang, batch: BatchForecast) -> str:
+def _describe_stop(gang: Gang, batch: BatchForecast) -> str:
     if gang.replicated:
         return f"Pods of {gang.name} are evicted in batch {batch.number}, where their nodes are upgraded."
     if without_checkpoint(gang):
@@ -75,63 +81,65 @@ def _stopped(gang: Gang, batch: BatchForecast) -> str:
     return f"{gang.name} is stopped once, in batch {batch.number}, after {who} acknowledged a checkpoint."
 
 
-def _cost(gang: Gang, forecast: Forecast) -> list[str]:
+def _expected_cost(gang: Gang, forecast: Forecast) -> list[str]:
     return [
         (
-            f"It is expected to be asked at {timing.show(one.asked_at)} and not to train for "
-            f"{round(one.seconds / 60)} min, which costs {one.lost_gpu_hours:.1f} GPU-hours."
+            f"It is expected to be asked at {timing.show(stop.asked_at)} and not to train for "
+            f"{round(stop.seconds / 60)} min, which costs {stop.lost_gpu_hours:.1f} GPU-hours."
         )
-        for one in forecast.prediction.interruptions
-        if one.gang == gang.name
+        for stop in forecast.prediction.interruptions
+        if stop.gang == gang.name
     ]
 
 
-def _upgrades(group: GroupForecast, gang: Gang, forecast: Forecast) -> list[str]:
-    reasons = {one.node: [finding.message for finding in one.findings if finding.counts] for one in forecast.drift}
+def _upgrade_reasons(group: GroupForecast, gang: Gang, forecast: Forecast) -> list[str]:
+    reasons = {node.node: [finding.message for finding in node.findings if finding.counts] for node in forecast.drift}
     return [f"Node {node} is upgraded: {' '.join(reasons.get(node, []))}" for node in group.nodes if node in gang.nodes]
 
 
-def _members(gang: Gang) -> list[str]:
-    count = counted(len(gang.members), "member")
-    found = [f"It has {count} with {counted(gang.gpus, 'GPU')} on {listed(sorted(gang.nodes)) or 'no node'}."]
+def _describe_members(gang: Gang) -> list[str]:
+    count = count_with_noun(len(gang.members), "member")
+    sentences = [
+        f"It has {count} with {count_with_noun(gang.gpus, 'GPU')} on {listed(sorted(gang.nodes)) or 'no node'}."
+    ]
     if gang.resolved_by:
         which = "Its only pod goes by" if len(gang.members) == 1 else f"Its {len(gang.members)} pods belong together"
-        found.append(f"{which}: {gang.resolved_by}.")
+        sentences.append(f"{which}: {gang.resolved_by}.")
     if gang.owners:
-        found.append(f"Its owners: {listed([f'{one.kind} {one.name}' for one in gang.owners])}.")
-    return found
+        sentences.append(f"Its owners: {listed([f'{owner.kind} {owner.name}' for owner in gang.owners])}.")
+    return sentences
 
 
-def _stopping(gang: Gang) -> list[str]:
-    row = _row(gang.owner)
+def _describe_switch(gang: Gang) -> list[str]:
+    row = _owner_row(gang.owner)
     if gang.owner is not None and row is not None and not gang.replicated:
         return [WAYS[row.switch].format(owner=f"{gang.owner.kind} {gang.owner.name}")]
     return [gang.cannot_stop] if gang.cannot_stop else []
 
 
-def _row(owner: Owner | None) -> OwnerKind | None:
+def _owner_row(owner: Owner | None) -> OwnerKind | None:
     return owner_kind(owner.kind, owner.api_version) if owner is not None else None
 
 
-def _declared(gang: Gang) -> list[str]:
-    """What it says about itself, as far as it is used."""
-    said = []
+def _describe_declarations(gang: Gang) -> list[str]:
+    """The declarations of a gang that are used."""
+    sentences = []
     if gang.terms.methods:
-        longest = f"; one checkpoint may take {_minutes(gang.timeout_seconds)}" if gang.timeout_seconds else ""
-        said.append(f"It is asked by {', then '.join(gang.terms.methods)}{longest}.")
+        longest = f"; one checkpoint may take {_show_minutes(gang.timeout_seconds)}" if gang.timeout_seconds else ""
+        sentences.append(f"It is asked by {', then '.join(gang.terms.methods)}{longest}.")
     if gang.earliest_stop is not None:
-        said.append(
+        sentences.append(
             f"Nobody stops it before {timing.show(gang.earliest_stop)}: "
-            f"it runs for {_minutes(gang.min_runtime_seconds)} at least."
+            f"it runs for {_show_minutes(gang.min_runtime_seconds)} at least."
         )
     if gang.ends_at is not None:
-        said.append(f"It ends by itself, expected by {timing.show(gang.ends_at)}.")
+        sentences.append(f"It ends by itself, expected by {timing.show(gang.ends_at)}.")
     if gang.terms.max_loss_seconds:
-        said.append(f"Work of {_minutes(gang.terms.max_loss_seconds)} may be thrown away.")
+        sentences.append(f"Work of {_show_minutes(gang.terms.max_loss_seconds)} may be thrown away.")
     if gang.lane:
-        said.append(f"Its checkpoints go through {gang.lane_shown}.")
-    return said
+        sentences.append(f"Its checkpoints go through {gang.lane_shown}.")
+    return sentences
 
 
-def _minutes(seconds: int) -> str:
+def _show_minutes(seconds: int) -> str:
     return f"{seconds} s" if seconds % 60 else f"{seconds // 60} min"

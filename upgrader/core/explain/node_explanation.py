@@ -1,4 +1,4 @@
-"""Why this node is not upgraded: the forecast in sentences, most telling first. Jobs: see explain_gang."""
+"""Explanation of a node: the forecast in sentences, the most important first. Jobs: see gang_explanation."""
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ from upgrader.core.timing import show
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """A subject, where it stands in one sentence, and everything that led there."""
+    """A subject, what happens to it in one sentence, and the reasons."""
 
     subject: str
     verdict: str
@@ -21,23 +21,25 @@ class Explanation(Struct, frozen=True, kw_only=True):
 def why_node(
     name: str, snapshot: Snapshot, forecast: Forecast, *, already: frozenset[str] = frozenset()
 ) -> Explanation | None:
-    """What becomes of a node and why; None where the stack does not select it."""
+    """What happens to a node and why; None if the stack does not select it."""
     node = next((node for node in snapshot.nodes if node.name == name), None)
     if node is None:
         return None
-    found = next((one for one in forecast.drift if one.node == name), NodeDrift(node=name, findings=()))
-    seen = [finding.message for finding in found.findings]
-    if not found.drifted:
+    drift = next((each for each in forecast.drift if each.node == name), NodeDrift(node=name, findings=()))
+    seen = [finding.message for finding in drift.findings]
+    if not drift.drifted:
         verdict = f"Node {name} is on revision {forecast.revision} and needs nothing."
         return Explanation(subject=name, verdict=verdict, because=tuple(seen))
     if name in already:
-        return Explanation(subject=name, verdict=_upgraded(node), because=tuple(seen))
+        return Explanation(subject=name, verdict=_describe_upgrade(node), because=tuple(seen))
     if name in forecast.installs:
         verdict = f"Node {name} gets its driver without a plan: nothing runs on it that could be lost."
         return Explanation(subject=name, verdict=verdict, because=tuple(seen))
-    completion = next((one for one in forecast.completions if name in one.nodes), None)
+    completion = next((each for each in forecast.completions if name in each.nodes), None)
     if completion is not None:
-        return Explanation(subject=name, verdict=_is_waited_for(completion, name), because=(*ends(completion), *seen))
+        return Explanation(
+            subject=name, verdict=_describe_completion(completion, name), because=(*describe_end(completion), *seen)
+        )
     placed = placed_in(forecast, node=name)
     if placed is None:
         reasons = [blocker.message for blocker in forecast.blockers if name in blocker.nodes]
@@ -45,15 +47,16 @@ def why_node(
             subject=name, verdict=f"Node {name} should be upgraded and is blocked.", because=(*reasons, *seen)
         )
     batch, group = placed
+    siblings = _describe_siblings(group, name)
     return Explanation(
         subject=name,
-        verdict=f"Node {name} is upgraded in batch {batch.number} of {len(forecast.batches)}{_beside(group, name)}.",
-        because=(*waits(batch), *seen, *_stops(group)),
+        verdict=f"Node {name} is upgraded in batch {batch.number} of {len(forecast.batches)}{siblings}.",
+        because=(*describe_wait(batch), *seen, *_describe_stops(group)),
     )
 
 
 def placed_in(forecast: Forecast, *, node: str = "", gang: str = "") -> tuple[BatchForecast, GroupForecast] | None:
-    """The batch and the group that a node or a gang is in."""
+    """The batch and the group of a node or a gang."""
     for batch in forecast.batches:
         for group in batch.groups:
             if node in group.nodes or gang in group.gangs or gang in group.evicted:
@@ -61,50 +64,50 @@ def placed_in(forecast: Forecast, *, node: str = "", gang: str = "") -> tuple[Ba
     return None
 
 
-def _upgraded(node: NodeFacts) -> str:
+def _describe_upgrade(node: NodeFacts) -> str:
     if node.taken:
         return f"Node {node.name} is being upgraded by this plan."
     return f"Node {node.name} was upgraded by this plan and is not as the stack asks; see its NodeUpgrade."
 
 
-def _is_waited_for(completion: Completion, name: str) -> str:
+def _describe_completion(completion: Completion, name: str) -> str:
     others = [node for node in completion.nodes if node != name]
     beside = f", as are {listed(others)}" if others else ""
     return f"Node {name} is upgraded when its jobs have ended by themselves{beside}; nobody is asked."
 
 
-def ends(completion: Completion) -> list[str]:
-    """Until when what is waited for ends by itself."""
+def describe_end(completion: Completion) -> list[str]:
+    """When the gangs that are waited for end by themselves."""
     gangs = listed(list(completion.gangs))
     return [f"{gangs} {'ends' if len(completion.gangs) == 1 else 'end'} by {show(completion.at)}, as far as is known."]
 
 
-def waits(batch: BatchForecast) -> list[str]:
-    """What a batch waits for beyond those before it, and until when."""
+def describe_wait(batch: BatchForecast) -> list[str]:
+    """What a batch waits for beside the batches before it, and until when."""
     if not batch.waits_for or batch.starts_at is None:
         return []
     return [batch.waits_for, f"Batch {batch.number} starts at {show(batch.starts_at)}."]
 
 
-def _beside(group: GroupForecast, name: str) -> str:
+def _describe_siblings(group: GroupForecast, name: str) -> str:
     others = [node for node in group.nodes if node != name]
     return f", together with {listed(others)}" if others else ""
 
 
-def _stops(group: GroupForecast) -> list[str]:
+def _describe_stops(group: GroupForecast) -> list[str]:
     asked = [f"{gang} is asked for a checkpoint, stopped and restarted for it." for gang in group.gangs]
     evicted = [f"Pods of {gang} on it are evicted; their owner makes them again elsewhere." for gang in group.evicted]
-    found = asked + evicted or ["Nothing that uses GPUs runs there."]
+    sentences = asked + evicted or ["Nothing that uses GPUs runs there."]
     ways = (
         f"{listed(list(names))} {'is' if len(names) == 1 else 'are'} {what}"
         for names, what in ((group.rebooted, "rebooted"), (group.reconfigured, "given other kubelet settings"))
         if names
     )
     if emptied := " and ".join(ways):
-        found.append(f"{emptied}; {counted(group.other_pods, 'pod')} without GPUs end too.")
-    return found
+        sentences.append(f"{emptied}; {count_with_noun(group.other_pods, 'pod')} without GPUs end too.")
+    return sentences
 
 
-def counted(number: int, what: str) -> str:
+def count_with_noun(number: int, what: str) -> str:
     """A number with its noun."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,4 +1,4 @@
-"""A forecast in a file: what somebody looked at and agreed to, and whether it still holds when it is applied."""
+"""The plan file: a saved forecast that a user has read and agreed to, and the checks that it still holds."""
 
 import math
 from datetime import datetime
@@ -19,30 +19,30 @@ FORMAT = "gpu-upgrader.io/forecast.v1"
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What was agreed to: a forecast may change inside it."""
+    """Limits of the agreement: a later forecast may differ within them."""
 
     max_interruptions: int
-    gangs: tuple[str, ...]  # those that may be stopped
-    max_lost_gpu_hours: float | None = None  # None: files of older releases, which agreed to any number
+    gangs: tuple[str, ...]  # gangs that may be stopped
+    max_lost_gpu_hours: float | None = None  # None: files of older releases, without that limit
     placement_unguaranteed: bool = False
 
 
 class SavedForecast(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file that `upgrader plan -o` writes and `upgrader apply` takes."""
+    """The file that `upgrader plan -o` writes and `upgrader apply` reads."""
 
     cluster: str  # uid of the namespace kube-system
     stack: str
     stack_uid: str
     stack_generation: int
-    spec: dict[str, Any]  # what the stack is to say, defaults written out
+    spec: dict[str, Any]  # the spec that the stack is to have, with defaults
     revision: str
     created_at: datetime
     strategy: StrategyFacts
     limits: Limits
-    images: tuple[ImageFacts, ...]  # those that the upgrades of this forecast would use
+    images: tuple[ImageFacts, ...]  # images that the upgrades of this forecast would use
     forecast: Forecast
-    origins: tuple[Origin, ...] = ()  # where the nodes come from, and what changes on the way
-    steering: bool = True  # whether the cluster offers a way to steer restarted gangs to upgraded nodes
+    origins: tuple[Origin, ...] = ()  # source revisions of the nodes, and their differences to the target
+    steering: bool = True  # whether restarted gangs can be steered to upgraded nodes in this cluster
     format: str = FORMAT
 
 
@@ -60,14 +60,14 @@ class StaleReason(StrEnum):
 
 
 class Stale(Struct, frozen=True, kw_only=True):
-    """One reason, and the same as a sentence."""
+    """One reason, and its sentence."""
 
     reason: StaleReason
     message: str
 
 
 def limits_of(forecast: Forecast, strategy: StrategyFacts) -> Limits:
-    """What agreeing to a forecast agrees to."""
+    """The limits that an agreement to a forecast implies."""
     return Limits(
         max_interruptions=forecast.summary.interruptions,
         gangs=tuple(sorted(forecast.interrupted)),
@@ -77,28 +77,28 @@ def limits_of(forecast: Forecast, strategy: StrategyFacts) -> Limits:
 
 
 def consented_loss(gpu_hours: float) -> float:
-    """The most GPU-hours that a plan may lose whose forecast expects so many.
+    """The most GPU-hours that a plan may lose, from the loss that its forecast expects.
 
-    Half as much again and one, since an expectation is exceeded every other time: beyond that somebody is asked again.
+    Half as much again and one, since every other rollout exceeds an expectation: beyond that a new approval is needed.
     """
     return rounded_up(gpu_hours * 1.5 + 1.0)
 
 
 def rounded_up(gpu_hours: float) -> float:
-    """To a tenth: what a person reads on the screen is what they agree to."""
+    """Rounded up to a tenth: the number that a person reads is the number that they agree to."""
     return math.ceil(round(gpu_hours * 10, 6)) / 10
 
 
 def check_saved(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
     """Every reason why a saved forecast no longer holds; none: it may be applied.
 
-    `fresh` is the forecast made anew with the strategy of the saved one; its `images` are all that are Ready now. A job
-    that ended, a node that left and a blocker that went or came make nothing stale: less is done, or the same.
+    `fresh` is a new forecast with the strategy of the saved one; its `images` are all that are Ready now. A job that
+    ended, a node that left and a changed blocker do not make it stale: the plan does the same, or less.
     """
-    found = _identity(saved, fresh)
-    if found:
-        return found  # all the rest would compare things that have nothing to do with each other
-    return (*_images(saved, fresh), *_stops(saved, fresh))
+    stale = _check_identity(saved, fresh)
+    if stale:
+        return stale  # further comparisons would have no meaning
+    return (*_check_images(saved, fresh), *_check_limits(saved, fresh))
 
 
 def dump(saved: SavedForecast) -> bytes:
@@ -110,7 +110,7 @@ def load(raw: bytes, origin: str) -> SavedForecast:
     """A saved forecast from a file's bytes; `origin` is its name, for the error.
 
     Raises:
-        ConfigurationError: no forecast, or one of another format.
+        ConfigurationError: no forecast, or a forecast in another format.
     """
     resolution = "Make a new one with `upgrader plan -o FILE`."
     try:
@@ -124,7 +124,7 @@ def load(raw: bytes, origin: str) -> SavedForecast:
     return saved
 
 
-def _identity(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
+def _check_identity(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
     if not fresh.cluster or saved.cluster != fresh.cluster:
         message = f"It was made for another cluster ({saved.cluster}, this one is {fresh.cluster or 'not known'})."
         return (Stale(reason=StaleReason.OTHER_CLUSTER, message=message),)
@@ -145,7 +145,7 @@ def _identity(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
     return ()
 
 
-def _images(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
+def _check_images(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
     ready = {image.key for image in fresh.images}
     return tuple(
         Stale(
@@ -157,17 +157,17 @@ def _images(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
     )
 
 
-def _stops(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
-    found = [
+def _check_limits(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
+    stale = [
         Stale(reason=StaleReason.OTHER_GANG, message=f"{gang} would be stopped, and was not to be stopped then.")
         for gang in sorted(fresh.forecast.interrupted.difference(saved.limits.gangs))
     ]
     count = fresh.forecast.summary.interruptions
     if count > saved.limits.max_interruptions:
         message = f"{count} gangs would be stopped, agreed were {saved.limits.max_interruptions}."
-        found.append(Stale(reason=StaleReason.MORE_INTERRUPTIONS, message=message))
+        stale.append(Stale(reason=StaleReason.MORE_INTERRUPTIONS, message=message))
     lost, agreed = fresh.forecast.prediction.lost_gpu_hours, saved.limits.max_lost_gpu_hours
     if agreed is not None and lost > agreed:
         message = f"{rounded_up(lost):.1f} GPU-hours would be lost, agreed were {agreed:.1f}."
-        found.append(Stale(reason=StaleReason.MORE_LOSS, message=message))
-    return tuple(found)
+        stale.append(Stale(reason=StaleReason.MORE_LOSS, message=message))
+    return tuple(stale)

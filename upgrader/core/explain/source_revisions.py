@@ -1,4 +1,4 @@
-"""Where the nodes of a rollout come from: for each revision that they carry now, what changes on the way."""
+"""Source revisions of a rollout: for each revision that nodes carry now, its differences to the target."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,7 +11,7 @@ _LOOK = "no workload"
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One thing that a node upgrade swaps; `before` is empty where nobody knows it."""
+    """One component that a node upgrade changes; `before` is empty if it is unknown."""
 
     what: str
     before: str
@@ -19,35 +19,35 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """Nodes that carry one revision now; it is empty where they carry none, and so are changes that nobody knows."""
+    """Nodes that carry one revision now; it is empty if they carry none, and so are unknown changes."""
 
     revision: str
     nodes: int
     changes: tuple[Change, ...] = ()
 
 
-def changes(before: Target, after: Target) -> tuple[Change, ...]:
-    """What differs between two revisions, as a person says it."""
+def revision_changes(before: Target, after: Target) -> tuple[Change, ...]:
+    """Differences between two revisions, in words for users."""
     pairs = (
         ("driver", before.driver, after.driver),
         ("vendor", before.operands, after.operands),
         ("runtime hook", before.runtime_image or NOT_MANAGED, after.runtime_image or NOT_MANAGED),
         ("device plugin", before.plugin_image or NOT_MANAGED, after.plugin_image or NOT_MANAGED),
-        ("sharing", _sharing(before), _sharing(after)),
+        ("sharing", _show_sharing(before), _show_sharing(after)),
         ("validation", before.workload_image or _LOOK, after.workload_image or _LOOK),
         ("resource", before.resource_name, after.resource_name),
         ("kernel", before.kernel or NOT_MANAGED, after.kernel or NOT_MANAGED),
         ("kubelet", before.kubelet_version or NOT_MANAGED, after.kubelet_version or NOT_MANAGED),
-        ("kubelet settings", _settings(before), _settings(after)),
+        ("kubelet settings", _show_settings(before), _show_settings(after)),
     )
     return tuple(Change(what=what, before=old, after=new) for what, old, new in pairs if old != new)
 
 
-def _settings(target: Target) -> str:
+def _show_settings(target: Target) -> str:
     return ", ".join(f"{name} {value}" for name, value in target.kubelet_settings) or NOT_MANAGED
 
 
-def _sharing(target: Target) -> str:
+def _show_sharing(target: Target) -> str:
     shares = f"{target.time_slices} time slices" if target.time_slices else "none"
     if target.mps_replicas:
         within = f" in RuntimeClass {target.mps_runtime}" if target.mps_runtime else ""
@@ -56,7 +56,7 @@ def _sharing(target: Target) -> str:
 
 
 def origins(nodes: Iterable[NodeFacts], known: Mapping[str, Target], target: Target) -> tuple[Origin, ...]:
-    """The revisions of these nodes, most nodes first. `known`: what each revision says, where it is still kept."""
+    """The revisions of these nodes, most nodes first. `known`: the target of each revision that is still kept."""
     count: dict[str, int] = {}
     for node in nodes:
         count[node.revision] = count.get(node.revision, 0) + 1
@@ -64,7 +64,7 @@ def origins(nodes: Iterable[NodeFacts], known: Mapping[str, Target], target: Tar
         Origin(
             revision=revision,
             nodes=number,
-            changes=changes(known[revision], target) if revision in known else (),
+            changes=revision_changes(known[revision], target) if revision in known else (),
         )
         for revision, number in sorted(count.items(), key=lambda item: (-item[1], item[0]))
     )

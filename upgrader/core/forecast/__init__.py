@@ -1,5 +1,5 @@
-"""The forecast of a plan: which upgrade groups go together, in which order, when, and what it costs.
+"""The forecast of a plan: batches of upgrade groups, their order, their times, and their cost.
 
 Here: one pure function, forecast.forecast, and its parts.
-Not here: why something cannot go (constraints).
+Not here: why a group is blocked (constraints).
 """

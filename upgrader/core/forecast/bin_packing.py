@@ -1,9 +1,9 @@
-"""Which groups are upgraded together: first-fit decreasing, then local search; a kept order is never made worse.
+"""Packing of groups into batches: first-fit decreasing, then local search; a kept order never becomes worse.
 
-Times are whole seconds after the forecast's `now`. A batch is filled with what may be stopped by its start, largest
-first, so a time slice that is not over delays nobody else; as many batches as needed come out, at most 11/9 of the
-least number where all may be stopped at once. The search then dissolves batches, moves and swaps groups as long as
-neither loss nor makespan gets worse and one of them better; it tries a bounded number of steps.
+Times are whole seconds after the forecast's `now`. A batch is filled with groups that may be stopped by its start,
+largest first, so that a time slice that has not ended delays no other group; the number of batches is at most 11/9 of
+the least number if all may be stopped at once. The search then dissolves batches, moves and swaps groups as long as
+neither loss nor makespan gets worse and one of them gets better; it tries a bounded number of steps.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,30 +11,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from upgrader.core.constraints.batch import GroupForecast
-from upgrader.core.constraints.checkpoint_concurrency import Asked, parked, turns
-from upgrader.core.forecast.duration_model import Spread, together
+from upgrader.core.constraints.checkpoint_concurrency import Asked, parked_seconds, turns
+from upgrader.core.forecast.duration_model import Spread, longest_of_spreads
 
 TRIES = 500
-"""Most steps of one local search: what is to be gained is gained by the first few, and fleets of all sizes must do."""
+"""Most steps of one local search: the first few steps gain the most, and the bound serves fleets of all sizes."""
 
 Before = Sequence[Sequence[tuple[str, ...]]]
 """Batches of an earlier forecast, groups by their nodes."""
 
 
 class Unit(Struct, frozen=True, kw_only=True, gc=False):
-    """A group with all that packing needs to know; `order` says how large it is, and names only break ties in it."""
+    """A group with all that packing depends on; `order` sorts by size, and names only break ties in it."""
 
     group: GroupForecast
-    demands: tuple[tuple[str, int], ...]  # of the rooms, what it takes
-    spread: Spread  # from its start until its gangs are back
+    demands: tuple[tuple[str, int], ...]  # what it takes of each room
+    spread: Spread  # from its start until its gangs run again
     order: tuple[object, ...]
-    release: int = 0  # not to be started before: time slices
+    release: int = 0  # the earliest start, by time slices
     asked: tuple[Asked, ...] = ()
     gpus: Mapping[str, int] = {}  # of its gangs
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """What holds for every batch; `opens` gives the first second from one on in which a batch may start."""
+    """Rules of every batch; `opens` gives the first second, from a given one on, in which a batch may start."""
 
     rooms: dict[str, int]
     opens: Callable[[int], int]
@@ -42,17 +42,17 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """Groups upgraded together and what follows from that; see `batch_of`."""
+    """Groups upgraded together, with derived values; see `batch_of`."""
 
     units: tuple[Unit, ...]
-    spread: Spread  # how long it takes: the longest of its groups, after the last turn of the lanes
-    turns: dict[str, float]  # seconds after the first question at which each gang is asked
+    spread: Spread  # its duration: that of its longest group, after the last turn of the lanes
+    turns: dict[str, float]  # seconds from the first request to that of each gang
     parked: dict[str, float]  # seconds that each gang waits for the others of its group
     release: int = 0
 
     @property
     def slowest(self) -> int:
-        """Position of the group that takes longest."""
+        """Position of the group with the longest duration."""
         return max(range(len(self.units)), key=lambda at: self.units[at].spread.mean)
 
     @property
@@ -63,7 +63,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
 
 class Score(Struct, frozen=True, kw_only=True):
-    """What batches cost beyond what all orders cost: GPU-seconds parked for others, and when they end."""
+    """Costs of batches that depend on their order: GPU-seconds parked for others, and when they end."""
 
     parked: int
     end: int
@@ -77,33 +77,33 @@ def batch_of(units: Iterable[Unit], rules: Rules) -> Batch:
     """A batch of these groups, in this order."""
     every = tuple(units)
     asked = [
-        Asked(gang=one.gang, lane=one.lane, seconds=one.seconds, group=at)
+        Asked(gang=request.gang, lane=request.lane, seconds=request.seconds, group=at)
         for at, unit in enumerate(every)
-        for one in unit.asked
+        for request in unit.asked
     ]
     at = turns(asked, rules.lane_width)
     last = Spread(max(at.values(), default=0.0))
     return Batch(
         units=every,
-        spread=together(unit.spread for unit in every).plus(last),
+        spread=longest_of_spreads(unit.spread for unit in every).plus(last),
         turns=at,
-        parked=parked(asked, at),
+        parked=parked_seconds(asked, at),
         release=max(unit.release for unit in every),
     )
 
 
-def score(batches: Sequence[Batch], rules: Rules, begin: int) -> Score:
-    """What these batches cost one after the other from `begin` on."""
+def score_batches(batches: Sequence[Batch], rules: Rules, begin: int) -> Score:
+    """The cost of these batches, one after the other from `begin` on."""
     at, waits = begin, 0.0
     for batch in batches:
         at = rules.opens(max(at, batch.release)) + round(batch.spread.mean)
-        # Without lanes all are asked at once, so they wait as long in any batch.
+        # Without lanes all requests are sent at once, so that gangs wait as long in any batch.
         waits += batch.waits if rules.lane_width else 0.0
     return Score(parked=round(waits), end=at)
 
 
-def pack(units: Iterable[Unit], rules: Rules, begin: int) -> list[Batch]:
-    """First-fit decreasing, batch by batch, each from what may be started by then.
+def pack_units(units: Iterable[Unit], rules: Rules, begin: int) -> list[Batch]:
+    """First-fit decreasing, batch by batch, each from the groups that may start by then.
 
     Each unit must fit an empty batch.
     """
@@ -116,7 +116,7 @@ def pack(units: Iterable[Unit], rules: Rules, begin: int) -> list[Batch]:
         if not ready:
             at = min(unit.release for unit in rest)
             continue
-        filled = _fill(ready, rules.rooms)
+        filled = _fill_batch(ready, rules.rooms)
         if not filled:
             raise AssertionError(f"{ready[0].group.name} fits no batch")
         batch = batch_of(filled, rules)
@@ -128,7 +128,7 @@ def pack(units: Iterable[Unit], rules: Rules, begin: int) -> list[Batch]:
 
 
 def in_turn(units: Iterable[Unit], rules: Rules, begin: int) -> list[Batch]:
-    """In the order given: a batch takes what comes next, until one does not fit or may not be started yet.
+    """Batches in the given order: a batch takes the next groups, until one does not fit or may not start yet.
 
     Each unit must fit an empty batch.
     """
@@ -138,8 +138,8 @@ def in_turn(units: Iterable[Unit], rules: Rules, begin: int) -> list[Batch]:
     while rest:
         at = rules.opens(max(at, rest[0].release))
         left, taken = dict(rules.rooms), 0
-        while taken < len(rest) and rest[taken].release <= at and _fits(rest[taken], left):
-            _take(rest[taken], left)
+        while taken < len(rest) and rest[taken].release <= at and _fits_into(rest[taken], left):
+            _take_room(rest[taken], left)
             taken += 1
         if not taken:
             raise AssertionError(f"{rest[0].group.name} fits no batch")
@@ -150,113 +150,113 @@ def in_turn(units: Iterable[Unit], rules: Rules, begin: int) -> list[Batch]:
     return batches
 
 
-def improve(batches: Sequence[Batch], rules: Rules, begin: int) -> list[Batch]:
-    """Local search from these batches on: never worse, and better where a bounded number of steps finds a way."""
-    best, known = list(batches), score(batches, rules, begin)
+def improve_batches(batches: Sequence[Batch], rules: Rules, begin: int) -> list[Batch]:
+    """Local search from these batches on: never worse, and better if a bounded number of steps finds a way."""
+    best, known = list(batches), score_batches(batches, rules, begin)
     tries = TRIES
-    found = True
-    while found and tries > 0:
-        found = False
-        for candidate in _neighbours(best, rules):
+    improved = True
+    while improved and tries > 0:
+        improved = False
+        for candidate in _neighbour_courses(best, rules):
             tries -= 1
-            if candidate is not None and (reached := score(candidate, rules, begin)).improves(known):
-                best, known, found = candidate, reached, True
+            if candidate is not None and (reached := score_batches(candidate, rules, begin)).improves(known):
+                best, known, improved = candidate, reached, True
                 break
             if tries <= 0:
                 break
     return best
 
 
-def resumed(units: Iterable[Unit], before: Before, rules: Rules, begin: int) -> list[Batch]:
-    """The batches of an earlier forecast with what of them is there still; what is new fills gaps, then follows."""
+def resume_batches(units: Iterable[Unit], before: Before, rules: Rules, begin: int) -> list[Batch]:
+    """The batches of an earlier forecast, without groups that are gone; new groups fill gaps, then follow."""
     there = {unit.group.nodes: unit for unit in units}
     kept: list[tuple[Unit, ...]] = []
     for groups in before:
-        part = _fill([there[nodes] for nodes in groups if nodes in there], rules.rooms)
+        part = _fill_batch([there[nodes] for nodes in groups if nodes in there], rules.rooms)
         for unit in part:
             del there[unit.group.nodes]
         if part:
             kept.append(part)
     for unit in sorted(there.values(), key=lambda unit: unit.order):
         for at, part in enumerate(kept):
-            if _fits(unit, _left(part, rules.rooms)):
+            if _fits_into(unit, _remaining_rooms(part, rules.rooms)):
                 kept[at] = (*part, unit)
                 del there[unit.group.nodes]
                 break
-    return [batch_of(part, rules) for part in kept] + pack(there.values(), rules, begin)
+    return [batch_of(part, rules) for part in kept] + pack_units(there.values(), rules, begin)
 
 
-def course(units: Sequence[Unit], before: Before, rules: Rules, begin: int) -> list[Batch]:
-    """The batches to go by: fresh ones only where they are better than what an earlier forecast said."""
-    fresh = improve(pack(units, rules, begin), rules, begin)
+def best_course(units: Sequence[Unit], before: Before, rules: Rules, begin: int) -> list[Batch]:
+    """The batches to use: fresh ones only if they are better than those of an earlier forecast."""
+    fresh = improve_batches(pack_units(units, rules, begin), rules, begin)
     if not before:
         return fresh
-    kept = resumed(units, before, rules, begin)
-    return fresh if score(fresh, rules, begin).improves(score(kept, rules, begin)) else kept
+    kept = resume_batches(units, before, rules, begin)
+    return fresh if score_batches(fresh, rules, begin).improves(score_batches(kept, rules, begin)) else kept
 
 
-def _fill(units: Sequence[Unit], rooms: Mapping[str, int]) -> tuple[Unit, ...]:
+def _fill_batch(units: Sequence[Unit], rooms: Mapping[str, int]) -> tuple[Unit, ...]:
     left, taken = dict(rooms), []
     for unit in units:
-        if _fits(unit, left):
+        if _fits_into(unit, left):
             taken.append(unit)
-            _take(unit, left)
+            _take_room(unit, left)
     return tuple(taken)
 
 
-def _fits(unit: Unit, left: Mapping[str, int]) -> bool:
+def _fits_into(unit: Unit, left: Mapping[str, int]) -> bool:
     return all(left[name] >= amount for name, amount in unit.demands)
 
 
-def _take(unit: Unit, left: dict[str, int]) -> None:
+def _take_room(unit: Unit, left: dict[str, int]) -> None:
     for name, amount in unit.demands:
         left[name] -= amount
 
 
-def _left(units: Iterable[Unit], rooms: Mapping[str, int]) -> dict[str, int]:
+def _remaining_rooms(units: Iterable[Unit], rooms: Mapping[str, int]) -> dict[str, int]:
     left = dict(rooms)
     for unit in units:
-        _take(unit, left)
+        _take_room(unit, left)
     return left
 
 
-def _neighbours(batches: list[Batch], rules: Rules) -> Iterator[list[Batch] | None]:
-    """Courses one step away, the most promising first; None for a step that the limits forbid."""
-    left = [_left(batch.units, rules.rooms) for batch in batches]
+def _neighbour_courses(batches: list[Batch], rules: Rules) -> Iterator[list[Batch] | None]:
+    """Courses that are one step away, the most promising first; None for a step that the limits forbid."""
+    left = [_remaining_rooms(batch.units, rules.rooms) for batch in batches]
     for at in sorted(range(len(batches)), key=lambda at: (-left[at]["gpus"], -at)):
-        yield _dissolved(batches, left, at, rules)
+        yield _dissolve_batch(batches, left, at, rules)
     slowest = [batch.slowest for batch in batches]
     longest = [batch.units[place].spread.mean for batch, place in zip(batches, slowest, strict=True)]
     for at in range(len(batches)):
         for to in range(len(batches)):
             if to == at or longest[to] < longest[at]:
                 continue
-            yield _moved(batches, left[to], (at, slowest[at]), to, rules)
+            yield _move_unit(batches, left[to], (at, slowest[at]), to, rules)
             for place, unit in enumerate(batches[to].units):
                 if unit.spread.mean < longest[at]:
-                    yield _swapped(batches, (at, slowest[at]), (to, place), rules)
+                    yield _swap_units(batches, (at, slowest[at]), (to, place), rules)
                     break
 
 
-def _dissolved(batches: list[Batch], left: list[dict[str, int]], at: int, rules: Rules) -> list[Batch] | None:
-    rooms = [dict(one) for one in left]
+def _dissolve_batch(batches: list[Batch], left: list[dict[str, int]], at: int, rules: Rules) -> list[Batch] | None:
+    rooms = [dict(room) for room in left]
     more: dict[int, list[Unit]] = {}
     for unit in batches[at].units:
-        to = next((to for to, room in enumerate(rooms) if to != at and _fits(unit, room)), None)
+        to = next((to for to, room in enumerate(rooms) if to != at and _fits_into(unit, room)), None)
         if to is None:
             return None
-        _take(unit, rooms[to])
+        _take_room(unit, rooms[to])
         more.setdefault(to, []).append(unit)
     grown = [batch_of((*batch.units, *more[to]), rules) if to in more else batch for to, batch in enumerate(batches)]
     return grown[:at] + grown[at + 1 :]
 
 
-def _moved(
+def _move_unit(
     batches: list[Batch], left: Mapping[str, int], source: tuple[int, int], to: int, rules: Rules
 ) -> list[Batch] | None:
     at, place = source
     units = batches[at].units
-    if not _fits(units[place], left):
+    if not _fits_into(units[place], left):
         return None
     changed = list(batches)
     changed[to] = batch_of((*batches[to].units, units[place]), rules)
@@ -267,12 +267,14 @@ def _moved(
     return changed[:at] + changed[at + 1 :]
 
 
-def _swapped(batches: list[Batch], one: tuple[int, int], other: tuple[int, int], rules: Rules) -> list[Batch] | None:
+def _swap_units(
+    batches: list[Batch], first: tuple[int, int], second: tuple[int, int], rules: Rules
+) -> list[Batch] | None:
     changed = list(batches)
-    for (at, place), (to, where) in ((one, other), (other, one)):
+    for (at, place), (to, where) in ((first, second), (second, first)):
         units = list(batches[at].units)
         units[place] = batches[to].units[where]
-        if len(_fill(units, rules.rooms)) < len(units):
+        if len(_fill_batch(units, rules.rooms)) < len(units):
             return None
         changed[at] = batch_of(units, rules)
     return changed

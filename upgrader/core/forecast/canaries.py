@@ -1,8 +1,8 @@
-"""Canaries: one node of each class is upgraded before all others, so that a driver that fails stops nobody.
+"""Canaries: one node of each class is upgraded before all others, so that a driver that fails stops no gang.
 
-A class is a GPU model on a kernel under a driver. Its canary is its smallest idle node; where none is idle its smallest
-group, since a full fleet needs the warning most and those gangs are stopped once anyway. What one class proves says
-nothing of another: each waits for a canary of its own.
+A class is a GPU model on a kernel under a driver. Its canary is its smallest idle node; if none is idle, its smallest
+group, since a full fleet needs the warning most and those gangs are stopped once in any case. A canary of one class
+proves nothing about another class: each class waits for its own canary.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -15,30 +15,30 @@ MODEL_LABEL = "nvidia.com/gpu.product"
 
 
 def node_class(node: NodeFacts) -> str:
-    """GPU model, kernel and the driver that it leaves (its image, or what the feature labels say), as it is stored."""
+    """GPU model, kernel and source driver (its image, or its version by the feature labels), in the stored form."""
     parts = (node.labels.get(MODEL_LABEL, ""), node.kernel, node.driver_key or node.driver_version_label)
     return ", ".join(part or "unknown" for part in parts)
 
 
-def classes(unit: Unit, nodes: Mapping[str, NodeFacts]) -> frozenset[str]:
-    """The classes that a group has nodes of."""
+def unit_classes(unit: Unit, nodes: Mapping[str, NodeFacts]) -> frozenset[str]:
+    """The classes of a group's nodes."""
     return frozenset(node_class(nodes[name]) for name in unit.group.nodes)
 
 
-def canaries(units: Iterable[Unit], nodes: Mapping[str, NodeFacts], proven: Container[str] = ()) -> list[Unit]:
-    """One group for each class that these have, idle and small ones first; one may stand for several.
+def choose_canaries(units: Iterable[Unit], nodes: Mapping[str, NodeFacts], proven: Container[str] = ()) -> list[Unit]:
+    """One group for each class of these groups, idle and small groups first; a group may be the canary of several.
 
-    In this order each has a class that none before it has, so no gang is stopped for what an idle node has proven.
-    `proven`: classes of which a canary was upgraded already.
+    In this order each has a class that none before it has, so that no gang is stopped for a class that an idle node
+    has proven. `proven`: classes of which a canary was upgraded already.
     """
     by_class: dict[str, Unit] = {}
-    for unit in sorted(units, key=_preferred):
-        for one in classes(unit, nodes):
-            by_class.setdefault(one, unit)
-    return list({unit.group.name: unit for one, unit in by_class.items() if one not in proven}.values())
+    for unit in sorted(units, key=_preference_order):
+        for name in unit_classes(unit, nodes):
+            by_class.setdefault(name, unit)
+    return list({unit.group.name: unit for name, unit in by_class.items() if name not in proven}.values())
 
 
-def _preferred(unit: Unit) -> tuple[object, ...]:
+def _preference_order(unit: Unit) -> tuple[object, ...]:
     group = unit.group
     busy = bool(group.gangs or group.evicted)
     return busy, unit.release, group.gpus, len(group.nodes), unit.order

@@ -1,4 +1,4 @@
-"""Wait for completion: nodes whose jobs all end by themselves in time are taken at that moment, and nobody is asked."""
+"""Wait for completion: nodes whose jobs all end by themselves in time are upgraded then, without a request."""
 
 from datetime import datetime
 
@@ -10,10 +10,10 @@ from upgrader.core.model.prediction import Completion
 
 
 def completion_of(world: World, unit: UpgradeGroup, now: datetime) -> Completion | None:
-    """When the nodes of a group are free by themselves; None where its gangs run longer, or say nothing.
+    """When the jobs on a group's nodes have ended; None if its gangs run longer, or declare no end.
 
-    Whether a gang could be asked does not matter: it is not asked. What blocks the nodes themselves blocks them still.
-    A gang that has overrun its own word is waited for until `completion_until` all the same.
+    The blockers of its gangs do not matter, since no request is sent; the blockers of its nodes do. A gang that runs
+    longer than it declares is still waited for until `completion_until`.
     """
     until = world.strategy.completion_until
     if until is None or now >= until or not unit.gangs:

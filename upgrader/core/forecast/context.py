@@ -1,4 +1,4 @@
-"""What every part of one forecast works with: the world, its limits, how long things take, and the time."""
+"""The shared values of one forecast: the world, its limits, expected durations, and the time."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from upgrader.core.model.fleet import Gang
 
 
 class Frame(Struct, frozen=True, kw_only=True):
-    """One forecast's givens; see `frame_of`."""
+    """The shared values of one forecast; see `frame_of`."""
 
     world: World
     limits: Capacity
@@ -25,13 +25,13 @@ class Frame(Struct, frozen=True, kw_only=True):
     rules: Rules
 
     def second(self, moment: datetime | None) -> int:
-        """Whole seconds from now until then, rounded up; 0 for what is past or not given."""
+        """Whole seconds from now until then, rounded up; 0 if it is past or not given."""
         if moment is None:
             return 0
         return max(0, math.ceil((moment - self.now).total_seconds()))
 
     def moment(self, second: int) -> datetime:
-        """The time so many seconds after now."""
+        """The time this many seconds after now."""
         return self.now + timedelta(seconds=second)
 
     def checkpoint(self, gang: Gang) -> tuple[float, float]:
@@ -40,17 +40,17 @@ class Frame(Struct, frozen=True, kw_only=True):
 
 
 def frame_of(world: World, limits: Capacity, pace: Pace, now: datetime) -> Frame:
-    """The givens of a strategy.
+    """The shared values of a forecast with the world's strategy.
 
     Raises:
-        ConfigurationError: a window has no such time, day or zone.
+        ConfigurationError: a window has a time, day or zone that does not exist.
     """
     strategy = world.strategy
     calendar = Calendar(strategy.windows, now)
     rooms = limits.rooms()
     if strategy.lane_width:
-        rooms |= {turn(gang.lane): strategy.lane_width * ROUNDS for gang in world.gangs.values()}
-    opens = _opens(calendar, now) if strategy.windows else _at_once
+        rooms |= {lane_room(gang.lane): strategy.lane_width * ROUNDS for gang in world.gangs.values()}
+    opens = _opening_seconds(calendar, now) if strategy.windows else _at_once
     return Frame(
         world=world,
         limits=limits,
@@ -60,8 +60,8 @@ def frame_of(world: World, limits: Capacity, pace: Pace, now: datetime) -> Frame
     )
 
 
-def turn(lane: str) -> str:
-    """The room that a lane is among the rooms of a batch."""
+def lane_room(lane: str) -> str:
+    """The name of a lane's room among the rooms of a batch."""
     return f"turns of {lane or 'the unnamed lane'}"
 
 
@@ -69,7 +69,7 @@ def _at_once(second: int) -> int:
     return second
 
 
-def _opens(calendar: Calendar, now: datetime) -> Callable[[int], int]:
+def _opening_seconds(calendar: Calendar, now: datetime) -> Callable[[int], int]:
     def opens(second: int) -> int:
         return math.ceil((calendar.opens(now + timedelta(seconds=second)) - now).total_seconds())
 

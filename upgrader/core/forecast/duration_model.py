@@ -1,4 +1,4 @@
-"""How long things take, as distributions: from medians and 95th percentiles of phases to those of a whole rollout.
+"""Durations as distributions: from medians and 95th percentiles of phases to those of a whole rollout.
 
 A phase (prepare, checkpoint, upgrade, restart) is taken as lognormal: durations are positive and have a long tail, and
 median and 95th percentile give both its parameters. From there:
@@ -8,7 +8,7 @@ median and 95th percentile give both its parameters. From there:
 - A group is the *sum* of its phases: means and variances add.
 - A batch is the *longest* of its groups, each as the lognormal of its mean and variance: the product of their
   distribution functions, integrated over a grid of times.
-- A rollout is the *sum* of its batches, and of what nobody can know yet: that the medians themselves are estimates. Its
+- A rollout is the *sum* of its batches and of one more uncertainty: the medians themselves are estimates. Their
   relative error is sigma / sqrt(observations), the same for all batches, so it does not average out.
 
 A sum's quantiles are those of the lognormal of its mean and variance (Fenton and Wilkinson's approximation).
@@ -30,7 +30,7 @@ _GRID = tuple(20.0 * 1.12**step for step in range(90))
 """Seconds from 20 s to 5 days, 12 % apart: the curves between are smooth."""
 
 PRIOR = 10
-"""How many observations the defaults count for: with as many of our own, both weigh the same."""
+"""The number of observations that the defaults count for: with as many measurements, both weigh the same."""
 
 
 class Spread(NamedTuple):
@@ -40,11 +40,11 @@ class Spread(NamedTuple):
     variance: float = 0.0
 
     def plus(self, other: "Spread") -> "Spread":
-        """One after the other."""
+        """The sum of two independent durations, one after the other."""
         return Spread(self.mean + other.mean, self.variance + other.variance)
 
     def quantile(self, level: float) -> float:
-        """Seconds that it is over in with probability `level`."""
+        """Seconds within which it ends with probability `level`."""
         if self.mean <= 0:
             return 0.0
         sigma = math.sqrt(math.log1p(self.variance / self.mean**2))
@@ -56,25 +56,25 @@ def longest_of(count: int, median: float, p95: float) -> Spread:
     """The longest of `count` independent lognormals with one median and 95th percentile; none of 0."""
     if count <= 0 or median <= 0:
         return Spread(0.0)
-    sigma = _sigma(median, p95)
+    sigma = _lognormal_sigma(median, p95)
     normal = NormalDist()
     drawn = [median * math.exp(sigma * normal.inv_cdf(level ** (1 / count))) for level in _LEVELS]
     mean = sum(drawn) / _STEPS
-    return Spread(mean, sum((one - mean) ** 2 for one in drawn) / _STEPS)
+    return Spread(mean, sum((seconds - mean) ** 2 for seconds in drawn) / _STEPS)
 
 
-def together(parts: Iterable[Spread]) -> Spread:
+def longest_of_spreads(parts: Iterable[Spread]) -> Spread:
     """The longest of independent durations."""
-    return _together(tuple(sorted(Counter(parts).items())))
+    return _longest_of_counts(tuple(sorted(Counter(parts).items())))
 
 
 @lru_cache(maxsize=4096)
-def _together(parts: tuple[tuple[Spread, int], ...]) -> Spread:
+def _longest_of_counts(parts: tuple[tuple[Spread, int], ...]) -> Spread:
     if not parts:
         return Spread(0.0)
     logs = [0.0] * len(_GRID)
     for part, count in parts:
-        logs = [one + count * more for one, more in zip(logs, _log_distribution(part), strict=True)]
+        logs = [log + count * more for log, more in zip(logs, _log_distribution(part), strict=True)]
     mean = square = before = 0.0
     earlier = 1.0
     for at, log in zip(_GRID, logs, strict=True):
@@ -94,23 +94,23 @@ def _log_distribution(part: Spread) -> tuple[float, ...]:
     return tuple(math.log(max(1e-300, normal.cdf(math.log(at)))) for at in _GRID)
 
 
-def _sigma(median: float, p95: float) -> float:
+def _lognormal_sigma(median: float, p95: float) -> float:
     return max(0.0, math.log(p95 / median) / _Z95) if median > 0 and p95 > 0 else 0.0
 
 
 class Pace(NamedTuple):
-    """What durations say about groups of a size."""
+    """Durations of groups by their size."""
 
     durations: Durations
 
     def group(self, *, nodes: int, gangs: int, checkpoint: tuple[float, float]) -> Spread:
-        """From the start of its batch until its gangs are seen again, lanes not counted."""
+        """From the start of its batch until its gangs run again, without turns of lanes."""
         prepare = self.prepare(nodes)
         asked = longest_of(gangs, *checkpoint)
         return prepare.plus(asked).plus(self.upgrade(nodes)).plus(self.restart(gangs))
 
     def prepare(self, nodes: int) -> Spread:
-        """Fetching for nodes that wait for each other."""
+        """The preparation of nodes that wait for each other."""
         return longest_of(nodes, *self.durations.prepare)
 
     def upgrade(self, nodes: int) -> Spread:
@@ -118,7 +118,7 @@ class Pace(NamedTuple):
         return longest_of(nodes, *self.durations.upgrade)
 
     def restart(self, gangs: int) -> Spread:
-        """From the end of the upgrade until these gangs are seen to go on."""
+        """From the end of the upgrade until these gangs progress."""
         return longest_of(gangs, *self.durations.restart)
 
     def checkpoint(self, longest: float) -> tuple[float, float]:
@@ -129,11 +129,11 @@ class Pace(NamedTuple):
 
     @property
     def uncertainty(self) -> float:
-        """The relative error of all medians, since they come from so many observations and no more."""
-        return _sigma(*self.durations.upgrade) / math.sqrt(self.durations.measured + PRIOR)
+        """The relative error of all medians, by the number of observations that they come from."""
+        return _lognormal_sigma(*self.durations.upgrade) / math.sqrt(self.durations.measured + PRIOR)
 
     def whole(self, parts: Iterable[Spread]) -> Spread:
-        """A rollout of these batches, the error of the medians included."""
+        """The duration of a rollout of these batches, with the error of the medians."""
         mean = variance = 0.0
         for part in parts:
             mean, variance = mean + part.mean, variance + part.variance
@@ -148,25 +148,25 @@ def learned(
     preparations: Sequence[float] = (),
     default: Durations | None = None,
 ) -> Durations:
-    """Durations from what was seen, in seconds: of ended upgrades and requests of this stack.
+    """Durations from measurements, in seconds: of ended upgrades and requests of this stack.
 
-    Lognormal, with `default` counting for `PRIOR` observations, so that one odd upgrade moves little and hundreds
-    decide.
+    Lognormal; `default` counts for `PRIOR` observations, so that a single outlier has little effect and hundreds of
+    measurements decide.
     """
     known = default or Durations()
     return Durations(
-        prepare=_blend(known.prepare, preparations),
-        upgrade=_blend(known.upgrade, upgrades),
-        checkpoint=_blend(known.checkpoint, checkpoints),
-        restart=_blend(known.restart, restarts),
+        prepare=_blend_with_default(known.prepare, preparations),
+        upgrade=_blend_with_default(known.upgrade, upgrades),
+        checkpoint=_blend_with_default(known.checkpoint, checkpoints),
+        restart=_blend_with_default(known.restart, restarts),
         measured=known.measured + len(upgrades),
     )
 
 
-def _blend(default: tuple[int, int], seen: Sequence[float]) -> tuple[int, int]:
-    logs = [math.log(max(1.0, one)) for one in seen]
-    before, sigma = math.log(default[0]), _sigma(*default)
+def _blend_with_default(default: tuple[int, int], seen: Sequence[float]) -> tuple[int, int]:
+    logs = [math.log(max(1.0, seconds)) for seconds in seen]
+    before, sigma = math.log(default[0]), _lognormal_sigma(*default)
     count = len(logs) + PRIOR
     mean = (PRIOR * before + sum(logs)) / count
-    spread = PRIOR * (sigma**2 + (before - mean) ** 2) + sum((one - mean) ** 2 for one in logs)
+    spread = PRIOR * (sigma**2 + (before - mean) ** 2) + sum((log - mean) ** 2 for log in logs)
     return round(math.exp(mean)), round(math.exp(mean + _Z95 * math.sqrt(spread / count)))

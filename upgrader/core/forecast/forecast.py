@@ -1,8 +1,8 @@
-"""The forecast: which nodes are upgraded together and in which order, whom that stops, and what blocks the rest.
+"""The forecast: batches of nodes and their order, the gangs that are stopped, and the blockers of other nodes.
 
-A pure function of the world: the same input gives the same bytes, in whatever order nodes and gangs came; other names
-give the same shape. Every node that drifted is in exactly one batch, waited for, blocked with a reason, or installed
-without a plan.
+A pure function of the world: the same input gives the same bytes, in any order of nodes and gangs; other names give
+the same shape. Every node that drifted is in exactly one batch, waited for, blocked with a reason, or installed without
+a plan.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from upgrader.core.constraints.upgrade_groups import groups
 from upgrader.core.forecast.batch_order import batches_of, course_of, free_nodes, late_blockers, legs_of
 from upgrader.core.forecast.context import Frame, frame_of
 from upgrader.core.forecast.duration_model import Pace
-from upgrader.core.forecast.interruption_cost import losses
+from upgrader.core.forecast.interruption_cost import rollout_losses
 from upgrader.core.forecast.partition import sort_out
-from upgrader.core.forecast.schedule import Timeline, finish, place
+from upgrader.core.forecast.schedule import Timeline, place_batches, predict_finish
 from upgrader.core.gpu_stack.drift import DriftReason, NodeDrift, drift
 from upgrader.core.model.fleet import Snapshot, Target
 from upgrader.core.model.prediction import Completion, Durations, Prediction
@@ -48,11 +48,11 @@ class Summary(Struct, frozen=True, kw_only=True):
     interruptions: int = 0  # gangs that are stopped
     blocked: int = 0  # nodes blocked
     installs: int = 0  # nodes without a driver, which get it without a plan
-    waiting_for_completion: int = 0  # nodes that are taken when their jobs have ended
+    waiting_for_completion: int = 0  # nodes that are upgraded when their jobs have ended
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
-    """What a rollout would do if it started now, and what it would not do, and why."""
+    """What a rollout would do if it started now, and what it would leave out and why."""
 
     stack: str
     revision: str
@@ -85,25 +85,26 @@ def forecast(
     remainder: Sequence[BatchForecast] = (),
     durations: Durations | None = None,
 ) -> Forecast:
-    """Batches, completions and blockers for everything that is still to be done, and what that costs.
+    """Batches, completions and blockers of all nodes that are still to be upgraded, and the cost.
 
     `already`: nodes that this plan upgraded or is upgrading; they are neither upgraded again nor blocked.
-    `stopped_gangs`: gangs that this plan has stopped; none is stopped twice.
-    `remainder`: batches of the forecast before this one that were not started; theirs is the order, unless another one
-    is better (less loss or an earlier end, and neither worse).
-    `durations`: how long things take on this stack; the defaults where nothing was measured.
+    `stopped_gangs`: gangs that this plan has stopped; no gang is stopped twice.
+    `remainder`: batches of the forecast before this one that were not started; their order is kept, unless another
+    order is better (less loss or an earlier end, and neither worse).
+    `durations`: durations on this stack; the defaults if none was measured.
 
     Raises:
-        ConfigurationError: a budget is neither a number nor a percentage, or a window has no such time, day or zone.
+        ConfigurationError: a budget is neither a number nor a percentage, or a window has a time, day or zone that does
+            not exist.
     """
-    found = drift(snapshot, target)
-    world = World.of(snapshot, target, strategy, drift=found, already=already, stopped_gangs=stopped_gangs)
-    open_nodes = [one.node for one in found if one.drifted and one.node not in already]
+    drifts = drift(snapshot, target)
+    world = World.of(snapshot, target, strategy, drift=drifts, already=already, stopped_gangs=stopped_gangs)
+    open_nodes = [node.node for node in drifts if node.drifted and node.node not in already]
     installs = [name for name in open_nodes if _installed_without_plan(world, name)]
-    frame = _frame(world, Pace(durations or Durations()), now)
+    frame = _make_frame(world, Pace(durations or Durations()), now)
     pool = frame.limits.pool
     parts = sort_out(groups((name for name in open_nodes if name not in installs), snapshot.gangs), frame)
-    line = place(legs_of(parts.free, remainder, frame), free_nodes(parts.completions, frame), course_of(frame))
+    line = place_batches(legs_of(parts.free, remainder, frame), free_nodes(parts.completions, frame), course_of(frame))
     batches = batches_of(line, frame)
     blockers = sorted(
         [*parts.blockers, *late_blockers(line, frame)],
@@ -113,20 +114,22 @@ def forecast(
         stack=target.stack,
         revision=target.revision,
         made_at=now,
-        summary=_summary(batches, blockers, parts.completions, drifted=len(open_nodes), installs=len(installs)),
+        summary=_summarize_batches(
+            batches, blockers, parts.completions, drifted=len(open_nodes), installs=len(installs)
+        ),
         batches=batches,
         blockers=tuple(blockers),
         installs=tuple(installs),
-        drift=found,
+        drift=drifts,
         gpus=pool.total,
         allowed=pool.allowed,
         taken=pool.taken,
         completions=parts.completions,
-        prediction=_prediction(line, parts.completions, frame, blocked=bool(blockers)),
+        prediction=_predict_rollout(line, parts.completions, frame, blocked=bool(blockers)),
     )
 
 
-def _frame(world: World, pace: Pace, now: datetime) -> Frame:
+def _make_frame(world: World, pace: Pace, now: datetime) -> Frame:
     snapshot, strategy = world.snapshot, world.strategy
     pool = availability(
         snapshot.nodes, strategy.max_unavailable, broken=world.broken, elsewhere=snapshot.foreign_unavailable_gpus
@@ -134,7 +137,7 @@ def _frame(world: World, pace: Pace, now: datetime) -> Frame:
     return frame_of(world, capacity(snapshot.nodes, pool, strategy), pace, now)
 
 
-def _summary(
+def _summarize_batches(
     batches: Sequence[BatchForecast],
     blockers: Sequence[Blocker],
     completions: Sequence[Completion],
@@ -149,25 +152,27 @@ def _summary(
         interruptions=sum(len(group.gangs) for batch in batches for group in batch.groups),
         blocked=len({node for blocker in blockers for node in blocker.nodes}),
         installs=installs,
-        waiting_for_completion=sum(len(one.nodes) for one in completions),
+        waiting_for_completion=sum(len(completion.nodes) for completion in completions),
     )
 
 
 def _installed_without_plan(world: World, name: str) -> bool:
-    found = world.drift[name]
-    bare = found.has(DriftReason.NOT_INSTALLED) or found.has(DriftReason.DRIVER_ABSENT)
+    node = world.drift[name]
+    bare = node.has(DriftReason.NOT_INSTALLED) or node.has(DriftReason.DRIVER_ABSENT)
     return bare and name not in world.occupied and not node_blockers(world, name)
 
 
-def _prediction(line: Timeline, completions: Sequence[Completion], frame: Frame, *, blocked: bool) -> Prediction:
-    found = losses(line.legs, completions, frame)
-    likely, late = (finish(line, free_nodes(completions, frame), course_of(frame), level) for level in (0.5, 0.95))
+def _predict_rollout(line: Timeline, completions: Sequence[Completion], frame: Frame, *, blocked: bool) -> Prediction:
+    cost = rollout_losses(line.legs, completions, frame)
+    likely, late = (
+        predict_finish(line, free_nodes(completions, frame), course_of(frame), level) for level in (0.5, 0.95)
+    )
     return Prediction(
         finish_p50=None if blocked else frame.moment(likely),
-        # Slower batches can end earlier, where more nodes are free by then and goes together.
+        # Slower batches can end earlier, if more nodes are free by then and are upgraded together.
         finish_p95=None if blocked else frame.moment(max(likely, late)),
-        lost_gpu_hours=found.lost,
-        lower_bound_gpu_hours=found.bound,
-        interruptions=found.interruptions,
+        lost_gpu_hours=cost.lost,
+        lower_bound_gpu_hours=cost.bound,
+        interruptions=cost.interruptions,
         durations=frame.pace.durations,
     )

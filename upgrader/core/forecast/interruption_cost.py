@@ -1,9 +1,9 @@
-"""What a rollout costs in GPU-hours, gang by gang, and what no order of upgrades can go below.
+"""The cost of a rollout in GPU-hours, gang by gang, and the lower bound of all orders of upgrades.
 
-Loss = GPUs of each upgraded node x its upgrade, plus for each stopped gang its GPUs x (parked + checkpoint + waiting
-beyond its nodes' upgrade + restart), plus work that is thrown away. The lower bound has the same upgrades, and
-checkpoint and restart of the gangs that do not end by themselves. A node's upgrade includes waiting for the others of
-its group. All durations are expectations.
+Loss = GPUs of each upgraded node x its upgrade, plus for each stopped gang its GPUs x (parked + checkpoint + wait
+beyond its nodes' upgrade + restart), plus discarded work. The lower bound has the same upgrades, and checkpoint and
+restart of the gangs that do not end by themselves. A node's upgrade includes the wait for the other nodes of its group.
+All durations are expectations.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,17 +22,17 @@ _HOUR = 3600
 
 
 class Losses(Struct, frozen=True, kw_only=True):
-    """In GPU-hours."""
+    """Losses of a rollout, in GPU-hours."""
 
     lost: float
     bound: float
     interruptions: tuple[Interruption, ...]
 
 
-def losses(legs: Sequence[Leg], completions: Iterable[Completion], frame: Frame) -> Losses:
-    """Of everything that is in batches or waited for; what is blocked costs nothing yet."""
+def rollout_losses(legs: Sequence[Leg], completions: Iterable[Completion], frame: Frame) -> Losses:
+    """Losses of all nodes in batches or waited for; blocked nodes cost nothing yet."""
     alone = frame.pace.upgrade(1).mean
-    lost = bound = sum(alone * frame.limits.pool.sizes[node] for one in completions for node in one.nodes)
+    lost = bound = sum(alone * frame.limits.pool.sizes[node] for each in completions for node in each.nodes)
     interruptions: list[Interruption] = []
     for leg in legs:
         for unit in leg.batch.units:
@@ -43,10 +43,10 @@ def losses(legs: Sequence[Leg], completions: Iterable[Completion], frame: Frame)
             lost, bound = lost + upgrades, bound + upgrades
             for name in group.gangs:
                 stop = _Stop(gang=frame.world.gangs[name], unit=unit, batch=leg.batch, start=leg.start)
-                lost, bound = lost + _lost(stop, frame), bound + _unavoidable(stop, frame)
-                interruptions.append(_interruption(stop, frame))
-    order = sorted(interruptions, key=lambda one: (one.asked_at, one.gang))
-    return Losses(lost=_hours(lost), bound=_hours(bound), interruptions=tuple(order))
+                lost, bound = lost + _lost_gpu_seconds(stop, frame), bound + _unavoidable_gpu_seconds(stop, frame)
+                interruptions.append(_make_interruption(stop, frame))
+    order = sorted(interruptions, key=lambda each: (each.asked_at, each.gang))
+    return Losses(lost=_gpu_hours(lost), bound=_gpu_hours(bound), interruptions=tuple(order))
 
 
 class _Stop(Struct, frozen=True, kw_only=True):
@@ -56,42 +56,42 @@ class _Stop(Struct, frozen=True, kw_only=True):
     start: int
 
 
-def _hours(gpu_seconds: float) -> float:
+def _gpu_hours(gpu_seconds: float) -> float:
     return round(gpu_seconds / _HOUR, 3)
 
 
 def without_checkpoint(gang: Gang) -> bool:
-    """Whether it is not asked: where it is expendable it is ended, and its work is thrown away."""
+    """Whether it gets no request: if it is expendable, its pods are ended, and its work is lost."""
     return gang.bare or gang.method in {"", "none"}
 
 
-def _pause(stop: _Stop, frame: Frame) -> tuple[float, float]:
+def _pause_seconds(stop: _Stop, frame: Frame) -> tuple[float, float]:
     """Seconds of checkpoint and restart."""
-    checkpoint = next((one.seconds for one in stop.unit.asked if one.gang == stop.gang.name), 0.0)
+    checkpoint = next((request.seconds for request in stop.unit.asked if request.gang == stop.gang.name), 0.0)
     return checkpoint, 0.0 if stop.gang.bare else frame.pace.restart(1).mean
 
 
-def _lost(stop: _Stop, frame: Frame) -> float:
+def _lost_gpu_seconds(stop: _Stop, frame: Frame) -> float:
     """GPU-seconds beyond the upgrades of its nodes."""
-    checkpoint, restart = _pause(stop, frame)
+    checkpoint, restart = _pause_seconds(stop, frame)
     upgrade = frame.pace.upgrade(len(stop.unit.group.nodes)).mean
-    elsewhere = sum(one.gpus for one in stop.gang.members if one.node not in stop.unit.group.nodes)
+    elsewhere = sum(member.gpus for member in stop.gang.members if member.node not in stop.unit.group.nodes)
     parked = stop.batch.parked.get(stop.gang.name, 0.0)
     own = stop.gang.gpus * (parked + checkpoint + restart) + elsewhere * upgrade
-    return own + _thrown_away(stop, frame)
+    return own + _discarded_gpu_seconds(stop, frame)
 
 
-def _unavoidable(stop: _Stop, frame: Frame) -> float:
+def _unavoidable_gpu_seconds(stop: _Stop, frame: Frame) -> float:
     until = frame.world.strategy.completion_until
     ends = stop.gang.ends_at
     if until is not None and ends is not None and ends <= until:
         return 0.0
-    return stop.gang.gpus * sum(_pause(stop, frame))
+    return stop.gang.gpus * sum(_pause_seconds(stop, frame))
 
 
-def _thrown_away(stop: _Stop, frame: Frame) -> float:
-    """All work since the latest start of a gang that has no checkpoint: the most that it can be."""
-    started = [one.started_at for one in stop.gang.members if one.started_at is not None]
+def _discarded_gpu_seconds(stop: _Stop, frame: Frame) -> float:
+    """All work since the latest start of a gang without a checkpoint: the upper bound."""
+    started = [member.started_at for member in stop.gang.members if member.started_at is not None]
     if not without_checkpoint(stop.gang) or not started:
         return 0.0
     return stop.gang.gpus * max(0.0, (_asked_at(stop, frame) - max(started)).total_seconds())
@@ -102,8 +102,8 @@ def _asked_at(stop: _Stop, frame: Frame) -> datetime:
     return frame.moment(stop.start + round(prepare + stop.batch.turns.get(stop.gang.name, 0.0)))
 
 
-def _interruption(stop: _Stop, frame: Frame) -> Interruption:
-    checkpoint, restart = _pause(stop, frame)
+def _make_interruption(stop: _Stop, frame: Frame) -> Interruption:
+    checkpoint, restart = _pause_seconds(stop, frame)
     parked = stop.batch.parked.get(stop.gang.name, 0.0)
     seconds = parked + checkpoint + frame.pace.upgrade(len(stop.unit.group.nodes)).mean + restart
     return Interruption(
@@ -111,14 +111,15 @@ def _interruption(stop: _Stop, frame: Frame) -> Interruption:
         gpus=stop.gang.gpus,
         asked_at=_asked_at(stop, frame),
         seconds=round(seconds),
-        lost_gpu_hours=_hours(stop.gang.gpus * seconds + _thrown_away(stop, frame)),
-        because=_because(stop, frame.world),
+        lost_gpu_hours=_gpu_hours(stop.gang.gpus * seconds + _discarded_gpu_seconds(stop, frame)),
+        because=_explain_interruption(stop, frame.world),
     )
 
 
-def _because(stop: _Stop, world: World) -> str:
+def _explain_interruption(stop: _Stop, world: World) -> str:
     nodes = [node for node in stop.unit.group.nodes if node in stop.gang.nodes]
-    first = next((one.message for one in world.drift[nodes[0]].findings if one.counts), "") if nodes else ""
+    findings = world.drift[nodes[0]].findings if nodes else ()
+    first = next((finding.message for finding in findings if finding.counts), "")
     shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
     way = "ended without a checkpoint, as the approval allows" if without_checkpoint(stop.gang) else "stopped"
     lanes = bool(stop.gang.lane and world.strategy.lane_width)

@@ -1,4 +1,4 @@
-"""What becomes of each group: upgraded, waited for, or blocked with a reason."""
+"""Partition of the groups: upgraded, waited for, or blocked with a reason."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -7,13 +7,13 @@ from msgspec import Struct
 
 from upgrader.core.constraints.batch import GroupForecast
 from upgrader.core.constraints.blockers import Blocker, World
-from upgrader.core.constraints.capacity import Load, demands
+from upgrader.core.constraints.capacity import Load, load_demands
 from upgrader.core.constraints.checkpoint_concurrency import ROUNDS, Asked
 from upgrader.core.constraints.group_blockers import group_blockers, over_budget, too_late
 from upgrader.core.constraints.upgrade_groups import UpgradeGroup
 from upgrader.core.forecast.bin_packing import Unit
 from upgrader.core.forecast.completion import completion_of
-from upgrader.core.forecast.context import Frame, turn
+from upgrader.core.forecast.context import Frame, lane_room
 from upgrader.core.forecast.duration_model import longest_of
 from upgrader.core.forecast.interruption_cost import without_checkpoint
 from upgrader.core.model.fleet import Gang
@@ -29,7 +29,7 @@ class Sorted(Struct, frozen=True, kw_only=True):
 
 
 def sort_out(units: Iterable[UpgradeGroup], frame: Frame) -> Sorted:
-    """Part the groups of all nodes that are to be upgraded."""
+    """Divide the groups of all nodes that are to be upgraded."""
     free: list[Unit] = []
     completions: list[Completion] = []
     blockers: list[Blocker] = []
@@ -40,16 +40,16 @@ def sort_out(units: Iterable[UpgradeGroup], frame: Frame) -> Sorted:
             completions.append(completion)
             continue
         load = frame.limits.load(unit.nodes, (frame.world.gangs[name] for name in unit.gangs))
-        found = group_blockers(frame.world, unit)
-        found += over_budget(unit, load, frame.limits, blocked=bool(found))
-        if not found and deadline is not None and frame.now >= deadline:
-            found = [too_late(unit, deadline, None)]
-        blockers += found
-        if not found:
-            free.append(_unit(unit, load, frame))
+        own = group_blockers(frame.world, unit)
+        own += over_budget(unit, load, frame.limits, blocked=bool(own))
+        if not own and deadline is not None and frame.now >= deadline:
+            own = [too_late(unit, deadline, None)]
+        blockers += own
+        if not own:
+            free.append(_make_unit(unit, load, frame))
     return Sorted(
         free=tuple(free),
-        completions=tuple(sorted(completions, key=lambda one: (one.at, one.nodes))),
+        completions=tuple(sorted(completions, key=lambda each: (each.at, each.nodes))),
         blockers=tuple(blockers),
     )
 
@@ -62,7 +62,7 @@ def _in_time(completion: Completion, frame: Frame) -> bool:
     return frame.moment(frame.second(completion.at) + round(alone.quantile(0.95))) <= deadline
 
 
-def _unit(unit: UpgradeGroup, load: Load, frame: Frame) -> Unit:
+def _make_unit(unit: UpgradeGroup, load: Load, frame: Frame) -> Unit:
     gangs = [frame.world.gangs[name] for name in unit.gangs]
     asked = tuple(
         Asked(gang=gang.name, lane=gang.lane, seconds=longest_of(1, *frame.checkpoint(gang)).mean)
@@ -70,8 +70,8 @@ def _unit(unit: UpgradeGroup, load: Load, frame: Frame) -> Unit:
         if not without_checkpoint(gang)
     )
     slowest = max([(0.0, 0.0), *(frame.checkpoint(gang) for gang in gangs if not without_checkpoint(gang))])
-    release = frame.second(max([frame.now, *_slices(gangs)]))
-    turns = _turns(asked, frame)
+    release = frame.second(max([frame.now, *_slice_ends(gangs)]))
+    turns = _lane_turns(asked, frame)
     return Unit(
         group=GroupForecast(
             name=unit.name,
@@ -84,9 +84,9 @@ def _unit(unit: UpgradeGroup, load: Load, frame: Frame) -> Unit:
             reconfigured=tuple(name for name in unit.nodes if _only_reconfigured(name, frame.world)),
             other_pods=_other_pods(unit, frame),
         ),
-        demands=demands(load) + turns,
+        demands=load_demands(load) + turns,
         spread=frame.pace.group(nodes=len(unit.nodes), gangs=len(gangs), checkpoint=slowest),
-        order=_order(unit, load, gangs, slowest[0], turns, release),
+        order=_packing_order(unit, load, gangs, slowest[0], turns, release),
         release=release,
         asked=asked,
         gpus={gang.name: gang.gpus for gang in gangs},
@@ -98,25 +98,25 @@ def _only_reconfigured(name: str, world: World) -> bool:
 
 
 def _other_pods(unit: UpgradeGroup, frame: Frame) -> int:
-    there = frame.world.emptied.intersection(unit.nodes)
-    members = (one for name in (*unit.gangs, *unit.evicted) for one in frame.world.gangs[name].members)
-    return sum(one.node in there and not one.gpus for one in members)
+    emptied = frame.world.emptied.intersection(unit.nodes)
+    members = (member for name in (*unit.gangs, *unit.evicted) for member in frame.world.gangs[name].members)
+    return sum(member.node in emptied and not member.gpus for member in members)
 
 
-def _slices(gangs: Iterable[Gang]) -> list[datetime]:
+def _slice_ends(gangs: Iterable[Gang]) -> list[datetime]:
     return [end for gang in gangs if (end := gang.earliest_stop) is not None]
 
 
-def _turns(asked: Iterable[Asked], frame: Frame) -> tuple[tuple[str, int], ...]:
+def _lane_turns(asked: Iterable[Asked], frame: Frame) -> tuple[tuple[str, int], ...]:
     width = frame.rules.lane_width
     counts: dict[str, int] = {}
-    for one in asked if width else ():
-        counts[turn(one.lane)] = counts.get(turn(one.lane), 0) + 1
-    # A group cannot be parted: one that needs more turns by itself has its lanes to itself.
+    for request in asked if width else ():
+        counts[lane_room(request.lane)] = counts.get(lane_room(request.lane), 0) + 1
+    # A group cannot be divided: if it needs more turns alone, it has its lanes to itself.
     return tuple((name, min(count, width * ROUNDS)) for name, count in sorted(counts.items()))
 
 
-def _order(
+def _packing_order(
     unit: UpgradeGroup,
     load: Load,
     gangs: list[Gang],
@@ -124,7 +124,7 @@ def _order(
     turns: tuple[tuple[str, int], ...],
     release: int,
 ) -> tuple[object, ...]:
-    """Largest first; names break only ties between groups that are alike in all that packing looks at."""
+    """Largest first; names only break ties between groups that are equal in all that packing depends on."""
     sizes = tuple(sorted(gang.gpus for gang in gangs))
     counts = (-load.gpus, -load.added, -len(unit.nodes), -len(unit.gangs), -len(unit.evicted))
     return (*counts, sizes, -checkpoint, release, tuple(load.domains.items()), turns, unit.nodes)

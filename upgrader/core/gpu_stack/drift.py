@@ -1,7 +1,7 @@
-"""Drift: every reason why a node is not what its stack asks for, from facts only.
+"""Drift: every reason why a node differs from its stack's revision, from facts only.
 
-Never from hashes of our own templates: another version of upgrader finds the same drift. A label that disagrees with
-what the kubelet says is shown and counts for nothing, so a label that flaps causes nothing.
+Never from hashes of rendered templates: another version of upgrader finds the same drift. A label that disagrees with
+the kubelet is reported and does not count, so that a label that flaps has no effect.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from upgrader.core.driver_image.catalogue import NO_DRIVER, Catalogue, fits
+from upgrader.core.driver_image.catalogue import NO_DRIVER, Catalogue, fits_target
 from upgrader.core.driver_image.missing_images import Driver, driver_had, driver_of, known_of, why_no_image
 from upgrader.core.model.device_claims import describe_holders
 from upgrader.core.model.fleet import NodeFacts, Snapshot, Target, settings_text
@@ -42,7 +42,7 @@ class DriftReason(StrEnum):
 
 
 class Finding(Struct, frozen=True, kw_only=True, gc=False):
-    """One reason, and the same as a sentence. Those that do not count are shown beside the others, no more."""
+    """One reason, and its sentence. Findings that do not count are only shown beside the others."""
 
     reason: DriftReason
     message: str
@@ -50,7 +50,7 @@ class Finding(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeDrift(Struct, frozen=True, kw_only=True, gc=False):
-    """All that was found on a node."""
+    """All findings of a node."""
 
     node: str
     findings: tuple[Finding, ...]
@@ -61,7 +61,7 @@ class NodeDrift(Struct, frozen=True, kw_only=True, gc=False):
         return any(finding.counts for finding in self.findings)
 
     def has(self, reason: DriftReason) -> bool:
-        """Whether this was found."""
+        """Whether there is a finding with this reason."""
         return any(finding.reason is reason for finding in self.findings)
 
 
@@ -69,30 +69,30 @@ Check = Callable[[NodeFacts, Target, Catalogue], Finding | None]
 
 
 def node_drift(node: NodeFacts, target: Target, catalogue: Catalogue) -> NodeDrift:
-    """Every reason for one node; no finding means that it is as the stack asks."""
-    found = list(_found(_CHECKS, node, target, catalogue))
-    if not any(finding.counts for finding in found):
-        found += _found((_revision,), node, target, catalogue)
-    if any(finding.counts for finding in found):
-        found += _found((_no_image,), node, target, catalogue)
-    return NodeDrift(node=node.name, findings=tuple(found))
+    """Every finding of one node; it is on the stack's revision if there is none."""
+    findings = list(_run_checks(_CHECKS, node, target, catalogue))
+    if not any(finding.counts for finding in findings):
+        findings += _run_checks((_check_revision,), node, target, catalogue)
+    if any(finding.counts for finding in findings):
+        findings += _run_checks((_check_image,), node, target, catalogue)
+    return NodeDrift(node=node.name, findings=tuple(findings))
 
 
 def drift(snapshot: Snapshot, target: Target) -> tuple[NodeDrift, ...]:
-    """All nodes on which something was found, by name."""
+    """All nodes with findings, by name."""
     catalogue = Catalogue(snapshot.images, snapshot.builds)
     every = (node_drift(node, target, catalogue) for node in sorted(snapshot.nodes, key=lambda node: node.name))
-    return tuple(one for one in every if one.findings)
+    return tuple(node for node in every if node.findings)
 
 
-def _found(checks: tuple[Check, ...], node: NodeFacts, target: Target, catalogue: Catalogue) -> Iterator[Finding]:
+def _run_checks(checks: tuple[Check, ...], node: NodeFacts, target: Target, catalogue: Catalogue) -> Iterator[Finding]:
     for check in checks:
         finding = check(node, target, catalogue)
         if finding is not None:
             yield finding
 
 
-def _driver_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
+def _check_driver_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
     if not node.driver_key:
         return Finding(reason=DriftReason.NOT_INSTALLED, message="The node has no driver of ours yet.")
     if node.driver_key == NO_DRIVER:
@@ -106,7 +106,7 @@ def _driver_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding |
     return None
 
 
-def _kernel(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
+def _check_kernel(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
     image = catalogue.of(node)
     if image is None or image.kernel == node.kernel:
         return None
@@ -116,16 +116,16 @@ def _kernel(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
     )
 
 
-def _driver(node: NodeFacts, target: Target, catalogue: Catalogue) -> Finding | None:
+def _check_driver(node: NodeFacts, target: Target, catalogue: Catalogue) -> Finding | None:
     image = catalogue.of(node)
-    if image is None or fits(image, target):
+    if image is None or fits_target(image, target):
         return None
     return Finding(
         reason=DriftReason.DRIVER, message=f"The node has driver {image.driver}, the stack asks for {target.driver}."
     )
 
 
-def _device_plugin(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
+def _check_device_plugin(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     if not node.driver_key or (target.plugin_image and not target.plugin_digest):
         return None
     wanted = plugin_key_of(target)
@@ -143,7 +143,7 @@ def _device_plugin(node: NodeFacts, target: Target, _: Catalogue) -> Finding | N
     )
 
 
-def _runtime(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
+def _check_runtime(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     if not node.driver_key or (target.runtime_image and not target.runtime_digest):
         return None
     wanted = runtime_key_of(target)
@@ -156,7 +156,7 @@ def _runtime(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     )
 
 
-def _kubelet(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
+def _check_kubelet(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     if not target.kubelet_version or node.kubelet_version == target.kubelet_version:
         return None
     return Finding(
@@ -165,7 +165,7 @@ def _kubelet(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     )
 
 
-def _kubelet_settings(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
+def _check_kubelet_settings(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     wanted = settings_text(target.kubelet_settings)
     if not node.driver_key or node.kubelet_settings == wanted:
         return None
@@ -175,7 +175,7 @@ def _kubelet_settings(node: NodeFacts, target: Target, _: Catalogue) -> Finding 
     )
 
 
-def _reboot(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
+def _check_reboot(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     if not target.reboots(node):
         return None
     return Finding(
@@ -184,7 +184,7 @@ def _reboot(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     )
 
 
-def _operands_off(node: NodeFacts, _: Target, __: Catalogue) -> Finding | None:
+def _check_operands_off(node: NodeFacts, _: Target, __: Catalogue) -> Finding | None:
     if node.operands != "off":
         return None
     return Finding(
@@ -192,7 +192,7 @@ def _operands_off(node: NodeFacts, _: Target, __: Catalogue) -> Finding | None:
     )
 
 
-def _kernel_label(node: NodeFacts, _: Target, __: Catalogue) -> Finding | None:
+def _check_kernel_label(node: NodeFacts, _: Target, __: Catalogue) -> Finding | None:
     if not node.kernel_label or same_kernel(node.kernel_label, node.kernel):
         return None
     if node.labels_boot and node.labels_boot != node.boot_id:
@@ -209,7 +209,7 @@ def _kernel_label(node: NodeFacts, _: Target, __: Catalogue) -> Finding | None:
     )
 
 
-def _driver_version_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
+def _check_driver_version_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
     image = catalogue.of(node)
     if image is None or not node.driver_version_label or node.driver_version_label == image.version:
         return None
@@ -221,7 +221,7 @@ def _driver_version_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> F
     )
 
 
-def _next_boot(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
+def _check_next_boot(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
     driver = would_lack(node, catalogue)
     if driver is None:
         return None
@@ -233,7 +233,7 @@ def _next_boot(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | No
     )
 
 
-def _dynamic_resources(node: NodeFacts, _: Target, __: Catalogue) -> Finding | None:
+def _check_dynamic_resources(node: NodeFacts, _: Target, __: Catalogue) -> Finding | None:
     if not node.held_by_claim:
         return None
     message = f"{describe_holders(node.held_by_claim)}."
@@ -241,7 +241,7 @@ def _dynamic_resources(node: NodeFacts, _: Target, __: Catalogue) -> Finding | N
 
 
 def would_lack(node: NodeFacts, catalogue: Catalogue) -> Driver | None:
-    """The driver that a node would be without after its next reboot; None where it would have one, or has none now."""
+    """The driver that a node would lack after its next reboot; None if it would have one, or has none now."""
     own = catalogue.of(node)
     if own is None or not node.pending_kernel:
         return None
@@ -249,9 +249,9 @@ def would_lack(node: NodeFacts, catalogue: Catalogue) -> Driver | None:
     return driver if catalogue.find(driver, node.pending_kernel) is None else None
 
 
-def _revision(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
-    # Asked only where nothing else differs: what is left are facts that cannot be seen from outside (the kubelet's
-    # artifact, its place), and a label that somebody removed.
+def _check_revision(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
+    # Checked only if nothing else differs: the rest are facts that do not show from outside (the kubelet's artifact,
+    # its path), and a label that was removed.
     if node.revision == target.revision:
         return None
     if not node.revision:
@@ -265,7 +265,7 @@ def _revision(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     )
 
 
-def _no_image(node: NodeFacts, target: Target, catalogue: Catalogue) -> Finding | None:
+def _check_image(node: NodeFacts, target: Target, catalogue: Catalogue) -> Finding | None:
     if catalogue.wanted(node, target) is not None:
         return None
     kernel = target.kernel_of(node)
@@ -278,17 +278,17 @@ def _no_image(node: NodeFacts, target: Target, catalogue: Catalogue) -> Finding 
 
 
 _CHECKS: tuple[Check, ...] = (
-    _driver_label,
-    _kernel,
-    _driver,
-    _runtime,
-    _device_plugin,
-    _kubelet,
-    _kubelet_settings,
-    _reboot,
-    _operands_off,
-    _kernel_label,
-    _driver_version_label,
-    _next_boot,
-    _dynamic_resources,
+    _check_driver_label,
+    _check_kernel,
+    _check_driver,
+    _check_runtime,
+    _check_device_plugin,
+    _check_kubelet,
+    _check_kubelet_settings,
+    _check_reboot,
+    _check_operands_off,
+    _check_kernel_label,
+    _check_driver_version_label,
+    _check_next_boot,
+    _check_dynamic_resources,
 )

@@ -1,4 +1,4 @@
-"""What of a stack's past is kept: the newest, and everything that something still depends on."""
+"""Limits of a stack's history: the newest plans and revisions are kept, and those that are still needed."""
 
 from collections.abc import Iterable
 
@@ -13,6 +13,6 @@ class Past(Struct, frozen=True, kw_only=True):
 
 
 def beyond(past: Iterable[Past], limit: int) -> tuple[str, ...]:
-    """Those that go, given all of them oldest first: what is older than the newest `limit`, and what nothing needs."""
+    """Names to delete, given all of them oldest first: older than the newest `limit`, and not needed."""
     known = list(past)
-    return tuple(one.name for one in known[: max(0, len(known) - limit)] if not one.needed)
+    return tuple(old.name for old in known[: max(0, len(known) - limit)] if not old.needed)

@@ -1,7 +1,7 @@
-"""Which driver images a stack asks for by itself: those that its nodes are about to need and nobody has declared. Pure.
+"""Driver images that a stack requests without a person: needed by its nodes, and not declared yet. Pure.
 
-An image is made only as one of the same vendor is made already: recipe, flavour, distribution and architecture come
-from a DriverImage that is there. A driver whose images people bring has no recipe, and is asked of them by name.
+An image is built only like an existing one of the same vendor: recipe, flavour, distribution and architecture come from
+a DriverImage that exists. A driver whose images people supply has no recipe, and a message names it as missing.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from upgrader.core.model.fleet import ImageBuild, Snapshot, Target
 
 
 class Need(StrEnum):
-    """What for, as one word."""
+    """The purpose of an image, as one word."""
 
     REPAIR = "Repair"
     INSTALL = "Install"
@@ -24,16 +24,16 @@ class Need(StrEnum):
 
 
 class Wish(Struct, frozen=True, kw_only=True, order=True):
-    """An image that is to be: for which driver and kernel, on nodes of which distribution and architecture."""
+    """An image to be made: its driver and kernel, and the distribution and architecture of its nodes."""
 
     driver: Driver
     kernel: str
-    os: str = ""  # empty: as the template has it
+    os: str = ""  # empty: that of the template
     arch: str = ""
 
 
 class Template(Struct, frozen=True, kw_only=True):
-    """How images of a driver are made."""
+    """How images of a driver are built."""
 
     recipe: str
     flavour: str
@@ -42,13 +42,13 @@ class Template(Struct, frozen=True, kw_only=True):
 
 
 def wishes(snapshot: Snapshot, target: Target, *, goal: Target, ahead: bool) -> tuple[Wish, ...]:
-    """Images that nodes need and that no DriverImage is for, in any phase.
+    """Images that nodes need and for which there is no DriverImage, in any phase.
 
-    `goal`: what a node without a driver is given; `ahead`: whether a plan to `target` is to follow, so that its images
-    are made too.
+    `goal`: the target of a node without a driver; `ahead`: whether a plan to `target` is to follow, so that its images
+    are made as well.
     """
     catalogue = Catalogue(snapshot.images)
-    found: dict[tuple[Driver, str], Wish] = {}
+    wanted: dict[tuple[Driver, str], Wish] = {}
     for node in snapshot.nodes:
         if node.left_alone or not node.kernel:
             continue
@@ -58,24 +58,22 @@ def wishes(snapshot: Snapshot, target: Target, *, goal: Target, ahead: bool) -> 
         coming = would_lack(node, catalogue)
         for driver, kernel in [*here, *([(coming, node.pending_kernel)] if coming is not None else [])]:
             if build_of(snapshot.builds, driver, kernel) is None:
-                found.setdefault((driver, kernel), Wish(driver=driver, kernel=kernel, os=node.os, arch=node.arch))
-    return tuple(sorted(found.values()))
+                wanted.setdefault((driver, kernel), Wish(driver=driver, kernel=kernel, os=node.os, arch=node.arch))
+    return tuple(sorted(wanted.values()))
 
 
 def template(builds: Sequence[ImageBuild], wish: Wish) -> Template | None:
-    """How the image is to be made: by its own recipe, else as another DriverImage of the vendor; None: unknown.
+    """How the image is to be built: by its own recipe, else like another DriverImage of the vendor; None: unknown.
 
-    The same driver's before another version's, the node's distribution before another; then the name decides.
+    The same version before another, the node's distribution before another; then the name decides.
     """
     driver = wish.driver
     if driver.recipe and wish.os and wish.arch:
         return Template(recipe=driver.recipe, flavour=driver.flavour, os=wish.os, arch=wish.arch)
-    made = [
-        one for one in builds if one.vendor == driver.vendor and one.recipe and driver.made_by(one.recipe, one.flavour)
-    ]
+    of_vendor = [build for build in builds if build.vendor == driver.vendor and build.recipe]
     near = min(
-        made,
-        key=lambda one: (one.version != wish.driver.version, one.os != wish.os, one.name),
+        (build for build in of_vendor if driver.made_by(build.recipe, build.flavour)),
+        key=lambda build: (build.version != wish.driver.version, build.os != wish.os, build.name),
         default=None,
     )
     if near is None:

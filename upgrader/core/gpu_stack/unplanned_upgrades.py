@@ -1,7 +1,7 @@
-"""What a stack does to a node by itself, without a plan: where nothing runs that could be lost, or nothing can run.
+"""Upgrades that a stack orders without a plan: of nodes on which no work can be lost, or no GPU pod can run.
 
-Pure. An upgrade that failed is tried again after a while, for as long as the node needs it: what a person repairs (a
-full disk, a registry) is then found repaired without anybody saying so.
+Pure. A failed upgrade is retried after a while, for as long as the node needs it: once a person has removed the cause
+(a full disk, a registry), a later attempt succeeds without an order.
 """
 
 from collections.abc import Iterable
@@ -14,12 +14,12 @@ from upgrader.core.driver_image.catalogue import NO_DRIVER, Catalogue
 from upgrader.core.model.fleet import NodeFacts
 
 RETRY = timedelta(minutes=15)
-"""From the end of an upgrade to the next attempt at the same. Longer than a preparation may take, so that a node that
-fails for weeks costs little."""
+"""From the end of an upgrade to its next attempt. Longer than a preparation may take, so that a node that fails for
+weeks costs little."""
 
 
 class Need(StrEnum):
-    """What a node needs of its stack."""
+    """What a node needs from its stack."""
 
     INSTALL = "Install"
     REPAIR = "Repair"
@@ -34,11 +34,11 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
 
 def need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Need | None:
-    """What a node needs; None where it needs nothing, or a plan.
+    """What a node needs; None if it needs nothing, or a plan.
 
-    `orphaned`: it is claimed by an upgrade that is no more, or that gave it back. Where that one had changed nothing
-    yet (it takes the revision away first), only its marks go; otherwise nobody knows how far it came, and the node is
-    installed anew.
+    `orphaned`: it is claimed by an upgrade that no longer exists, or that has released it. If that upgrade had changed
+    nothing yet (it removes the revision first), only its marks are removed; otherwise its progress is unknown, and the
+    node is installed again.
     """
     if orphaned and (node.revision or not node.driver_key):
         return Need.UNMARK
@@ -50,9 +50,10 @@ def need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Ne
 
 
 def why_closed(node: NodeFacts, catalogue: Catalogue) -> str:
-    """Why a node whose upgrade is no more stays closed where no stack selects it, to install it anew; empty: it opens.
+    """Why a node that no stack selects stays tainted after its upgrade was deleted; empty: its taint is removed.
 
-    It opens only where nothing was taken away from it: it runs what it had before its upgrade, or nothing of ours ever.
+    The taint is removed only if nothing was removed from the node: it runs what it ran before its upgrade, or it never
+    had a driver.
     """
     if node.left_alone:
         return node.unreadable or "a person or another operator wants it left alone"
@@ -74,8 +75,8 @@ def kernel_changed(node: NodeFacts, catalogue: Catalogue) -> bool:
 
 
 def next_attempt(before: Iterable[Attempt], now: datetime) -> int | None:
-    """Number of the attempt that is due; None while one is under way, or ended too short a time ago."""
-    last = max(before, key=lambda one: one.number, default=None)
+    """Number of the attempt that is due; None while an attempt is under way, or ended too recently."""
+    last = max(before, key=lambda attempt: attempt.number, default=None)
     if last is None:
         return 1
     if last.ended_at is None or now < last.ended_at + RETRY:

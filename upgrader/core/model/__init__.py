@@ -1,5 +1,5 @@
-"""Values that every rule works on: nodes, gangs and images of a fleet, operands, vendors, phases, strategy.
+"""Values that all rules use: nodes, gangs and images of a fleet, operands, vendors, phases, strategy.
 
-Here: what is known of a cluster, as values, and small total functions of them.
-Not here: decisions; anything that one kind of object alone needs.
+Here: facts on a cluster, as values, and small total functions of them.
+Not here: decisions; values that only one kind of object needs.
 """

@@ -1,4 +1,4 @@
-"""Values about nodes, gangs and stacks that the rules work on. Times are aware (UTC), durations are in seconds."""
+"""Facts on nodes, gangs and stacks for all rules. Times are aware (UTC), durations are in seconds."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from upgrader.core.model.phases import DriverImagePhase
 
 
 def settings_text(values: Iterable[tuple[str, str]]) -> str:
-    """Settings of a kubelet as they stand on its node: JSON, by name; empty where there are none."""
-    found = dict(sorted(values))
-    return json.dumps(found, separators=(",", ":")) if found else ""
+    """Settings of a kubelet in the form on its node: JSON, by name; empty if there are none."""
+    settings = dict(sorted(values))
+    return json.dumps(settings, separators=(",", ":")) if settings else ""
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """What a revision of a stack asks of its nodes: the facts that drift is about, nothing of how we render them."""
+    """The facts that a revision of a stack requires on its nodes, for drift; nothing of how operands are rendered."""
 
     stack: str
     revision: str
-    driver_vendor: str  # of the driver, as its DriverImage says
+    driver_vendor: str  # of the driver, as in its DriverImage
     driver_version: str
     plugin_image: str
     resource_name: str
-    vendor: str = ""  # whose operands run; empty: the driver's own
+    vendor: str = ""  # of the operands; empty: that of the driver
     driver_recipe: str = ""  # empty: any
     driver_flavour: str = ""
-    time_slices: int = 0  # as how many devices each one is offered; 0: it is not shared
+    time_slices: int = 0  # number of devices as which each GPU is offered; 0: it is not shared
     mps_replicas: int = 0  # the same by MPS; never both
-    mps_runtime: str = ""  # RuntimeClass of who does that
+    mps_runtime: str = ""  # RuntimeClass of the MPS pods
     mig_strategy: str = ""
-    runtime_image: str = ""  # of the runtime hook; empty: not ours
+    runtime_image: str = ""  # of the runtime hook; empty: not managed
     runtime_digest: str = ""  # the same pinned, no part of the revision
     plugin_digest: str = ""  # plugin_image pinned (name@sha256:...), no part of the revision; empty: not resolved yet
     kubelet_version: str = ""  # empty: not managed
@@ -42,10 +42,10 @@ class Target(Struct, frozen=True, kw_only=True):
     kubelet_digest: str = ""  # kubelet_artifact pinned, no part of the revision
     kubelet_binary: str = ""
     kubelet_settings: tuple[tuple[str, str], ...] = ()  # fields of KubeletConfiguration with their values, by name
-    workload_image: str = ""  # works on the GPUs before a node is given back; empty: they are looked at only
+    workload_image: str = ""  # runs on the GPUs before a node is released; empty: they are only checked
     workload_digest: str = ""  # the same pinned, no part of the revision
     workload_runtime: str = ""  # its RuntimeClass
-    kernel: str = ""  # that every node is to run; empty: whichever it runs
+    kernel: str = ""  # that every node is to run; empty: the one that it runs
     reboot_select: tuple[str, ...] = ()  # how a node's next kernel is chosen; no part of the revision
     reboot_restart: tuple[str, ...] = ()
 
@@ -54,31 +54,31 @@ class Target(Struct, frozen=True, kw_only=True):
         return self.kernel or node.kernel
 
     def empties(self, node: NodeFacts) -> bool:
-        """Whether a plan's upgrade ends every pod on the node: it is restarted, or its kubelet places pods anew."""
+        """Whether a plan's upgrade ends every pod on the node: it reboots it, or changes the kubelet's settings."""
         return self.reboots(node) or node.kubelet_settings != settings_text(self.kubelet_settings)
 
     def reboots(self, node: NodeFacts) -> bool:
-        """Whether a plan's upgrade restarts the node, and so ends every pod on it."""
+        """Whether a plan's upgrade reboots the node, and so ends every pod on it."""
         return bool(node.kernel) and self.kernel_of(node) != node.kernel
 
     @property
     def as_it_runs(self) -> Target:
-        """The same without a reboot: what a node is given that nobody agreed to restart."""
+        """The same without a reboot: the target of a node whose reboot is not approved."""
         return structs.replace(self, kernel="")
 
     @property
     def driver(self) -> str:
-        """The driver, for people."""
+        """The driver, for messages."""
         return f"{self.driver_recipe or self.driver_vendor} {self.driver_version}"
 
     @property
     def operands(self) -> str:
-        """The vendor whose operands run."""
+        """The vendor of the operands."""
         return self.vendor or self.driver_vendor
 
     @property
     def plugin(self) -> PluginSettings:
-        """What its device plugin is told."""
+        """The settings of its device plugin."""
         return PluginSettings(
             vendor=self.operands,
             driver_vendor=self.driver_vendor,
@@ -99,18 +99,18 @@ class ImageFacts(Struct, frozen=True, kw_only=True):
     version: str
     kernel: str
     digest: str  # name@sha256:...
-    recipe: str = ""  # empty: brought by a person who did not say
+    recipe: str = ""  # empty: supplied by a person without a recipe
     flavour: str = ""
-    unverified: bool = False  # nobody vouches for it, and its stack does not allow that: no node is given it anew
+    unverified: bool = False  # not verified, and its stack does not allow that: no further node gets it
 
     @property
     def driver(self) -> str:
-        """The driver, for people."""
+        """The driver, for messages."""
         return f"{self.recipe or self.vendor} {self.version}"
 
 
 class ImageBuild(Struct, frozen=True, kw_only=True):
-    """A DriverImage in any phase: what is there, what is on its way, what cannot be made."""
+    """A DriverImage in any phase: in service, being built, or impossible to build."""
 
     name: str
     vendor: str
@@ -127,7 +127,7 @@ class ImageBuild(Struct, frozen=True, kw_only=True):
 
 
 class RemovedDriver(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a node had whose driver we took away because it is not for the kernel that the node came up with."""
+    """The record of a driver that was removed from a node because it is not for the kernel that the node booted."""
 
     driver: str  # key of the driver image
     revision: str
@@ -135,61 +135,61 @@ class RemovedDriver(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodeFacts(Struct, frozen=True, kw_only=True):
-    """What we believe about a node of a pool."""
+    """Facts on a node of a pool."""
 
     name: str
     uid: str
     kernel: str  # status.nodeInfo.kernelVersion
     kubelet_version: str = ""  # without the leading v
-    kubelet_settings: str = ""  # those of its kubelet that a node upgrade has made, as settings_text has them
+    kubelet_settings: str = ""  # settings of its kubelet that a node upgrade has made, in the form of settings_text
     boot_id: str = ""
-    gpus: int = 0  # capacity, partitions are counted as GPUs are; 0 where the plugin is away
+    gpus: int = 0  # capacity, with partitions counted as GPUs; 0 while the plugin is away
     gpus_allocatable: int = 0
     gpus_in_parts: tuple[tuple[str, int], ...] = ()  # of these, partitions: resources of other names than the stack's
     ready: bool = True
     unschedulable: bool = False
     skip: bool = False
-    kernel_label: str = ""  # NFD's or our labeller's, escaped; empty where it is missing
-    labels_boot: str = ""  # boot on which our labeller read it; empty where the label is somebody else's
-    driver_version_label: str = ""  # GFD's, empty where it is missing
-    driver_key: str = ""  # our label: key, "none" or empty
+    kernel_label: str = ""  # NFD's or the operator's, escaped; empty if it is missing
+    labels_boot: str = ""  # boot on which the operator's labeller read it; empty if the label is of another writer
+    driver_version_label: str = ""  # GFD's, empty if it is missing
+    driver_key: str = ""  # the operator's label: key, "none" or empty
     plugin_key: str = ""
     runtime_key: str = ""  # of the runtime hook
     operands: str = ""  # on, off or empty
     revision: str = ""
-    maintenance: str = ""  # value of our taint, empty where it is not tainted by us
-    closed_at: datetime | None = None  # when our taint was added
+    maintenance: str = ""  # value of the maintenance taint, empty without it
+    closed_at: datetime | None = None  # when that taint was added
     claimed_by: str = ""  # uid of the NodeUpgrade that holds it
-    released_by: str = ""  # uid of the one that released it last
-    theirs: tuple[str, ...] = ()  # labels by which another operator deploys here what we would
+    released_by: str = ""  # uid of the NodeUpgrade that released it last
+    theirs: tuple[str, ...] = ()  # labels by which another operator deploys operands here that upgrades would replace
     adopted: bool = False  # a person has handed the node over
     removed_driver: RemovedDriver | None = None  # set while it waits without a driver for one for its kernel
-    pending_kernel: str = ""  # installed, and taken by its next boot; empty where that is the running one, or unknown
-    os: str = ""  # code name of its distribution, as bookworm; empty where it does not say
-    arch: str = ""  # as Debian names it
+    pending_kernel: str = ""  # installed, and booted next; empty if that is the running kernel, or unknown
+    os: str = ""  # code name of its distribution, such as bookworm; empty if unknown
+    arch: str = ""  # Debian's name
     held_by_claim: tuple[str, ...] = ()  # pods that hold GPUs of it by ResourceClaims, as namespace/name
-    claimants: tuple[str, ...] = ()  # other stacks that select it too: then nothing is begun on it
-    unreadable: str = ""  # which of its values cannot be read, as a sentence: then nothing is begun on it
+    claimants: tuple[str, ...] = ()  # other stacks that select it too: then no upgrade of it starts
+    unreadable: str = ""  # which of its values cannot be read, as a sentence: then no upgrade of it starts
     labels: dict[str, str] = {}
 
     @property
     def refused(self) -> bool:
-        """Whether another operator has the node: it is not touched until somebody hands it over."""
+        """Whether another operator manages the node: it is not touched until a person hands it over."""
         return bool(self.theirs) and not self.adopted
 
     @property
     def left_alone(self) -> bool:
-        """Whether nothing is begun on it: a person, another operator or another stack has it, or it cannot be read."""
+        """Whether no upgrade starts: a person, another operator or another stack holds it, or it is unreadable."""
         return self.skip or self.refused or bool(self.claimants) or bool(self.unreadable)
 
     @property
     def gpus_whole(self) -> int:
-        """Of the GPUs that it offers, those by the stack's own name: no partition passes for one."""
+        """The GPUs that it offers by the stack's own name, without partitions."""
         return self.gpus_allocatable - sum(count for _, count in self.gpus_in_parts)
 
     @property
     def gpus_missing(self) -> bool:
-        """Whether some of its GPUs are not well, the others are. Where all are away it is the operands that are."""
+        """Whether some of its GPUs are not allocatable and others are. If none is, the cause is the operands."""
         return 0 < self.gpus_allocatable < self.gpus
 
     @property
@@ -199,7 +199,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
 
 
 class Owner(Struct, frozen=True, kw_only=True):
-    """What is switched off to stop a gang (or what controls a pod)."""
+    """The object that is switched off to stop a gang (or that controls a pod)."""
 
     kind: str
     name: str
@@ -208,19 +208,19 @@ class Owner(Struct, frozen=True, kw_only=True):
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """What a gang declares about being asked, as far as it can be used."""
+    """The usable declarations of a gang on checkpoint requests."""
 
-    methods: tuple[str, ...] = ()  # in this order; the first that works for every member is used
+    methods: tuple[str, ...] = ()  # in this order; the first that every member supports is used
     command: tuple[str, ...] = ()  # for exec
     endpoint: str = ""  # for http, :port/path
     signal: str = ""
     ack_scope: str = "all"  # or leader: its answer counts for all
-    max_loss_seconds: int = 0  # work that may be thrown away; 0: only parked acknowledgements count
-    on_deadline: str = "wait"  # or skip-node, terminate: what no acknowledgement in time means
+    max_loss_seconds: int = 0  # work that may be lost; 0: only parked acknowledgements count
+    on_deadline: str = "wait"  # or skip-node, terminate: the consequence of no acknowledgement in time
 
 
 class MemberFacts(Struct, frozen=True, kw_only=True):
-    """A pod that asks for GPUs of a stack (or belongs to such a gang)."""
+    """A pod that requests GPUs of a stack (or belongs to such a gang)."""
 
     pod: str
     uid: str
@@ -229,35 +229,35 @@ class MemberFacts(Struct, frozen=True, kw_only=True):
     container: str
     phase: str  # Pending, Running, Succeeded, Failed
     gpus: int = 0
-    not_offered: str = ""  # GPUs that it asks for by a name that nodes of the present revision do not offer
+    not_offered: str = ""  # GPUs that it requests by a name that nodes of the present revision do not offer
     terminating: bool = False
-    request: str = ""  # our annotation on it, empty where there is none
-    ephemeral_paths: tuple[str, ...] = ()  # mount paths of the answering container that die with the pod
+    request: str = ""  # the request id in its annotation, empty if there is none
+    ephemeral_paths: tuple[str, ...] = ()  # mount paths of the answering container that are deleted with the pod
     volume_paths: tuple[str, ...] = ()  # mount paths of volumes that outlive the pod
     mounted: bool = False  # has the downward-API mount and the answer directory
     answers_mounted: bool = False  # has the answer directory
     shares_processes: bool = False  # process 1 of its containers is not their own program
-    rank: int | None = None  # its place among the members where its labels say so; 0 leads
+    rank: int | None = None  # its place among the members, if its labels state it; 0 leads
     labels: dict[str, str] = {}  # for PodDisruptionBudgets
     started_at: datetime | None = None  # status.startTime
-    unreadable: str = ""  # which of its values cannot be read, as a sentence: then its gang is not asked
+    unreadable: str = ""  # which of its values cannot be read, as a sentence: then its gang gets no request
 
     @property
     def running(self) -> bool:
-        """Whether it can be asked: running, and nobody is ending it."""
+        """Whether it can get a request: it is running, and not terminating."""
         return self.phase == "Running" and not self.terminating
 
 
 class Refusals(Struct, frozen=True, kw_only=True):
-    """What a gang has said no to in this plan, or nothing."""
+    """Refusals and missing answers of a gang in this plan."""
 
     count: int = 0
     last: str = ""  # its own sentence
-    until: datetime | None = None  # it is left alone until then
-    left_out: bool = False  # it did not acknowledge in time, and declares that its nodes are left out then
+    until: datetime | None = None  # until then it gets no request
+    left_out: bool = False  # it did not acknowledge in time, and declares that its nodes are then left out
     unanswered: int = 0  # how often it did not acknowledge in time
     unanswered_last: str = ""  # why not, the last time
-    unanswered_until: datetime | None = None  # it is left alone until then, too
+    unanswered_until: datetime | None = None  # until then it gets no request either
 
 
 class Gang(Struct, frozen=True, kw_only=True):
@@ -269,27 +269,29 @@ class Gang(Struct, frozen=True, kw_only=True):
     owner: Owner | None = None
     wanted: int = 0  # how many members it should have; fewer running means: not complete
     method: str = ""  # file, api, none; empty: undeclared
-    timeout_seconds: int | None = None  # longest one checkpoint may take, where declared
-    replicated: bool = False  # owner replaces pods by itself (Deployment, StatefulSet): evicted, not asked
+    timeout_seconds: int | None = None  # longest one checkpoint may take, if declared
+    replicated: bool = False  # the owner replaces single pods (Deployment, StatefulSet): evicted, without a request
     stopped_by: str = ""  # plan recorded in the owner's stop annotation
     suspended: bool = False
     kind: str = ""  # Job, Pod, ReplicaSet, pod-group...
     terms: Terms = Terms()
-    undeclared_because: str = ""  # declared, but it cannot be asked: why, as a sentence
-    bare: bool = False  # no member has a controller: nothing makes its pods again
-    cannot_stop: str = ""  # why its owner cannot be suspended and resumed by us; given where owner is None
+    undeclared_because: str = ""  # why its declared methods are not usable, as a sentence
+    bare: bool = False  # no member has a controller that makes its pods again
+    cannot_stop: str = ""  # why its owner cannot be suspended and resumed; given if owner is None
     veto: str = ""  # annotation by which its owner forbids any disruption
-    min_runtime_seconds: int = 0  # declared time slice: nobody stops it sooner after its latest start
-    ends_at: datetime | None = None  # when it ends by itself, as far as it says; None: unknown
-    resolved_by: str = ""  # what its members have in common, by which they were found to belong together
-    owners: tuple[Owner, ...] = ()  # everything above its members, the nearest first
-    lane: str = ""  # storage that its checkpoints go to; at most so many gangs of a lane write at once
-    lane_from_class: bool = False  # nobody declared that: it is the StorageClass of the claim that its members mount
+    min_runtime_seconds: int = 0  # declared time slice: it is not stopped sooner after its latest start
+    ends_at: datetime | None = None  # when it ends by itself, as declared; None: unknown
+    resolved_by: str = ""  # the common property of its members by which they form a gang
+    owners: tuple[Owner, ...] = ()  # all owners of its members, the nearest first
+    lane: str = ""  # storage of its checkpoints; a limited number of gangs of a lane write at once
+    lane_from_class: bool = (
+        False  # the lane is not declared: it is the StorageClass of the claim that its members mount
+    )
     refusals: Refusals = Refusals()
 
     @property
     def lane_shown(self) -> str:
-        """Its lane and where it is known from, for people; empty where there is none."""
+        """Its lane and the source of it, for messages; empty if there is none."""
         return f"lane {self.lane}{', from StorageClass' if self.lane_from_class else ''}" if self.lane else ""
 
     @property
@@ -302,7 +304,7 @@ class Gang(Struct, frozen=True, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        """Whether all its members run; others are never asked."""
+        """Whether all its members run; only complete gangs get a request."""
         return len(self.members) >= self.wanted and all(member.running for member in self.members)
 
     @property
@@ -317,22 +319,22 @@ class Gang(Struct, frozen=True, kw_only=True):
 
 
 class StoppedOwner(Struct, frozen=True, kw_only=True):
-    """An owner that carries the record of our stop, whatever became of the request."""
+    """An owner that carries the record of a stop, with or without its request."""
 
     owner: Owner
     namespace: str
     plan: str
     request: str  # name of the CheckpointRequest that stopped it
-    off: bool = True  # False: somebody switched it on meanwhile
+    off: bool = True  # False: it was switched on by others meanwhile
 
     @property
     def shown(self) -> str:
-        """Kind, namespace and name, for people."""
+        """Kind, namespace and name, for messages."""
         return f"{self.owner.kind} {self.namespace}/{self.owner.name}"
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """The world as it was read once, for one stack's pool."""
+    """The state of the cluster at one read, for one stack's pool."""
 
     cluster: str  # uid of kube-system
     taken_at: datetime
@@ -342,7 +344,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     builds: tuple[ImageBuild, ...] = ()  # every DriverImage, Ready or not
     pdb_blocked: dict[str, str] = {}  # gang name -> name of a PodDisruptionBudget that allows no disruption now
     steering: bool = True  # whether restarted gangs can be steered
-    shaped: tuple[str, ...] = ()  # namespaces in which our admission policy steers pods, whatever owner they have
+    shaped: tuple[str, ...] = ()  # namespaces in which the admission policy steers pods of any owner
     foreign_unavailable_gpus: int = 0  # GPUs that other plans have out of service
     api_server_version: str = ""  # gitVersion of the API server, for the kubelet's skew; empty: unknown
     operands: tuple[OperandPod, ...] = ()  # pods of operands on these nodes

@@ -1,6 +1,6 @@
-"""The operands of a stack: their order on a node, which of them change only in upgrades, and their state. Pure.
+"""The operands of a stack: their order on a node, those that change only in upgrades, and their state. Pure.
 
-On each node an operand waits for those before it; one that is not ready blocks those after it, on that node only.
+On each node an operand waits for those before it; an operand that is not ready blocks those after it, on that node.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from upgrader.core.model.vendors import SIM
 
 
 class Operand(StrEnum):
-    """In the order in which they come up on a node; they are taken away the other way round."""
+    """In the order in which they start on a node; they are removed in the opposite order."""
 
     DRIVER = "Driver"
     RUNTIME = "Runtime"
@@ -26,7 +26,7 @@ class Operand(StrEnum):
 
 
 QUIET = frozenset({Operand.FEATURE_DISCOVERY, Operand.MONITORING})
-"""They may roll by themselves, a few nodes at once: no job notices. The others change in upgrades only."""
+"""Operands that may roll without an upgrade, a few nodes at once, without effect on jobs."""
 
 COMPONENTS: Mapping[str, Operand] = {
     "driver": Operand.DRIVER,
@@ -42,11 +42,11 @@ COMPONENT_OF = {operand: component for component, operand in COMPONENTS.items()}
 
 
 class PluginSettings(Struct, frozen=True, kw_only=True):
-    """What a device plugin is told, and by which its nodes are told apart: another value is another DaemonSet.
+    """Settings of a device plugin, which separate its nodes: another value is another DaemonSet.
 
-    `time_slices` and `mps_replicas`: as how many devices each one is offered, in turns or by MPS; 0 where it is not.
-    `mps_runtime`: RuntimeClass that hands the driver's programs to who does that. `cdi`: it answers with names of CDI
-    devices, which the runtime hook describes.
+    `time_slices` and `mps_replicas`: number of devices as which each GPU is offered, by time slices or by MPS; 0: not
+    shared. `mps_runtime`: RuntimeClass that gives the driver's programs to the MPS pods. `cdi`: it answers with names
+    of CDI devices, which the runtime hook describes.
     """
 
     vendor: str
@@ -60,12 +60,12 @@ class PluginSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def shares(self) -> int:
-        """As how many devices each one is offered, however it is shared; 0 where it is not."""
+        """Number of devices as which each GPU is offered, by any kind of sharing; 0: not shared."""
         return self.time_slices or self.mps_replicas
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """What is not as it has always been, as names and texts for the plugin's key."""
+        """Settings that differ from the defaults, as names and texts for the plugin's key."""
         return (
             ("vendor", "" if self.vendor == SIM else self.vendor),
             ("driver_vendor", "" if self.driver_vendor == self.vendor else self.driver_vendor),
@@ -78,9 +78,9 @@ class PluginSettings(Struct, frozen=True, kw_only=True):
 
 
 class PartPod(Struct, frozen=True, kw_only=True):
-    """A pod of what a stack runs on its nodes, there or missing; `trouble` is what keeps it from being ready.
+    """A pod that a stack runs on a node, present or missing; `trouble` is why it is not ready.
 
-    `silence`: where none of its containers has begun while its status says nothing of why, or where it is missing.
+    `silence`: given if none of its containers has begun and its status does not state why, or if it is missing.
     """
 
     node: str
@@ -96,7 +96,7 @@ class OperandPod(PartPod, frozen=True, kw_only=True):
 
 
 class Standing(StrEnum):
-    """How it stands with an operand, as one word."""
+    """The state of an operand, as one word."""
 
     READY = "Ready"
     WAITING = "Waiting"
@@ -114,14 +114,14 @@ class PartStanding(Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """For a column: nodes that have it of those that should, or one word."""
+        """For a column: nodes that have it, of the nodes that should, or one word."""
         return f"{self.ready}/{self.wanted}" if self.wanted else self.state.value
 
 
 class OperandStanding(PartStanding, frozen=True, kw_only=True):
     """The same of an operand.
 
-    `blocked` are nodes where an operand before it is not ready: there nothing is wrong with this one itself.
+    `blocked` are nodes where an operand before it is not ready: there it has no fault of its own.
     """
 
     operand: Operand
@@ -133,11 +133,11 @@ NO_POD = "no pod of it is there"
 
 
 def beside(wanted: Iterable[str], pods: Iterable[PartPod]) -> PartStanding:
-    """A part that waits for no operand on its node, and none for it.
+    """The standing of a part that waits for no operand on its node, and for which no operand waits.
 
     Args:
         wanted: nodes that should have it.
-        pods: its pods that have not ended, or are missing; where a node has several, the ready one counts.
+        pods: its pods that have not ended, or are missing; if a node has several, the ready one counts.
     """
     best: dict[str, PartPod] = {}
     for pod in pods:
@@ -146,8 +146,8 @@ def beside(wanted: Iterable[str], pods: Iterable[PartPod]) -> PartStanding:
     nodes = sorted(wanted)
     open_on = [node for node in nodes if node not in best or not best[node].ready]
     ready = len(nodes) - len(open_on)
-    said = _few([f"{node}: {_why(best.get(node))}" for node in open_on])
-    return PartStanding(state=_state(ready, len(nodes)), ready=ready, wanted=len(nodes), message=said)
+    message = _name_first([f"{node}: {_explain_pod(best.get(node))}" for node in open_on])
+    return PartStanding(state=_standing_state(ready, len(nodes)), ready=ready, wanted=len(nodes), message=message)
 
 
 def standings(
@@ -156,13 +156,13 @@ def standings(
     pods: Iterable[OperandPod],
     faults: Mapping[Operand, str] = MappingProxyType({}),
 ) -> tuple[OperandStanding, ...]:
-    """Every operand of a stack, in order.
+    """The standing of every operand of a stack, in order.
 
     Args:
-        managed: by operand, whether it is ours; one that is not is somebody else's and is never asked about.
+        managed: by operand, whether the stack manages it; an operand that is not managed is never checked.
         wanted: nodes that should have it.
-        pods: those of the stack's nodes that have not ended; where a node has several of one, the ready one counts.
-        faults: why an operand is not as the stack says, on any node.
+        pods: those on the stack's nodes that have not ended; if a node has several of an operand, the ready one counts.
+        faults: why an operand differs from the stack, on any node.
     """
     best: dict[tuple[str, Operand], OperandPod] = {}
     for pod in pods:
@@ -170,20 +170,20 @@ def standings(
         if at not in best or (pod.ready and not best[at].ready):
             best[at] = pod
     open_on: dict[str, Operand] = {}  # node -> the first operand that is not ready there
-    found = []
+    every = []
     for operand in Operand:
         if not managed.get(operand, False):
-            found.append(OperandStanding(operand=operand, state=Standing.EXTERNAL))
+            every.append(OperandStanding(operand=operand, state=Standing.EXTERNAL))
             continue
-        one = _one(operand, sorted(wanted.get(operand, frozenset())), best, open_on)
+        standing = _operand_standing(operand, sorted(wanted.get(operand, frozenset())), best, open_on)
         if fault := faults.get(operand):
-            said = "; ".join(filter(None, (fault, one.message)))
-            one = msgspec.structs.replace(one, state=Standing.WAITING, message=said)
-        found.append(one)
-    return tuple(found)
+            message = "; ".join(filter(None, (fault, standing.message)))
+            standing = msgspec.structs.replace(standing, state=Standing.WAITING, message=message)
+        every.append(standing)
+    return tuple(every)
 
 
-def _one(
+def _operand_standing(
     operand: Operand, nodes: list[str], best: Mapping[tuple[str, Operand], OperandPod], open_on: dict[str, Operand]
 ) -> OperandStanding:
     ready, blocked, own = 0, defaultdict[Operand, list[str]](list), list[str]()
@@ -195,28 +195,28 @@ def _one(
             blocked[open_on[node]].append(node)
         else:
             open_on[node] = operand
-            own.append(f"{node}: {_why(pod)}")
-    said = [f"blocked by {first.value} on {_few(at)}" for first, at in blocked.items()]
+            own.append(f"{node}: {_explain_pod(pod)}")
+    messages = [f"blocked by {first.value} on {_name_first(at)}" for first, at in blocked.items()]
     if own:
-        said.insert(0, _few(own))
+        messages.insert(0, _name_first(own))
     return OperandStanding(
         operand=operand,
-        state=_state(ready, len(nodes)),
+        state=_standing_state(ready, len(nodes)),
         ready=ready,
         wanted=len(nodes),
         blocked=sum(map(len, blocked.values())),
-        message="; ".join(said),
+        message="; ".join(messages),
     )
 
 
-def _state(ready: int, wanted: int) -> Standing:
+def _standing_state(ready: int, wanted: int) -> Standing:
     return Standing.NONE if not wanted else Standing.READY if ready == wanted else Standing.WAITING
 
 
-def _why(pod: PartPod | None) -> str:
+def _explain_pod(pod: PartPod | None) -> str:
     return NO_POD if pod is None else pod.trouble or "it is starting"
 
 
-def _few(texts: list[str]) -> str:
+def _name_first(texts: list[str]) -> str:
     more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
     return "; ".join(texts[:SHOWN]) + more

@@ -1,6 +1,7 @@
-"""The state machines: the phases, what may follow what, how long each may take, and the way out.
+"""The state machines: their phases, the transitions, the deadlines, and the ways out.
 
-`TRANSITIONS` is the only truth: drawings in docs/phases.md and the crash points of the tests are made from it.
+`TRANSITIONS` is the only definition: the diagrams in docs/reference/phases.md and the crash points of the tests are
+made from it.
 """
 
 from enum import StrEnum
@@ -9,7 +10,7 @@ from msgspec import Struct
 
 
 class DesiredState(StrEnum):
-    """What the user wants of a plan now."""
+    """The state of a plan that its user requests."""
 
     RUNNING = "Running"
     PAUSED = "Paused"
@@ -18,7 +19,7 @@ class DesiredState(StrEnum):
 
 
 class OnFailure(StrEnum):
-    """What becomes of a plan when more fails than is tolerated."""
+    """What happens to a plan when it has more failures than are tolerated."""
 
     PAUSE = "Pause"
     ROLLBACK = "Rollback"
@@ -33,7 +34,7 @@ class UpgradeReason(StrEnum):
 
 
 class PlanPhase(StrEnum):
-    """Where a rollout is."""
+    """Phases of a rollout."""
 
     PROPOSED = "Proposed"
     RUNNING = "Running"
@@ -46,7 +47,7 @@ class PlanPhase(StrEnum):
 
 
 class NodePhase(StrEnum):
-    """Where a node upgrade is."""
+    """Phases of a node upgrade."""
 
     PENDING = "Pending"
     PREPARING = "Preparing"
@@ -64,7 +65,7 @@ class NodePhase(StrEnum):
 
 
 class RequestPhase(StrEnum):
-    """Where the checkpoint request of a gang is."""
+    """Phases of the checkpoint request of a gang."""
 
     REQUESTED = "Requested"
     PARKED = "Parked"
@@ -78,7 +79,7 @@ class RequestPhase(StrEnum):
 
 
 class DriverImagePhase(StrEnum):
-    """Where a driver image is."""
+    """Phases of a driver image."""
 
     PENDING = "Pending"
     BUILDING = "Building"
@@ -90,10 +91,10 @@ class DriverImagePhase(StrEnum):
 
 
 class Transition(Struct, frozen=True, kw_only=True):
-    """A row: from one phase of a machine to those that may follow.
+    """A row: from one phase of a machine to the phases that may follow.
 
-    `seconds` is the default time until `out` is taken (None: it ends with its plan or with a person); `act` names what
-    is done to the world in this phase; where a phase only waits it is empty, and there is no crash point after it.
+    `seconds` is the default time until `out` is taken (None: it ends with its plan or by a person); `act` names what is
+    done in the cluster in this phase; if a phase only waits it is empty, and there is no crash point after it.
     """
 
     machine: str
@@ -104,23 +105,23 @@ class Transition(Struct, frozen=True, kw_only=True):
     out: StrEnum | None = None
 
 
-def _node(
+def _node_row(
     phase: NodePhase, *to: NodePhase, seconds: int | None, act: str = "", out: NodePhase | None = None
 ) -> Transition:
     return Transition(machine="NodeUpgrade", phase=phase, to=to, seconds=seconds, act=act, out=out)
 
 
-def _request(
+def _request_row(
     phase: RequestPhase, *to: RequestPhase, seconds: int | None, act: str = "", out: RequestPhase | None = None
 ) -> Transition:
     return Transition(machine="CheckpointRequest", phase=phase, to=to, seconds=seconds, act=act, out=out)
 
 
-def _plan(phase: PlanPhase, *to: PlanPhase, act: str = "") -> Transition:
+def _plan_row(phase: PlanPhase, *to: PlanPhase, act: str = "") -> Transition:
     return Transition(machine="UpgradePlan", phase=phase, to=to, act=act)
 
 
-def _image(
+def _image_row(
     phase: DriverImagePhase,
     *to: DriverImagePhase,
     seconds: int | None = None,
@@ -133,8 +134,8 @@ def _image(
 _N, _R, _P, _D = NodePhase, RequestPhase, PlanPhase, DriverImagePhase
 
 TRANSITIONS: tuple[Transition, ...] = (
-    _node(_N.PENDING, _N.PREPARING, _N.FAILED, _N.NODE_DELETED, seconds=None),
-    _node(
+    _node_row(_N.PENDING, _N.PREPARING, _N.FAILED, _N.NODE_DELETED, seconds=None),
+    _node_row(
         _N.PREPARING,
         _N.PREPARED,
         _N.RELEASING,
@@ -144,10 +145,12 @@ TRANSITIONS: tuple[Transition, ...] = (
         act="prepare pod",
         out=_N.FAILED,
     ),
-    _node(_N.PREPARED, _N.TAINTING, _N.RELEASING, _N.FAILED, _N.NODE_DELETED, seconds=2700, out=_N.FAILED),
-    _node(_N.TAINTING, _N.DRAINING, _N.RELEASING, _N.NODE_DELETED, seconds=60, act="taint", out=_N.RELEASING),
-    _node(_N.DRAINING, _N.UNLOADING, _N.RELEASING, _N.NODE_DELETED, seconds=1800, act="evict others", out=_N.RELEASING),
-    _node(
+    _node_row(_N.PREPARED, _N.TAINTING, _N.RELEASING, _N.FAILED, _N.NODE_DELETED, seconds=2700, out=_N.FAILED),
+    _node_row(_N.TAINTING, _N.DRAINING, _N.RELEASING, _N.NODE_DELETED, seconds=60, act="taint", out=_N.RELEASING),
+    _node_row(
+        _N.DRAINING, _N.UNLOADING, _N.RELEASING, _N.NODE_DELETED, seconds=1800, act="evict others", out=_N.RELEASING
+    ),
+    _node_row(
         _N.UNLOADING,
         _N.UPGRADING,
         _N.LOADING,
@@ -158,7 +161,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         act="operands off",
         out=_N.UNLOADING,
     ),
-    _node(
+    _node_row(
         _N.UPGRADING,
         _N.LOADING,
         _N.UNLOADING,
@@ -168,7 +171,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         act="upgrade Job",
         out=_N.UNLOADING,
     ),
-    _node(
+    _node_row(
         _N.LOADING,
         _N.VALIDATING,
         _N.RELEASING,
@@ -179,7 +182,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         act="operands on",
         out=_N.UNLOADING,
     ),
-    _node(
+    _node_row(
         _N.VALIDATING,
         _N.RELEASING,
         _N.UNLOADING,
@@ -189,37 +192,39 @@ TRANSITIONS: tuple[Transition, ...] = (
         act="validation pod",
         out=_N.UNLOADING,
     ),
-    _node(_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.NODE_DELETED, seconds=600, act="give back", out=_N.SUCCEEDED),
-    _node(_N.SUCCEEDED, seconds=None),
-    _node(_N.FAILED, seconds=None),
-    _node(_N.NODE_DELETED, seconds=None),
-    _request(_R.REQUESTED, _R.PARKED, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2700, act="ask", out=_R.WITHDRAWN),
-    _request(_R.PARKED, _R.STOPPING, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2700, out=_R.WITHDRAWN),
-    _request(_R.EXPIRED, _R.REQUESTED, _R.WITHDRAWN, _R.ENDED, seconds=60, act="ask again", out=_R.WITHDRAWN),
-    _request(
+    _node_row(_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.NODE_DELETED, seconds=600, act="give back", out=_N.SUCCEEDED),
+    _node_row(_N.SUCCEEDED, seconds=None),
+    _node_row(_N.FAILED, seconds=None),
+    _node_row(_N.NODE_DELETED, seconds=None),
+    _request_row(
+        _R.REQUESTED, _R.PARKED, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2700, act="ask", out=_R.WITHDRAWN
+    ),
+    _request_row(_R.PARKED, _R.STOPPING, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2700, out=_R.WITHDRAWN),
+    _request_row(_R.EXPIRED, _R.REQUESTED, _R.WITHDRAWN, _R.ENDED, seconds=60, act="ask again", out=_R.WITHDRAWN),
+    _request_row(
         _R.STOPPING, _R.STOPPED, _R.RESTARTING, _R.WITHDRAWN, _R.ENDED, seconds=1800, act="suspend", out=_R.RESTARTING
     ),
-    # Counted from the stop: draining, twice what lies between Off and Validating (there and back), and giving back.
-    _request(_R.STOPPED, _R.RESTARTING, _R.ENDED, seconds=9000, out=_R.RESTARTING),
-    _request(_R.RESTARTING, _R.RESTORED, _R.ENDED, seconds=1800, act="resume", out=_R.ENDED),
-    _request(_R.RESTORED, seconds=None),
-    _request(_R.WITHDRAWN, seconds=None),
-    _request(_R.ENDED, seconds=None),
-    _plan(_P.PROPOSED, _P.RUNNING, _P.ABORTED, _P.SUPERSEDED),
-    _plan(_P.RUNNING, _P.PAUSED, _P.ABORTING, _P.COMPLETED, _P.SUPERSEDED, _P.FAILED, act="start batch"),
-    _plan(_P.PAUSED, _P.RUNNING, _P.ABORTING, _P.COMPLETED, _P.SUPERSEDED, _P.FAILED),
-    _plan(_P.ABORTING, _P.ABORTED),
-    _plan(_P.COMPLETED),
-    _plan(_P.ABORTED),
-    _plan(_P.SUPERSEDED),
-    _plan(_P.FAILED),
-    _image(_D.PENDING, _D.BUILDING, _D.VERIFYING, _D.RETRYING, _D.UNUSABLE),
-    _image(_D.BUILDING, _D.VERIFYING, _D.RETRYING, _D.UNBUILDABLE, seconds=7200, act="build Job", out=_D.RETRYING),
-    _image(_D.VERIFYING, _D.READY, _D.RETRYING, _D.UNUSABLE, seconds=600, out=_D.RETRYING),
-    _image(_D.RETRYING, _D.PENDING, _D.BUILDING, _D.VERIFYING, _D.UNUSABLE),
-    _image(_D.READY, _D.VERIFYING),
-    _image(_D.UNBUILDABLE, _D.PENDING, _D.BUILDING, _D.VERIFYING, _D.RETRYING, _D.UNUSABLE),
-    _image(_D.UNUSABLE, _D.PENDING, _D.BUILDING, _D.VERIFYING),
+    # Counted from the stop: Draining, twice Unloading to Validating (forward and revert), and Releasing.
+    _request_row(_R.STOPPED, _R.RESTARTING, _R.ENDED, seconds=9000, out=_R.RESTARTING),
+    _request_row(_R.RESTARTING, _R.RESTORED, _R.ENDED, seconds=1800, act="resume", out=_R.ENDED),
+    _request_row(_R.RESTORED, seconds=None),
+    _request_row(_R.WITHDRAWN, seconds=None),
+    _request_row(_R.ENDED, seconds=None),
+    _plan_row(_P.PROPOSED, _P.RUNNING, _P.ABORTED, _P.SUPERSEDED),
+    _plan_row(_P.RUNNING, _P.PAUSED, _P.ABORTING, _P.COMPLETED, _P.SUPERSEDED, _P.FAILED, act="start batch"),
+    _plan_row(_P.PAUSED, _P.RUNNING, _P.ABORTING, _P.COMPLETED, _P.SUPERSEDED, _P.FAILED),
+    _plan_row(_P.ABORTING, _P.ABORTED),
+    _plan_row(_P.COMPLETED),
+    _plan_row(_P.ABORTED),
+    _plan_row(_P.SUPERSEDED),
+    _plan_row(_P.FAILED),
+    _image_row(_D.PENDING, _D.BUILDING, _D.VERIFYING, _D.RETRYING, _D.UNUSABLE),
+    _image_row(_D.BUILDING, _D.VERIFYING, _D.RETRYING, _D.UNBUILDABLE, seconds=7200, act="build Job", out=_D.RETRYING),
+    _image_row(_D.VERIFYING, _D.READY, _D.RETRYING, _D.UNUSABLE, seconds=600, out=_D.RETRYING),
+    _image_row(_D.RETRYING, _D.PENDING, _D.BUILDING, _D.VERIFYING, _D.UNUSABLE),
+    _image_row(_D.READY, _D.VERIFYING),
+    _image_row(_D.UNBUILDABLE, _D.PENDING, _D.BUILDING, _D.VERIFYING, _D.RETRYING, _D.UNUSABLE),
+    _image_row(_D.UNUSABLE, _D.PENDING, _D.BUILDING, _D.VERIFYING),
 )
 
 
@@ -233,23 +238,24 @@ def row(phase: StrEnum) -> Transition:
 
 
 def ends(phase: StrEnum) -> bool:
-    """Whether nothing follows this phase."""
+    """Whether no phase follows this phase."""
     return not row(phase).to
 
 
 def crash_points() -> tuple[tuple[str, str, str], ...]:
-    """Every place where a controller may be killed: machine, phase, and after-intent, after-act or after-record.
+    """Every point at which a controller may be killed: machine, phase, and after-intent, after-act or after-record.
 
-    The first phase of what a person makes has no intent of ours, and a phase that only waits has no act.
+    The first phase of an object that a person makes has no intent of the controller; a phase that only waits has no
+    act.
     """
     points: list[tuple[str, str, str]] = []
-    for one in TRANSITIONS:
-        if not one.to:
+    for transition in TRANSITIONS:
+        if not transition.to:
             continue
-        stages = ["after-act"] if one.act else []
-        if one.phase not in {PlanPhase.PROPOSED, DriverImagePhase.PENDING}:
+        stages = ["after-act"] if transition.act else []
+        if transition.phase not in {PlanPhase.PROPOSED, DriverImagePhase.PENDING}:
             stages.insert(0, "after-intent")
-        points += [(one.machine, one.phase.value, stage) for stage in (*stages, "after-record")]
+        points += [(transition.machine, transition.phase.value, stage) for stage in (*stages, "after-record")]
     return tuple(points)
 
 

@@ -1,4 +1,4 @@
-"""Pods of ours whose status says nothing of why they do not run: of what else that is asked, and when. Pure."""
+"""Pods of the operator whose status does not state why they do not run: the objects whose Events are read. Pure."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 SILENT = timedelta(seconds=30)
-"""A pod that is only starting is silent too; one that is for so long is asked about."""
+"""A pod that is starting is silent too; after this long its Events are read."""
 
 
 class Silence(Struct, frozen=True, kw_only=True):
-    """Since when nothing is said, and of which object Events may say more.
+    """Since when a pod is silent, and the object whose Events may state why.
 
-    That is the pod itself by its uid, or, where there is no pod, the Job or DaemonSet that should make it: `maker` is
-    its name, and its uid may not be known yet.
+    That is the pod by its uid, or, if there is no pod, the Job or DaemonSet that should make it: `maker` is its name,
+    and its uid may not be known yet.
     """
 
     since: datetime
@@ -22,21 +22,21 @@ class Silence(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What it is remembered by."""
+        """The key under which it is stored."""
         return self.uid or self.maker
 
 
 def long_silent(silence: Silence | None, now: datetime) -> bool:
-    """Whether it is to be asked about."""
+    """Whether its Events are to be read."""
     return silence is not None and now - silence.since >= SILENT
 
 
 def chosen(silences: Iterable[tuple[str, Silence | None]], now: datetime, count: int) -> set[str]:
-    """Keys of those that are asked about, of silences with their nodes.
+    """Keys of silences whose Events are read, from silences with their nodes.
 
-    Of pods the first by node, as many as a message names, so that looking costs no more in a fleet where nothing
-    starts. What makes no pods is the same object for many nodes, so all of these.
+    Of pods the first by node, as many as a message names, so that the cost is bounded in a fleet where no pod starts.
+    An object that makes no pods is the same for many nodes, so that all of these are read.
     """
-    found = [(node, one) for node, one in silences if one is not None and long_silent(one, now)]
-    pods = sorted((node, one.key) for node, one in found if not one.maker)[:count]
-    return {key for _, key in pods} | {one.key for _, one in found if one.maker}
+    long = [(node, silence) for node, silence in silences if silence is not None and long_silent(silence, now)]
+    pods = sorted((node, silence.key) for node, silence in long if not silence.maker)[:count]
+    return {key for _, key in pods} | {silence.key for _, silence in long if silence.maker}

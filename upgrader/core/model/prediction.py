@@ -1,4 +1,4 @@
-"""What a forecast predicts in numbers. Times are aware (UTC), durations are in seconds, losses in GPU-hours."""
+"""Predictions of a forecast, in numbers. Times are aware (UTC), durations are in seconds, losses in GPU-hours."""
 
 from datetime import datetime
 
@@ -6,22 +6,22 @@ from msgspec import Struct
 
 
 class Durations(Struct, frozen=True, kw_only=True):
-    """How long things take, median and 95th percentile: measured on this stack where there is history (`pace.learned`).
+    """Durations of phases, median and 95th percentile: measured on this stack if it has a history (`learned`).
 
-    The defaults are assumptions, not measurements: swapping a precompiled driver takes minutes, a checkpoint of a large
-    model 2 minutes (both from the literature that the design's reference names, D4 and D5), and the 95th percentile is
-    where the phases' own deadlines (5 to 20 minutes) begin to matter.
+    The defaults are assumptions, not measurements: the change of a precompiled driver takes minutes, a checkpoint of a
+    large model 2 minutes (both from the literature that the design's reference names, D4 and D5), and the 95th
+    percentile is where the phases' own deadlines (5 to 20 minutes) become relevant.
     """
 
-    prepare: tuple[int, int] = (60, 180)  # images and artifacts fetched while jobs still run: time, no loss
-    upgrade: tuple[int, int] = (240, 600)  # from the close of a node until it is given back
+    prepare: tuple[int, int] = (60, 180)  # fetch of images and artifacts while jobs still run: time, no loss
+    upgrade: tuple[int, int] = (240, 600)  # from the taint of a node until its release
     checkpoint: tuple[int, int] = (120, 600)
     restart: tuple[int, int] = (120, 600)
-    measured: int = 0  # upgrades that this comes from; 0: defaults
+    measured: int = 0  # number of upgrades that were measured; 0: defaults
 
 
 class Interruption(Struct, frozen=True, kw_only=True):
-    """A gang that is stopped: when it is asked, for how long it does not train, what that costs and why it must be."""
+    """A gang that is stopped: when it gets its request, how long it does not train, the loss, and the reason."""
 
     gang: str
     gpus: int
@@ -32,7 +32,7 @@ class Interruption(Struct, frozen=True, kw_only=True):
 
 
 class Completion(Struct, frozen=True, kw_only=True):
-    """Nodes whose jobs all end by themselves in time: taken at that moment, nobody is asked."""
+    """Nodes whose jobs all end by themselves in time: upgraded then, without a request."""
 
     nodes: tuple[str, ...]
     gangs: tuple[str, ...]
@@ -40,9 +40,9 @@ class Completion(Struct, frozen=True, kw_only=True):
 
 
 class Prediction(Struct, frozen=True, kw_only=True):
-    """What the rollout costs and when it is over; the lower bound is what no order of upgrades can go below."""
+    """The cost and the end of the rollout; the lower bound is that of all orders of upgrades."""
 
-    finish_p50: datetime | None = None  # None: something is blocked, so nobody can say
+    finish_p50: datetime | None = None  # None: nodes are blocked, so that it is unknown
     finish_p95: datetime | None = None
     lost_gpu_hours: float = 0.0
     lower_bound_gpu_hours: float = 0.0

@@ -1,7 +1,7 @@
-"""Names made of facts: the revision of a stack, the keys of a driver image and of a device plugin.
+"""Names that are hashes of facts: the revision of a stack, the keys of a driver image and of a device plugin.
 
-They stand on nodes as labels, so their bytes never change: what is hashed is a JSON array of [name, value] pairs in the
-order below, empty values left out, so that a fact that is added later and is not used changes no name that exists.
+Nodes carry them as labels, so that their bytes never change: the hash is over a JSON array of [name, value] pairs in
+the order below, without empty values, so that a fact that is added later and is not used changes no existing name.
 """
 
 import hashlib
@@ -41,8 +41,8 @@ _PINNED = re.compile(r"(?:^|@)(sha256:[0-9a-f]{64})$")
 
 
 def revision_of(target: Target) -> str:
-    """10 hex digits over what a stack asks of its nodes; neither its name nor anything of how we render it counts."""
-    return _digest([(name, getattr(target, name)) for name in _REVISION_FACTS], REVISION_DIGITS)
+    """10 hex digits over the facts that a stack requires on its nodes, without its name and its rendered templates."""
+    return _hash_facts([(name, getattr(target, name)) for name in _REVISION_FACTS], REVISION_DIGITS)
 
 
 def with_revision(target: Target) -> Target:
@@ -59,25 +59,25 @@ def image_key(*, vendor: str, version: str, kernel: str, digest: str) -> str:
     Raises:
         ValueError: not pinned by a digest.
     """
-    return _digest(
+    return _hash_facts(
         [("vendor", vendor), ("version", version), ("kernel", kernel), ("digest", content_of(digest))], KEY_DIGITS
     )
 
 
-@lru_cache(maxsize=64)  # drift asks it of every node of a pool
+@lru_cache(maxsize=64)  # drift computes it for every node of a pool
 def plugin_key(*, digest: str, resource_name: str, more: tuple[tuple[str, str], ...] = ()) -> str:
     """16 hex digits over a device plugin's content and the resource it offers; `digest` as for `image_key`.
 
-    `more`: PluginSettings.facts, those that are empty left out.
+    `more`: PluginSettings.facts; empty ones are left out.
 
     Raises:
         ValueError: not pinned by a digest.
     """
-    return _digest([("digest", content_of(digest)), ("resource_name", resource_name), *more], KEY_DIGITS)
+    return _hash_facts([("digest", content_of(digest)), ("resource_name", resource_name), *more], KEY_DIGITS)
 
 
 def runtime_key_of(target: Target) -> str:
-    """The key of the runtime hook that a target asks for; empty where that is not ours.
+    """The key of the runtime hook of a target; empty if the stack does not manage it.
 
     Raises:
         ValueError: its image is not pinned by a digest.
@@ -90,11 +90,11 @@ def runtime_key_of(target: Target) -> str:
 @lru_cache(maxsize=64)  # as plugin_key
 def _runtime_key(digest: str, vendor: str, driver_vendor: str) -> str:
     facts = [("digest", content_of(digest)), ("vendor", vendor), ("driver_vendor", driver_vendor)]
-    return _digest(facts, KEY_DIGITS)
+    return _hash_facts(facts, KEY_DIGITS)
 
 
 def plugin_key_of(target: Target) -> str:
-    """The key of the device plugin that a target asks for; empty where that is somebody else's.
+    """The key of the device plugin of a target; empty if the stack does not manage it.
 
     Raises:
         ValueError: its image is not pinned by a digest.
@@ -110,12 +110,12 @@ def content_of(digest: str) -> str:
     Raises:
         ValueError: not pinned by a digest.
     """
-    found = _PINNED.search(digest)
-    if found is None:
+    match = _PINNED.search(digest)
+    if match is None:
         raise ValueError(f"not pinned by a digest: {digest!r}")
-    return found[1]
+    return match[1]
 
 
-def _digest(facts: list[tuple[str, Any]], digits: int) -> str:
+def _hash_facts(facts: list[tuple[str, Any]], digits: int) -> str:
     canonical = json.dumps([fact for fact in facts if fact[1]], ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()[:digits]

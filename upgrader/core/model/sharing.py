@@ -1,8 +1,8 @@
-"""What does not go together where GPUs are shared by NVIDIA's MPS. Pure.
+"""Settings that conflict with the sharing of GPUs by NVIDIA's MPS. Pure.
 
-The same sentences are those of the API server's rules; a forecast of a stack that is not applied yet is refused by them
-here. What NVIDIA's plugin refuses was read in k8s-device-plugin v0.20.0: with strategy `mixed` it does not start, with
-`single` it refuses each partition that it finds.
+The validation rules of the CRD have the same sentences; here they refuse a forecast of a stack that is not applied yet.
+The refusals of NVIDIA's plugin are from the source of k8s-device-plugin v0.20.0: with strategy `mixed` it does not
+start, with `single` it refuses each partition.
 """
 
 from upgrader.core.errors import ConfigurationError
@@ -18,10 +18,10 @@ OTHER_RESOURCE = f"NVIDIA's device plugin shares nothing but {MPS_RESOURCE} by M
 
 
 def check(target: Target) -> None:
-    """Refuse MPS together with what it does not go with.
+    """Refuse MPS together with a conflicting setting.
 
     Raises:
-        ConfigurationError: says why.
+        ConfigurationError: with the conflict.
     """
     if not target.mps_replicas:
         return

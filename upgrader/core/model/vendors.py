@@ -1,7 +1,7 @@
-"""Vendors and driver recipes, as far as rules go by them; how a vendor's operands are rendered is in stack/vendors.
+"""Vendors and driver recipes, as far as rules use them; stack/vendors renders a vendor's operands.
 
-A stack names a vendor, whose operands run on its nodes, and maybe a recipe, whose driver is loaded. They are chosen
-apart: the simulated vendor's operands work on a simulated driver, and on the real modules of any recipe.
+A stack names a vendor, whose operands run on its nodes, and optionally a recipe, whose driver is loaded. They are
+independent: the simulated vendor's operands run on a simulated driver, and on the real modules of any recipe.
 """
 
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ NVIDIA, SIM = "nvidia", "sim"
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
-    """What a recipe (a folder of driver-images/) makes: whose driver, and the flavour of its modules."""
+    """The driver of a recipe (a folder of driver-images/): its vendor, and the flavour of its modules."""
 
     vendor: str
     flavour: str = ""
 
 
 class VendorFacts(Struct, frozen=True, kw_only=True):
-    """What is known of a vendor wherever its operands come from.
+    """Facts on a vendor, for any source of its operands.
 
     `recipe` is that of a stack that names neither recipe nor flavour; empty: any image of the vendor's own driver.
-    `present`: node labels of node and GPU feature discovery that say, by `true`, that a node has its devices.
+    `present`: labels of node and GPU feature discovery with value `true` on nodes that have its devices.
     """
 
     recipe: str
@@ -37,7 +37,7 @@ RECIPES: Mapping[str, Recipe] = {
     "nvidia-open": Recipe(vendor=NVIDIA, flavour="open"),
     "sim": Recipe(vendor=SIM),
 }
-"""Recipes that a stack may name; tests compare with the folders."""
+"""Recipes that a stack may name; a test compares them with the folders."""
 
 VENDORS: Mapping[str, VendorFacts] = {
     NVIDIA: VendorFacts(
@@ -50,18 +50,18 @@ VENDORS: Mapping[str, VendorFacts] = {
 
 
 class DriverChoice(Struct, frozen=True, kw_only=True):
-    """Which images of a version a node may run: `recipe` and `flavour` are empty where any will do."""
+    """The images of a version that a node may run: `recipe` and `flavour` are empty if any is allowed."""
 
-    vendor: str  # of the driver, as its DriverImage says
+    vendor: str  # of the driver, as in its DriverImage
     recipe: str = ""
     flavour: str = ""
 
 
 def choose(vendor: str, recipe: str = "", flavour: str = "") -> DriverChoice:
-    """The driver that a stack asks for.
+    """The driver of a stack.
 
     Raises:
-        ConfigurationError: vendor, recipe and flavour do not go together.
+        ConfigurationError: vendor, recipe and flavour conflict.
     """
     facts = VENDORS[vendor]
     if recipe and recipe not in facts.recipes:
@@ -79,10 +79,10 @@ def choose(vendor: str, recipe: str = "", flavour: str = "") -> DriverChoice:
     made = RECIPES[recipe]
     if flavour not in {"", made.flavour}:
         raise ConfigurationError(
-            f"spec.driver: recipe {recipe} makes {_flavour(made.flavour)}, and flavour {flavour} is asked for"
+            f"spec.driver: recipe {recipe} makes {_show_flavour(made.flavour)}, and flavour {flavour} is asked for"
         )
     return DriverChoice(vendor=made.vendor, recipe=recipe, flavour=made.flavour)
 
 
-def _flavour(name: str) -> str:
+def _show_flavour(name: str) -> str:
     return f"flavour {name}" if name else "no flavours"

@@ -1,5 +1,5 @@
-"""What the controller and the programs on nodes exchange: orders and results, labels, reports, paths on a node.
+"""The protocol between the controller and programs on nodes: orders and results, labels, reports, paths on a node.
 
-Here: both sides of that as values. Images of nodes carry this package and the files of core itself, nothing else.
-Not here: anything that imports another package of core.
+Here: both sides of it, as values. Images of nodes contain this package and the files directly in core, nothing else.
+Not here: modules that import another package of core.
 """

@@ -1,4 +1,4 @@
-"""What pods report of their node, each of one boot: of several, the last one counts. Pure."""
+"""Reports of pods on their node, each of one boot: of several, the last counts. Pure."""
 
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
@@ -13,7 +13,7 @@ class BootReport(Protocol):
 
     @property
     def uptime(self) -> float:
-        """When in that boot it was made."""
+        """When it was made, in seconds since the boot."""
 
 
 R = TypeVar("R", bound=BootReport)
@@ -21,4 +21,5 @@ R = TypeVar("R", bound=BootReport)
 
 def newest(reports: Iterable[R], boot_id: str) -> R | None:
     """The last report of a boot, of several pods that were on a node during it."""
-    return max((one for one in reports if one.boot_id == boot_id), key=lambda one: one.uptime, default=None)
+    of_boot = (report for report in reports if report.boot_id == boot_id)
+    return max(of_boot, key=lambda report: report.uptime, default=None)

@@ -1,6 +1,6 @@
-"""Which container runtimes serve CDI devices (https://github.com/cncf-tags/container-device-interface). Pure.
+"""Container runtimes that serve CDI devices (https://github.com/cncf-tags/container-device-interface). Pure.
 
-A runtime that does not serve them passes them over without a word: the pod would start and see no device.
+A runtime that does not serve them ignores them without an error: the pod would start without a device.
 """
 
 import re
@@ -20,24 +20,24 @@ class Serving(NamedTuple):
 
 
 def serves_cdi(version: str, configuration: str) -> Serving:
-    """What a runtime can.
+    """Whether a runtime serves CDI devices.
 
     Args:
-        version: what its program says of its version.
-        configuration: what `containerd config dump` says; containerd 1.7 has a switch that is off by default, from 2.0
-            on it is on by default.
+        version: the version output of its program.
+        configuration: the output of `containerd config dump`; containerd 1.7 has a switch that is off by default, from
+            2.0 on it is on by default.
     """
-    if found := _CRIO.search(version):
-        number = (int(found[1]), int(found[2]))
-        what = f"CRI-O {found[1]}.{found[2]}"
+    if match := _CRIO.search(version):
+        number = (int(match[1]), int(match[2]))
+        what = f"CRI-O {match[1]}.{match[2]}"
         served = number >= CRIO_SINCE
         return Serving(served, f"{what} {'serves' if served else 'does not serve'} CDI devices")
-    found = _CONTAINERD.search(version)
-    if found is None:
+    match = _CONTAINERD.search(version)
+    if match is None:
         return Serving(False, f"the container runtime is not known: {' '.join(version.split())[:200]!r}")
-    number, what = (int(found[1]), int(found[2])), f"containerd {found[1]}.{found[2]}"
-    said = _SWITCH.search(configuration)
+    number, what = (int(match[1]), int(match[2])), f"containerd {match[1]}.{match[2]}"
+    switch = _SWITCH.search(configuration)
     if number < (1, 7):
         return Serving(False, f"{what} does not serve CDI devices, 1.7 is the first that can")
-    on = said[1] == "true" if said is not None else number >= (2, 0)
+    on = switch[1] == "true" if switch is not None else number >= (2, 0)
     return Serving(on, f"{what} {'serves' if on else 'is configured not to serve'} CDI devices")

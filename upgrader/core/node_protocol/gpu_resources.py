@@ -1,8 +1,8 @@
-"""Which extended resources are the GPUs of a pool: the stack's own, and what NVIDIA's plugin calls parts of them. Pure.
+"""Extended resources that are GPUs of a pool: the stack's own, and NVIDIA's names for parts of them. Pure.
 
 With MIG strategy `mixed` a partition is a resource of its own, `nvidia.com/mig-<slices>g.<memory>gb`; with
-`renameByDefault` a shared GPU is `<resource>.shared` (README of NVIDIA's k8s-device-plugin, v0.20.0). Both are counted
-whatever the strategy says: pods made under an earlier one, or for another operator's plugin, hold the driver as well.
+`renameByDefault` a shared GPU is `<resource>.shared` (README of NVIDIA's k8s-device-plugin, v0.20.0). Both count with
+any strategy: pods made under an earlier one, or for another operator's plugin, hold the driver as well.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,51 +16,51 @@ PARTITIONS = f"{NVIDIA_DOMAIN}mig-"
 SHARED = ".shared"
 
 DOUBT = 1
-"""GPUs of a pod that asks for a number of them that cannot be read."""
+"""GPUs of a pod that requests an unreadable number of them."""
 
 Claimed = Mapping[tuple[str, str], int]
 """GPUs of each ResourceClaim, by namespace and name."""
 
 
 class PoolGpus(Struct, frozen=True, kw_only=True):
-    """By what pods hold GPUs of a pool."""
+    """The resources and claims by which pods hold GPUs of a pool."""
 
     resource: str  # that its stack's device plugin offers
-    former: tuple[str, ...] = ()  # that other revisions of the stack offer: nodes and pods may still be of those
+    former: tuple[str, ...] = ()  # that other revisions of the stack offer: nodes and pods may still use those
     claimed: Claimed = {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Extended resources that are GPUs here, the stack's own first; see `is_gpu` for what else they stand for."""
+        """Extended resources that are GPUs here, the stack's own first; see `is_gpu` for related names."""
         return (self.resource, *self.former)
 
     def asked(self, values: Mapping[str, str | int]) -> dict[str, int]:
-        """How many GPUs are asked for, by extended resource, whatever revision offers them.
+        """How many GPUs are requested, by extended resource of any revision.
 
-        A number that cannot be read is DOUBT: a pod that may hold GPUs is never taken for one that holds none.
+        An unreadable number is DOUBT: a pod that may hold GPUs never counts as one that holds none.
         """
-        found = {name: untrusted.quantity(values[name]) for name in self._offered(values)}
-        return {name: DOUBT if count is None else count for name, count in found.items() if count != 0}
+        counts = {name: untrusted.quantity(values[name]) for name in self._offered(values)}
+        return {name: DOUBT if count is None else count for name, count in counts.items() if count != 0}
 
     def unreadable(self, values: Mapping[str, str | int]) -> list[str]:
-        """Extended resources that are GPUs here and whose number cannot be read."""
+        """Extended resources that are GPUs here and whose number is unreadable."""
         return [name for name in self._offered(values) if untrusted.quantity(values[name]) is None]
 
     def _offered(self, values: Mapping[str, str | int]) -> list[str]:
         return sorted(name for name in values if any(is_gpu(name, resource) for resource in self.names))
 
     def not_offered(self, names: Iterable[str]) -> str:
-        """One of these GPUs that nodes of the stack's present revision do not offer by that name; empty: there is none.
+        """A name among these that nodes of the stack's present revision do not offer; empty: there is none.
 
-        Which partitions a node is in is not known before it is.
+        The partitions of a node are not known before it has them.
         """
         others = sorted(name for name in names if name != self.resource and not name.startswith(PARTITIONS))
         return next((name for name in others if name != f"{self.resource.removesuffix(SHARED)}{SHARED}"), "")
 
     def offered_as(self, allocatable: Mapping[str, str | int], capacity: Mapping[str, str | int]) -> str:
-        """By which of its names a node offers GPUs.
+        """The name by which a node offers GPUs.
 
-        A kubelet keeps the capacity of a plugin that went for five minutes: what can be had now counts first.
+        A kubelet keeps the capacity of a stopped plugin for five minutes: the allocatable number counts first.
         """
         if not self.former:
             return self.resource
@@ -68,11 +68,11 @@ class PoolGpus(Struct, frozen=True, kw_only=True):
 
 
 def is_gpu(name: str, resource: str) -> bool:
-    """Whether what an extended resource offers are GPUs of a pool, whole, shared or in part.
+    """Whether an extended resource stands for GPUs of a pool, whole, shared or partitioned.
 
     Args:
         name: of the extended resource.
-        resource: the pool's, as its stack says; that may itself be the name of shared ones.
+        resource: the pool's, by its stack; it may itself be the name of shared GPUs.
     """
     if name.removesuffix(SHARED) == resource.removesuffix(SHARED):
         return True
@@ -80,12 +80,12 @@ def is_gpu(name: str, resource: str) -> bool:
 
 
 def count_of(values: Mapping[str, str | int], resource: str) -> int:
-    """How many GPUs of a pool; a partition is one of them. A number that cannot be read counts as none."""
+    """The number of GPUs of a pool; a partition counts as one. An unreadable number counts as none."""
     return sum(untrusted.quantity(value) or 0 for name, value in values.items() if is_gpu(name, resource))
 
 
 def gpus_by_name(values: Mapping[str, str | int], resource: str) -> dict[str, int]:
-    """How many of each extended resource that are GPUs of a pool, by name; none that is 0, or cannot be read."""
+    """The number of each extended resource that is GPUs of a pool, by name, without those that are 0 or unreadable."""
     return {
         name: count
         for name in sorted(values)

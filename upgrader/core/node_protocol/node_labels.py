@@ -1,7 +1,7 @@
-"""Which labels of a node are written, taken away or left to others. Pure.
+"""Labels of a node: which are written, removed or left to other writers. Pure.
 
-One writer at most: where NFD has left a mark we write nothing and take back what it does not keep; where another stack
-has written we wait for it to leave; what somebody else wrote, or changed after us, is theirs from then on.
+There is at most one writer: on a node with NFD's annotation no label is written, and labels that NFD does not keep are
+removed; labels of another stack are waited for; a label that others wrote, or changed since, is left to them.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from upgrader.core.node_protocol.node_features import FeatureRecord, FeatureRepo
 
 
 class Standing(StrEnum):
-    """How it stands with the labels of one node, as one word; the worst comes first."""
+    """The state of the labels of one node, as one word; the worst first."""
 
     RECORD_UNREADABLE = "RecordUnreadable"
     REFUSED = "Refused"
@@ -28,14 +28,14 @@ class Standing(StrEnum):
 
 
 SETTLED = frozenset({Standing.NFD, Standing.OTHER_STACK, Standing.LABELLED, Standing.NOT_OURS})
-"""Nothing is left to be done about these."""
+"""States in which nothing is left to be done."""
 
 
 class LabelView(Struct, frozen=True, kw_only=True):
-    """A node, and what is known of its labels.
+    """A node, and facts on its labels.
 
-    `wanted`: this stack labels it. `nfd`: what NFD keeps there, None where it does not run. `report` is of the present
-    boot; `fault` says why there is none. `held_by`: another stack whose labels these are, while it still labels them.
+    `wanted`: this stack labels it. `nfd`: labels that NFD keeps there, None if it does not run. `report` is of the
+    present boot; `fault` is why there is none. `held_by`: another stack that wrote these labels and still keeps them.
     """
 
     stack: str
@@ -52,7 +52,7 @@ class LabelView(Struct, frozen=True, kw_only=True):
 
 
 class LabelDecision(Struct, frozen=True, kw_only=True):
-    """What is written in one patch, where `writes`; None takes a label, or the record, away."""
+    """The contents of one patch, if `writes`; None removes a label, or the record."""
 
     standing: Standing
     message: str = ""
@@ -62,7 +62,7 @@ class LabelDecision(Struct, frozen=True, kw_only=True):
 
 
 def decide(view: LabelView) -> LabelDecision:
-    """What becomes of the labels of one node. Decided again from what it wrote, it writes nothing."""
+    """The next patch of the labels of one node. A second decision, after the patch, writes nothing."""
     if view.record_unreadable:
         return LabelDecision(
             standing=Standing.RECORD_UNREADABLE,
@@ -71,9 +71,9 @@ def decide(view: LabelView) -> LabelDecision:
     if view.held_by:
         return LabelDecision(standing=Standing.OTHER_STACK, message=f"GpuStack {view.held_by} labels it")
     if view.nfd is not None and (view.wanted or view.record is not None):
-        return _leave(view, Standing.NFD, "node-feature-discovery runs there, by its annotations on the Node")
+        return _remove_labels(view, Standing.NFD, "node-feature-discovery runs there, by its annotations on the Node")
     if not view.wanted:
-        return _leave(view, Standing.NOT_OURS, "")
+        return _remove_labels(view, Standing.NOT_OURS, "")
     if view.report is None:
         standing = Standing.UNREADABLE if view.fault else Standing.WAITING
         return LabelDecision(standing=standing, message=view.fault or "its pod has not told yet what it read")
@@ -82,38 +82,38 @@ def decide(view: LabelView) -> LabelDecision:
             standing=Standing.DISAGREES,
             message=f"its pod read kernel {view.report.kernel}, its kubelet says {view.kernel}",
         )
-    return _label(view, view.report)
+    return _write_labels(view, view.report)
 
 
-def _ours(view: LabelView) -> dict[str, str]:
-    """The labels that are as we wrote them."""
+def _written_labels(view: LabelView) -> dict[str, str]:
+    """The labels that still have the recorded value."""
     if view.record is None:
         return {}
     return {name: value for name, value in view.record.labels.items() if view.labels.get(name) == value}
 
 
-def _leave(view: LabelView, standing: Standing, message: str) -> LabelDecision:
-    """What is still ours goes, with the record; what NFD keeps now is not ours any longer."""
+def _remove_labels(view: LabelView, standing: Standing, message: str) -> LabelDecision:
+    """Remove the labels that were written, with the record; those that NFD keeps now stay."""
     kept = view.nfd or frozenset()
     return LabelDecision(
         standing=standing,
         message=message,
         writes=view.record is not None,
-        labels={name: None for name in _ours(view) if name not in kept},
+        labels={name: None for name in _written_labels(view) if name not in kept},
     )
 
 
-def _label(view: LabelView, report: FeatureReport) -> LabelDecision:
-    ours, wanted = _ours(view), feature_labels(report)
-    theirs = sorted(name for name in wanted if name in view.labels and name not in ours)
-    after = {name: value for name, value in wanted.items() if name not in theirs}
-    changes: dict[str, str | None] = {name: None for name in ours if name not in after}
+def _write_labels(view: LabelView, report: FeatureReport) -> LabelDecision:
+    own, wanted = _written_labels(view), feature_labels(report)
+    foreign = sorted(name for name in wanted if name in view.labels and name not in own)
+    after = {name: value for name, value in wanted.items() if name not in foreign}
+    changes: dict[str, str | None] = {name: None for name in own if name not in after}
     changes |= {name: value for name, value in after.items() if view.labels.get(name) != value}
     pending = pending_kernel(report.kernels, report.kernel)
     record = FeatureRecord(stack=view.stack, boot_id=view.boot_id, labels=after, pending=pending)
     return LabelDecision(
         standing=Standing.LABELLED,
-        message=f"left to somebody else: {', '.join(theirs)}" if theirs else "",
+        message=f"left to somebody else: {', '.join(foreign)}" if foreign else "",
         writes=bool(changes) or record != view.record,
         labels=changes,
         record=record,

@@ -1,12 +1,12 @@
-"""Where on a node our things are. Apart from the orders, since what only waits or checks options need not know those:
-to load their decoder takes an emulated node a quarter of a second.
+"""Paths on a node. They are apart from the orders for programs that only wait or check options: to load the decoder of
+orders takes an emulated node a quarter of a second.
 """
 
 HOST_ROOT = "/host"
-"""Where a node's file system is mounted in our pods on it."""
+"""Mount path of a node's file system in node pods."""
 
 STATE_DIRECTORY = "/var/lib/gpu-upgrader"
-"""On the node: fetched kubelets, the kubelet before the last swap, results."""
+"""On the node: fetched kubelets, the kubelet before the last change, results."""
 
 RUN_DIRECTORY = "/run/gpu-upgrader"
-"""On the node, on tmpfs: what a reboot forgets, as it forgets loaded modules."""
+"""On the node, on tmpfs: state that a reboot removes, like loaded modules."""

@@ -1,7 +1,7 @@
-"""What the pods on a node are told to do, and what they answer: the wire between reconcile and node.
+"""Orders to node pods, and their results: the messages between reconcile and node.
 
-An order travels as JSON in the environment variable ORDER_VARIABLE; the answer is the container's termination message
-(at most 4096 bytes, see Kubernetes' terminationMessagePath) and is judged together with the exit code.
+An order is JSON in the environment variable ORDER_VARIABLE; the result is the container's termination message (at most
+4096 bytes, see Kubernetes' terminationMessagePath) and is judged together with the exit code.
 """
 
 from enum import StrEnum
@@ -18,17 +18,17 @@ TERMINATION_LOG = "/dev/termination-log"
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True):
-    """A driver as it is loaded on a node, or should be."""
+    """A driver that is, or is to be, loaded on a node."""
 
     vendor: str
     version: str
 
 
 class KubeletTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A kubelet to put in place.
+    """A kubelet to install.
 
-    `binary` is its path on the node; the fetched file lies under STATE_DIRECTORY/kubelet/<version>/kubelet
-    with its `kubelet.sha256` beside it.
+    `binary` is its path on the node; the fetched file is STATE_DIRECTORY/kubelet/<version>/kubelet, with its
+    `kubelet.sha256` beside it.
     """
 
     version: str
@@ -36,9 +36,10 @@ class KubeletTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeletSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kubelet is told beside its own configuration: fields of KubeletConfiguration by their names there.
+    """Settings of a kubelet beside its own configuration: fields of KubeletConfiguration by their names there.
 
-    They are all that our drop-in file holds; without any, it goes. `binary` is the kubelet's path on the node.
+    The operator's drop-in file contains only these; without any, it is removed. `binary` is the kubelet's path on the
+    node.
     """
 
     binary: str
@@ -46,10 +47,10 @@ class KubeletSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reboot(msgspec.Struct, frozen=True, kw_only=True):
-    """A restart of the machine into a kernel that is installed on it.
+    """A reboot of the machine into a kernel that is installed on it.
 
-    `select` runs on the node with the kernel's release as its last word and makes that kernel the one to boot from then
-    on; `restart` ends this boot in order. Time-out in seconds.
+    `select` runs on the node with the kernel's release as its last word and selects that kernel for later boots;
+    `restart` ends this boot in order. Time-out in seconds.
     """
 
     kernel: str
@@ -61,8 +62,8 @@ class Reboot(msgspec.Struct, frozen=True, kw_only=True):
 class PrepareOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Prove that a node can be upgraded, while its jobs run; load nothing.
 
-    `kernel` is the one that the driver is for: that which runs, or that which `reboot` leads to. The driver image's
-    init container left its manifest at `manifest` (a path in the pod).
+    `kernel` is that of the driver: the running kernel, or that of `reboot`. The driver image's init container has
+    written its manifest to `manifest` (a path in the pod).
     """
 
     kernel: str
@@ -75,14 +76,14 @@ class PrepareOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpgradeOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Unload the driver, swap and set the kubelet, reboot; all steps are idempotent.
+    """Unload the driver, replace and configure the kubelet, reboot; all steps are idempotent.
 
-    `unload` without a version means whichever driver of this vendor is loaded.
+    `unload` without a version means any loaded driver of this vendor.
     `upgrade` is the NodeUpgrade's uid plus its direction, so that a revert is another upgrade. Time-outs are in
-    seconds. Processes that hold a device are waited for, by the first run `first_busy_timeout` long, so that people
-    soon know who they are, and by each later one `busy_timeout` long, because each run is a pod. `undoes` is the
-    upgrade whose way back this is: what that one chose to be booted is chosen anew. `forget` are files of the node that
-    operands left which are off now: they say of nobody any more that he is ready.
+    seconds. Processes that hold a device are waited for, in the first run for `first_busy_timeout`, so that they are
+    reported soon, and in each later run for `busy_timeout`, because each run is a pod. `undoes` is the upgrade that
+    this one reverts: the kernel that it selected for later boots is selected again. `forget` are files on the node from
+    operands that are off now, which would still report them as ready.
     """
 
     upgrade: str
@@ -99,11 +100,11 @@ class UpgradeOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValidateDriverOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """See on the node that every device of the driver works, and that the kubelet offers it.
+    """Check on the node that every device of the driver works, and that the kubelet offers it.
 
-    `driver` without a version means whichever of this vendor is loaded; an empty `boot_id` is not compared. `expected`
-    is how many of `resource` the kubelet must offer at least; 0 means: as many as the driver has devices. `besides`:
-    what else was done, for the answer to say where all is well.
+    `driver` without a version means any loaded driver of this vendor; an empty `boot_id` is not compared. `expected` is
+    the least number of `resource` that the kubelet must offer; 0 means: as many as the driver has devices. `besides`:
+    other work that was done, which the result states if there is no error.
     """
 
     driver: Driver
@@ -114,7 +115,7 @@ class ValidateDriverOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValidateOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """See from inside a pod with GPUs that driver and plugin work together; `devices` counts a shared one once."""
+    """Check from inside a pod with GPUs that driver and plugin work together; `devices` counts a shared GPU once."""
 
     driver: Driver
     boot_id: str
@@ -140,7 +141,7 @@ class Reason(StrEnum):
 
 
 class OrderResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer to any order; `message` is a sentence for people, `facts` what was seen (strings for display)."""
+    """The result of any order; `message` is a sentence for users, `facts` are observations (strings for display)."""
 
     reason: Reason
     message: str

@@ -1,7 +1,7 @@
-"""Pods on a node that its upgrade would end: evicted while it drains, looked for again before each act that ends pods.
+"""Pods on a node that its upgrade would end: evicted while it drains, listed again before each act that ends pods.
 
-A taint keeps no pod away that tolerates it. After the node was drained such a pod may have come, and nobody asked it.
-An earlier upgrade Job of ours is waited for, too: by its pods, because a Job is over before they are.
+A taint does not keep a pod away that tolerates it. Such a pod may arrive after the drain, without a request to
+checkpoint. The pods of an earlier upgrade Job are waited for as well, because a Job ends before its pods do.
 """
 
 from datetime import datetime, timedelta
@@ -16,47 +16,47 @@ from upgrader.core.node_upgrade.upgrade_state import (
     NodeView,
     OtherPod,
     Outcome,
-    away,
+    explain_silence,
+    keep_phase,
     missing_gpus,
-    stay,
     to_evict,
 )
 
 UNSUPPORTED = "RunningOnUnsupportedKernel"
-"""Why a repair is blocked: work that nobody acknowledged is on the node, and the upgrade goes on when it has ended."""
+"""Why a repair is blocked: pods without an acknowledgement are on the node; the upgrade continues when they end."""
 
 EVICTION_REFUSED = "EvictionRefused"
-"""Why a node upgrade is blocked: a pod may not be evicted, now or as it is."""
+"""Why a node upgrade is blocked: a pod may not be evicted, now or in its present state."""
 
 ARRIVED = "PodsArrived"
-"""Why a node upgrade is blocked, and why its walk turned round: pods came after the node was drained."""
+"""Why a node upgrade is blocked, and why it reverts: pods arrived after the node was drained."""
 
 LAST_ACT = timedelta(seconds=60)
-"""How long beyond its deadline an upgrade that ends still tries to take its Job away, or to switch the operands off."""
+"""How long beyond its deadline an upgrade that ends still tries to delete its Job, or to switch the operands off."""
 
 _ENDING = frozenset({NodePhase.UNLOADING, NodePhase.UPGRADING})
-"""The phases before an upgrade Job, which ends every pod that stands in `others`; later acts take devices only."""
+"""The phases before an upgrade Job, which ends every pod in `others`; later acts only take devices."""
 
 
-def evicting(view: NodeView, group: GroupView, now: datetime) -> Decision | None:
-    """Pods that may go are evicted under their budgets; None where there is no such pod."""
+def evict_pods(view: NodeView, group: GroupView, now: datetime) -> Decision | None:
+    """Evict the pods that may be evicted, under their budgets; None if there is no such pod."""
     evict = to_evict(view, group)
     if not evict:
         return None
     work = view.reason is UpgradeReason.REPAIR and len(evict) < len(view.others)
-    # An order is for the pods that were there while the node was drained, not for those that came later.
+    # An order covers the pods that are on the node while it drains, not pods that arrive later.
     order = view.forced.get(NodePhase.DRAINING, "") if view.phase is NodePhase.DRAINING else ""
     if view.evict_after is not None and now < view.evict_after and not order:
-        return stay(view, view.not_evicted, blocked=UNSUPPORTED if work else EVICTION_REFUSED)
+        return keep_phase(view, view.not_evicted, blocked=UNSUPPORTED if work else EVICTION_REFUSED)
     how = view.not_evicted or f"evicting {len(evict)} pod(s) under their budgets"
-    waiting = stay(view, f"deleting {len(evict)} pod(s) {order}" if order else how, Act.EVICT)
+    waiting = keep_phase(view, f"deleting {len(evict)} pod(s) {order}" if order else how, Act.EVICT)
     return msgspec.structs.replace(waiting, evict=evict, blocked=UNSUPPORTED if work else "")
 
 
 def arrivals(view: NodeView) -> tuple[OtherPod, ...]:
-    """Pods that came after the node was drained and that the next act of its upgrade would end, or take devices from.
+    """Pods that arrived after the drain and that the next act of the upgrade would end, or take devices from.
 
-    Members of gangs that were stopped are none. A walk that turned round for such pods takes nothing from them.
+    Members of stopped gangs are not among them. An upgrade that reverts because of such pods takes nothing from them.
     """
     every = view.phase in _ENDING
     if untouched(view) and not every:
@@ -65,69 +65,73 @@ def arrivals(view: NodeView) -> tuple[OtherPod, ...]:
 
 
 def untouched(view: NodeView) -> bool:
-    """Whether the walk turned round before its upgrade Job was made, so that there is nothing to undo on the node."""
+    """Whether the upgrade reverts from before its upgrade Job was made, so that nothing on the node is to be undone."""
     return view.reverting and view.failure == ARRIVED
 
 
 def wait_for_arrivals(view: NodeView, group: GroupView, now: datetime) -> Decision | None:
-    """What is done in place of an act that would end pods; None where no pod is in its way."""
-    there = arrivals(view)
-    if not there:
+    """Evict pods, or wait for them, in place of an act that would end them; None if no pod is in the way."""
+    arrived = arrivals(view)
+    if not arrived:
         return None
     blocked = UNSUPPORTED if view.reason is UpgradeReason.REPAIR else ARRIVED
-    if evict := evicting(view, group, now):
+    if evict := evict_pods(view, group, now):
         return msgspec.structs.replace(evict, blocked=blocked)
-    pod = there[0]
+    pod = arrived[0]
     why = f"waiting for pod {pod.namespace}/{pod.name} to end, which came after the node was drained"
-    return stay(view, why, blocked=blocked)
+    return keep_phase(view, why, blocked=blocked)
 
 
 def end_first_upgrade(view: NodeView) -> Decision | None:
-    """The upgrade Job of the way there goes before the way back has one; None where it has ended or is gone."""
+    """Delete the forward upgrade Job before the revert makes its own; None if it has ended or is gone."""
     if not view.upgrade_jobs.first:
         return None
-    return stay(view, "taking away the upgrade Job of the way there", Act.CANCEL_FIRST)
+    return keep_phase(view, "taking away the upgrade Job of the way there", Act.CANCEL_FIRST)
 
 
 def end_upgrades(view: NodeView, now: datetime) -> Decision | None:
-    """Node upgrade Jobs whose node is gone are taken away: they must not work on a node that joins under its name."""
+    """Delete upgrade Jobs whose node is gone: they must not work on another node that joins under its name."""
     why, own = "the node is gone; taking its upgrade Job away", view.upgrade
-    if _beyond(view, now):
+    if _is_past_last_act(view, now):
         return None
     if view.upgrade_jobs.first:
-        return stay(view, why, Act.CANCEL_FIRST)
+        return keep_phase(view, why, Act.CANCEL_FIRST)
     made = own.suspended or own.outcome is not Outcome.ABSENT
-    return stay(view, why, Act.CANCEL) if view.phase is NodePhase.UPGRADING and made else None
+    return keep_phase(view, why, Act.CANCEL) if view.phase is NodePhase.UPGRADING and made else None
 
 
 def end_unstarted(view: NodeView, waiting: Decision | None, now: datetime | None = None) -> Decision | None:
-    """An upgrade Job that was made is removed where something keeps it from being started: a start may be on its way.
+    """Delete an upgrade Job that was made and may not be started: a write that starts it may be in flight.
 
     Args:
         view: the node.
-        waiting: what is waited for instead; None where nothing keeps it from being started.
-        now: where the deadline has passed; for a while it is tried still.
+        waiting: the decision to wait instead; None if nothing prevents the start.
+        now: given if the deadline has passed; the deletion is tried until LAST_ACT after it.
     """
     if waiting is None or not view.upgrade.suspended or view.phase is not NodePhase.UPGRADING:
         return None
-    if now is not None and _beyond(view, now):
+    if now is not None and _is_past_last_act(view, now):
         return None
     return msgspec.structs.replace(waiting, acts=(Act.CANCEL,), evict=())
 
 
-def _beyond(view: NodeView, now: datetime) -> bool:
+def _is_past_last_act(view: NodeView, now: datetime) -> bool:
     return view.deadline is not None and now >= view.deadline + LAST_ACT
 
 
 def wait_for_upgrades(view: NodeView) -> Decision | None:
-    """No upgrade Job is made while a pod of another works on the node; None where there is no such pod."""
+    """Make no upgrade Job while a pod of another one works on the node; None if there is no such pod."""
     left = view.upgrade_jobs.pods
-    return stay(view, away(view, f"waiting for {left} pod(s) of an earlier upgrade Job to end")) if left else None
+    return (
+        keep_phase(view, explain_silence(view, f"waiting for {left} pod(s) of an earlier upgrade Job to end"))
+        if left
+        else None
+    )
 
 
-def as_it_was(view: NodeView) -> str:
-    """Why an untouched node is given back without a validation, as a sentence; empty where it can be validated."""
-    pod = next((one for one in view.others if one.gpus and not one.member), None)
+def explain_no_validation(view: NodeView) -> str:
+    """Why an untouched node is released without a validation, as a sentence; empty if it can be validated."""
+    pod = next((other for other in view.others if other.gpus and not other.member), None)
     if pod is None or not untouched(view) or missing_gpus(view):
         return ""
     return f"nothing was changed, and pod {pod.namespace}/{pod.name} has devices that a validation would need"

@@ -1,7 +1,7 @@
-"""Which steps of a node upgrade a person may order to go on, and why the others not; pure.
+"""Steps of a node upgrade that a person may force, and why the others cannot be forced; pure.
 
-An order passes a wait over, never a proof: nothing is stopped without its acknowledgement (law 1), touched without its
-image (law 2), or given back unvalidated.
+An order skips a wait, never a proof: no gang is stopped without its acknowledgement (law 1), no node is touched without
+its image (law 2), or released unvalidated.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ FORCEABLE: Mapping[NodePhase, str] = {
     NodePhase.RELEASING: "the node is given back without waiting for its gang to be placed",
     NodePhase.FAILED: "the node is given back as it is and installed anew",
 }
-"""What an order does in each step that it may be given for."""
+"""What an order does in each step that can be forced."""
 
 _NOT_STARTED = "nothing is blocked there; see `upgrader why NODE` for what keeps the node from being upgraded."
 _REFUSED: Mapping[NodePhase, str] = {
@@ -32,5 +32,5 @@ _REFUSED: Mapping[NodePhase, str] = {
 
 
 def refusal(step: NodePhase) -> str:
-    """Why a step cannot be forced, as a sentence; empty where it can."""
+    """Why a step cannot be forced, as a sentence; empty if it can."""
     return _REFUSED.get(step, "")

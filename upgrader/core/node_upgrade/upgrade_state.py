@@ -1,4 +1,4 @@
-"""What the next step of an upgrade depends on, and what is decided: values of core.node_upgrade.upgrade_machine."""
+"""Views and decisions of a NodeUpgrade: values of core.node_upgrade.upgrade_machine."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from upgrader.core.node_protocol.orders import OrderResult
 
 
 class Outcome(StrEnum):
-    """How far one of our pods on the node is."""
+    """The progress of a node pod."""
 
     ABSENT = "Absent"
     WAITING = "Waiting"
@@ -22,13 +22,13 @@ class Outcome(StrEnum):
 
 
 class PodResult(Struct, frozen=True, kw_only=True):
-    """One of our pods on the node (prepare, upgrade, validate) and its answer."""
+    """A node pod (prepare, upgrade, validate) and its result."""
 
     outcome: Outcome = Outcome.ABSENT
     result: OrderResult | None = None
-    trouble: str = ""  # why it cannot start (image pull...), as the kubelet or the API server says it
-    silence: Silence | None = None  # it has not begun, and its status does not say why
-    suspended: bool = False  # an upgrade Job that was made, and not started: nothing came of it yet
+    trouble: str = ""  # why it cannot start (image pull...), as the kubelet or the API server reports it
+    silence: Silence | None = None  # it has not begun, and its status does not state why
+    suspended: bool = False  # an upgrade Job that was made and not started: it has had no effect yet
 
 
 class OperandFacts(Struct, frozen=True, kw_only=True):
@@ -39,62 +39,62 @@ class OperandFacts(Struct, frozen=True, kw_only=True):
 
 
 class UpgradeJobs(Struct, frozen=True, kw_only=True):
-    """Upgrade Jobs that may still work on the node, beside the one of this direction; not known while that is there."""
+    """Upgrade Jobs that may still work on the node, beside that of this direction; not known while that exists."""
 
-    first: bool = False  # the Job of the way there, while the node goes back; it has not ended
-    pods: int = 0  # pods of whichever upgrade Job, its own or one that is gone, which have not ended
+    first: bool = False  # the forward Job, while the node reverts; it has not ended
+    pods: int = 0  # pods of any upgrade Job, its own or a deleted one, which have not ended
 
 
 class OtherPod(Struct, frozen=True, kw_only=True):
-    """A pod that is none of ours and that the upgrade would end."""
+    """A pod that is no node pod and no operand, and that the upgrade would end."""
 
     name: str
     namespace: str
     uid: str
     member: bool = False  # of a gang that has a valid acknowledgement or is being stopped
-    evictable: bool = False  # of a replicated owner, or expendable; nobody is ending it yet
-    gpus: bool = True  # asks for some of the stack's; without any, only a reboot or other CPUs would end it
-    expendable: bool = False  # nothing makes it again, and the approval names its gang: it goes last, for good
+    evictable: bool = False  # of a replicated owner, or expendable; not terminating yet
+    gpus: bool = True  # requests GPUs of the stack; without any, only a reboot or other CPUs would end it
+    expendable: bool = False  # no owner makes it again, and the approval names its gang: it is evicted last
     before_boot: bool = False  # does not run on this boot: the kubelet rejected or lost it
-    leaving: bool = False  # somebody is ending it
-    forced: bool = False  # declares nothing, or its owner replaces it, and a person ordered the node to be drained
+    leaving: bool = False  # it is terminating
+    forced: bool = False  # declares nothing, or its owner replaces it, and a person ordered the drain of the node
 
     @property
     def stranger(self) -> bool:
-        """Whether nobody judged it before the gangs were asked; what ends already and holds no device is let end."""
+        """Whether it was not judged before the requests; a pod that terminates and holds no device may end."""
         return not (self.member or self.evictable or self.expendable) and (self.gpus or not self.leaving)
 
 
 ABORTED = "Aborted"
-"""Failure of a walk that a person broke off: nothing went wrong."""
+"""Failure of an upgrade that a person aborted: there was no error."""
 
 DRIVER_CHANGED = "DriverChanged"
-"""Failure of a node upgrade that would go back to another driver than its node has by now."""
+"""Failure of a node upgrade that would revert to another driver than its node has now."""
 
 KERNEL_CHANGED = "KernelChanged"
-"""Failure of a node upgrade whose node came up with another kernel than it was planned for."""
+"""Failure of a node upgrade whose node booted another kernel than it was planned for."""
 
 REFUSAL = "Refused"
-"""Why a node upgrade is blocked: the API server, or an admission webhook of it, does not do what its phase needs."""
+"""Why a node upgrade is blocked: the API server, or an admission webhook, refuses a write that its phase needs."""
 
 NO_ANSWER = "NoAnswer"
 """Why a node upgrade is blocked: the API server could not be reached, or failed; nothing was refused.
 
-One that throttles (429) holds no upgrade: the whole step ends, and is made again after a pause.
+Throttling (429) blocks no upgrade: the whole step ends, and is repeated after a pause.
 """
 
 GOING_BACK = "; going back"
-"""How the sentence ends with which a walk turns round."""
+"""The end of the sentence with which an upgrade starts to revert."""
 
 SETTLE = timedelta(seconds=5)
-"""Pods are listed again this long after the taint: a bind that was on its way has landed by then (see `settled`)."""
+"""Pods are listed again this long after the taint: a bind in flight is visible by then (see `is_settled`)."""
 
 STOPPED = frozenset({RequestPhase.STOPPED, RequestPhase.ENDED})
-"""A gang in one of these runs nowhere."""
+"""Phases in which no pod of the gang runs."""
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
-    """A NodeUpgrade with everything that its next step depends on."""
+    """A NodeUpgrade with all that its next step depends on."""
 
     name: str
     reason: UpgradeReason
@@ -102,9 +102,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
     phase_since: datetime
     deadline: datetime | None
     reverting: bool = False
-    failure: str = ""  # status.reason that survives until the end: why the walk turned round
+    failure: str = ""  # status.reason that is kept until the end: why the upgrade reverts
     why: str = ""  # the sentence of that failure
-    refused: str = ""  # why the API server, or an admission webhook of it, did not do what this phase needs
+    refused: str = ""  # why the API server, or an admission webhook, refused a write that this phase needs
     node: NodeFacts | None = None  # None: deleted, or another node of that name
     uid: str = ""
     source_key: str = ""  # of the driver that the node had when the upgrade was ordered; empty: none
@@ -112,9 +112,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
     plugin_key: str = ""
     runtime_key: str = ""
     revision: str = ""
-    kernel: str = ""  # that the upgrade reboots into; empty: it does not
+    kernel: str = ""  # that the upgrade reboots into; empty: it does not reboot
     planned: str = ""  # the kernel that the node has to run now; empty: the upgrade reboots it, and has not yet
-    former: str = ""  # the kernel that what the node had before is for
+    former: str = ""  # the kernel that the source driver is for
     expected_gpus: int = 0
     prepare: PodResult = PodResult()
     upgrade: PodResult = PodResult()
@@ -122,21 +122,21 @@ class NodeView(Struct, frozen=True, kw_only=True):
     upgrade_jobs: UpgradeJobs = UpgradeJobs()
     driver: OperandFacts = OperandFacts()
     plugin: OperandFacts = OperandFacts()
-    theirs: int = 0  # pods of another operator that its labels have deployed here and that were taken over
+    theirs: int = 0  # pods of another operator that labels of the node deploy here; the node was adopted
     runtime: OperandFacts = OperandFacts()
     others_of_ours: OperandFacts = OperandFacts()  # pods of operands that may hold devices open
     others: tuple[OtherPod, ...] = ()
     empties: bool = False  # it ends every pod on the node, with GPUs or without
-    forced: dict[NodePhase, str] = {}  # steps that a person ordered to go on, with who and why
-    not_evicted: str = ""  # why a pod was refused to be evicted last, as a sentence
-    evict_after: datetime | None = None  # until then nobody is evicted; None: at once
+    forced: dict[NodePhase, str] = {}  # steps that a person forces, with user and reason
+    not_evicted: str = ""  # why the last eviction was refused, as a sentence
+    evict_after: datetime | None = None  # until then no pod is evicted; None: at once
 
 
-def settled(view: NodeView, node: NodeFacts, now: datetime) -> bool:
-    """Whether no pod that the upgrade would end can still be on its way to its node, which is closed.
+def is_settled(view: NodeView, node: NodeFacts, now: datetime) -> bool:
+    """Whether no bind of a pod that the upgrade would end can still be in flight to its tainted node.
 
-    No bind of a pod with GPUs was where a node never had any, or where none works since it rebooted: its kubelet would
-    refuse the pod. In a plan's upgrade, and where a plugin is known to the kubelet already, it may just be away.
+    There is no bind of a pod with GPUs to a node that never had any, or whose GPUs do not work since its reboot: its
+    kubelet would refuse the pod. In a plan's upgrade, or if a plugin is registered, GPUs may be away for a moment.
     """
     none = {UpgradeReason.INSTALL: node.gpus == 0, UpgradeReason.REPAIR: True}.get(view.reason, False)
     if none and node.gpus_allocatable == 0 and not view.empties:
@@ -145,7 +145,7 @@ def settled(view: NodeView, node: NodeFacts, now: datetime) -> bool:
 
 
 def missing_gpus(view: NodeView) -> str:
-    """How many GPUs are expected on a node and not allocatable, as a sentence; empty where none is missing."""
+    """How many GPUs are expected on a node and not allocatable, as a sentence; empty if none is missing."""
     node = view.node
     if node is None:
         return ""
@@ -153,8 +153,8 @@ def missing_gpus(view: NodeView) -> str:
     return f"{node.gpus_allocatable} GPUs allocatable, {expected} expected" if node.gpus_allocatable < expected else ""
 
 
-def away(view: NodeView, otherwise: str) -> str:
-    """That a node says nothing while its upgrade waits for it, as a sentence; `otherwise` while it is Ready."""
+def explain_silence(view: NodeView, otherwise: str) -> str:
+    """That a node is not Ready while its upgrade waits for it, as a sentence; `otherwise` while it is Ready."""
     node = view.node
     if node is None or node.ready:
         return otherwise
@@ -163,10 +163,10 @@ def away(view: NodeView, otherwise: str) -> str:
     return "the node is not Ready: nothing on it answers"
 
 
-def moved(view: NodeView) -> str:
-    """That a node rebooted into another kernel than its way is for, as a sentence; empty where it did not.
+def explain_kernel_change(view: NodeView) -> str:
+    """That a node rebooted into another kernel than its upgrade is for, as a sentence; empty if it did not.
 
-    After a reboot of the upgrade its Node shows the former kernel for a while: that says nothing yet.
+    After a reboot by the upgrade the Node shows the former kernel for a while; that is not such a change.
     """
     node, fits = view.node, {view.planned, view.former} if view.reverting or view.kernel else {view.planned}
     if node is None or not (node.kernel and all(fits)) or node.kernel in fits:
@@ -174,12 +174,12 @@ def moved(view: NodeView) -> str:
     return f"the node runs kernel {node.kernel}, the upgrade was planned for {view.planned}"
 
 
-def replaced(view: NodeView) -> str:
-    """That a node has another driver than its upgrade would go back to, as a sentence; empty where it has that one.
+def explain_driver_change(view: NodeView) -> str:
+    """That a node has another driver than its upgrade would revert to, as a sentence; empty if it has that driver.
 
-    What was read when the upgrade was ordered may be of before, and another upgrade may have ended there meanwhile.
-    Only a plan's upgrade is judged: its stack orders one where what the label says is not what runs, or is not known
-    any more.
+    The read from which the upgrade was ordered may be stale, and another upgrade may have ended on the node since.
+    Only a plan's upgrade is judged: a stack orders upgrades of nodes whose label states a driver that does not run, or
+    is no longer known.
     """
     node, had = view.node, view.source_key or "none"
     if node is None or view.reason is not UpgradeReason.ROLLOUT or (node.driver_key or "none") == had:
@@ -188,9 +188,9 @@ def replaced(view: NodeView) -> str:
 
 
 def driver_to_remove(view: NodeView) -> str:
-    """What is missing until nothing of ours runs on the node and it says what it had; empty when nothing is."""
+    """What is missing until no operand runs on the node and it records its former driver; empty if nothing is."""
     node = view.node
-    if node is None or not _off(node):
+    if node is None or not _is_off(node):
         return "switching off what was switched on"
     if view.reason is not UpgradeReason.INSTALL and node.removed_driver is None:
         return "keeping what it had"
@@ -198,112 +198,110 @@ def driver_to_remove(view: NodeView) -> str:
 
 
 def operands_left(view: NodeView) -> str:
-    """That pods of operands are still on the node, ours or another operator's, as a sentence; empty when none is."""
+    """That operand pods, also of another operator, are still on the node, as a sentence; empty if none is."""
     if left := view.driver.pods + view.plugin.pods + view.others_of_ours.pods:
-        return away(view, f"waiting for {left} operand pod(s) to go")
+        return explain_silence(view, f"waiting for {left} operand pod(s) to go")
     return f"waiting for {view.theirs} pod(s) of another operator to go" if view.theirs else ""
 
 
 def kept(view: NodeView) -> bool:
-    """Whether the upgrade failed and left its marks on the node, for a person."""
+    """Whether the upgrade failed and left its marks on the node, for a person to look at."""
     return view.phase is NodePhase.FAILED and view.node is not None and view.node.claimed_by == view.uid
 
 
-def bare(view: NodeView) -> bool:
-    """Whether it is given back without a driver that works: no gang can come to it, until it is upgraded anew."""
-    off = view.node is not None and _off(view.node)
+def has_no_driver(view: NodeView) -> bool:
+    """Whether it is released without a working driver: no gang can be placed on it until it is upgraded again."""
+    off = view.node is not None and _is_off(view.node)
     return view.phase is NodePhase.RELEASING and (off or view.failure == KERNEL_CHANGED)
 
 
-def _off(node: NodeFacts) -> bool:
+def _is_off(node: NodeFacts) -> bool:
     return (node.driver_key, node.operands) == ("none", "off")
 
 
 def let_go(view: NodeView) -> bool:
-    """Whether the upgrade has failed, or is about to have."""
+    """Whether the upgrade has failed, or is about to fail."""
     return view.phase is NodePhase.FAILED or (view.phase is NodePhase.RELEASING and bool(view.failure))
 
 
-def said(pod_result: PodResult, otherwise: str) -> str:
-    """What one of our pods answered, or why it gave no answer."""
+def result_message(pod_result: PodResult, otherwise: str) -> str:
+    """The message of a node pod's result, or why it has no result."""
     return pod_result.result.message if pod_result.result is not None else pod_result.trouble or otherwise
 
 
 class RequestFacts(Struct, frozen=True, kw_only=True):
-    """What a node needs to know of a gang of its group."""
+    """A gang of the upgrade group, as far as its nodes depend on it."""
 
     name: str
     gang: str
     phase: RequestPhase
     bound: bool = False  # all members of the restarted gang have a node
-    nodes: frozenset[str] = frozenset()  # names of those that it ran on; none: not known, it may have been any
+    nodes: frozenset[str] = frozenset()  # names of those that it ran on; none: not known, it may have run on any
     message: str = ""
     deadline: datetime | None = None
 
 
 class GroupView(Struct, frozen=True, kw_only=True):
-    """A group: its upgrades, its requests, and what its plan wants."""
+    """An upgrade group: its upgrades, its requests, and what its plan orders."""
 
     nodes: tuple[NodeView, ...]
     requests: tuple[RequestFacts, ...] = ()
-    gangs: int = 0  # gangs that must have a request before anything is closed
+    gangs: int = 0  # gangs that must have a request before a node is tainted
     undo: bool = False  # plan aborted or deleted
-    refused: str = ""  # why its gangs cannot be asked now; then the group is let go
+    refused: str = ""  # why its gangs cannot be requested to checkpoint now; then the group is let go
 
 
 def turned_back(group: GroupView) -> str:
-    """The first node of a group that has failed or is on its way out; empty where there is none."""
+    """The first node of a group that has failed or is being released; empty if there is none."""
     ways_out = {NodePhase.RELEASING, NodePhase.FAILED}
     return next((node.name for node in group.nodes if node.phase in ways_out), "")
 
 
-def unplaced(group: GroupView) -> list[str]:
+def unplaced_gangs(group: GroupView) -> list[str]:
     """Gangs that restart, whose pods have no nodes yet and may get these.
 
-    A gang does not come back to a node that is kept, or that has no driver: nobody waits for it to be placed.
+    A gang is not placed on a node that is kept, or that has no driver, so that its placement is not waited for.
     """
-    out = {one.node.name for one in group.nodes if one.node is not None and (kept(one) or bare(one))}
-    starting = [one for one in group.requests if one.phase is RequestPhase.RESTARTING and not one.bound]
-    return [one.gang for one in starting if not out or (one.nodes and not one.nodes & out)]
+    out = {view.node.name for view in group.nodes if view.node is not None and (kept(view) or has_no_driver(view))}
+    starting = [gang for gang in group.requests if gang.phase is RequestPhase.RESTARTING and not gang.bound]
+    return [gang.gang for gang in starting if not out or (gang.nodes and not gang.nodes & out)]
 
 
-def _harmless(view: NodeView, pod: OtherPod) -> bool:
+def _is_lost_at_boot(view: NodeView, pod: OtherPod) -> bool:
     return view.reason is UpgradeReason.REPAIR and pod.before_boot
 
 
 def to_evict(view: NodeView, group: GroupView) -> tuple[OtherPod, ...]:
-    """Pods that are evicted now; what nobody makes again goes when nothing else can still undo the group here."""
-    found = tuple(
-        pod for pod in view.others if not pod.member and (pod.evictable or pod.forced or _harmless(view, pod))
+    """Pods that are evicted now; expendable pods go last, when nothing else can still undo the group here."""
+    pods = tuple(
+        pod for pod in view.others if not pod.member and (pod.evictable or pod.forced or _is_lost_at_boot(view, pod))
     )
-    first = tuple(pod for pod in found if not pod.expendable)
-    stopping = any(one.phase not in STOPPED for one in group.requests)
-    return first if first or stopping else found
+    first = tuple(pod for pod in pods if not pod.expendable)
+    stopping = any(request.phase not in STOPPED for request in group.requests)
+    return first if first or stopping else pods
 
 
 def pods_left(nodes: Iterable[NodeView]) -> str:
     """That nodes still have pods for which a node upgrade waits, beside members of gangs; as a sentence, or empty.
 
-    Those that nobody makes again and the approval names do not count: they go after the gangs.
+    Expendable pods do not count: they are evicted after the gangs.
     """
-    left = (pod for one in nodes for pod in one.others if not (pod.member or pod.expendable))
+    left = (pod for node in nodes for pod in node.others if not (pod.member or pod.expendable))
     pod = next(left, None)
     return f"waiting for pod {pod.namespace}/{pod.name} to go first" if pod is not None else ""
 
 
 class Act(StrEnum):
-    """What is done to the world in a step."""
+    """What is done to the cluster in a step."""
 
     PREPARE = "prepare pod"
     CLOSE = "taint"
     EVICT = "evict others"
     OPERANDS_OFF = "operands off"
-    REMOVE_DRIVER = "driver away"  # with what the node had kept on it, for the upgrade that comes next
+    REMOVE_DRIVER = "driver away"  # the node keeps a record of its former driver, for the next upgrade
     UPGRADE = "upgrade Job"
-    CANCEL_FIRST = (
-        "no first upgrade Job"  # the way back begins, and two upgrades on one node would undo each other's work
-    )
-    CANCEL = "no upgrade Job"  # its node is gone: a node that joins under its name is not its business
+    CANCEL_FIRST = "no first upgrade Job"  # a revert begins, and two upgrades on one node would undo each other's work
+    CANCEL = "no upgrade Job"  # its node is gone: the Job must not work on another node that joins under its name
     DRIVER_ON = "driver on"
     OPERANDS_ON = "operands on"
     VALIDATE = "validation pod"
@@ -311,28 +309,28 @@ class Act(StrEnum):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """Acts first, then the record: `phase` is what is written afterwards (unchanged: nothing is written)."""
+    """The acts of a step, and `phase`, which is written after them (nothing is written if it is unchanged)."""
 
     phase: NodePhase
     acts: tuple[Act, ...] = ()
     reverting: bool = False
     failure: str = ""
     message: str = ""
-    blocked: str = ""  # reason of the condition Blocked, empty where nothing blocks
+    blocked: str = ""  # reason of the condition Blocked, empty if nothing blocks
     evict: tuple[OtherPod, ...] = ()
     on_siblings: bool = False  # waits for siblings, or for gangs that stop: their deadlines count, not its own
-    deadline: datetime | None = None  # the phase's new one: of what it waits for, since its own has passed
+    deadline: datetime | None = None  # the phase's new deadline, that of what it waits for, since its own has passed
 
 
-def stay(view: NodeView, message: str = "", *acts: Act, blocked: str = "") -> Decision:
-    """A phase goes on, with these acts."""
+def keep_phase(view: NodeView, message: str = "", *acts: Act, blocked: str = "") -> Decision:
+    """The decision to stay in a phase, with these acts."""
     return Decision(
         phase=view.phase, acts=acts, reverting=view.reverting, failure=view.failure, message=message, blocked=blocked
     )
 
 
-def extend(waiting: Decision, group: GroupView) -> Decision:
-    """Wait until the deadline of what is waited for: gangs that stop, or else the others of the group."""
+def extend_deadline(waiting: Decision, group: GroupView) -> Decision:
+    """Wait until the deadline of what is waited for: gangs that stop, or else the other nodes of the group."""
     gangs = [gang.deadline for gang in group.requests if gang.phase is RequestPhase.STOPPING]
-    found = gangs or [node.deadline for node in group.nodes if not ends(node.phase)]
-    return structs.replace(waiting, deadline=max((each for each in found if each is not None), default=None))
+    deadlines = gangs or [node.deadline for node in group.nodes if not ends(node.phase)]
+    return structs.replace(waiting, deadline=max((each for each in deadlines if each is not None), default=None))

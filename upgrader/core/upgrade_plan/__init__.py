@@ -1,5 +1,5 @@
-"""The UpgradePlan: its state machine, which of two plans goes first, and what a rollout has cost.
+"""The UpgradePlan: its state machine, the precedence of plans, and the actual loss of a rollout.
 
 Here: decisions on one plan, from values.
-Not here: which nodes come next (forecast), and what blocks one (constraints).
+Not here: which nodes are next (forecast), and what blocks a node (constraints).
 """

@@ -1,6 +1,6 @@
-"""What a rollout has cost so far, in GPU-hours, by the formula of its forecast (core.forecast.interruption_cost).
+"""The actual loss of a rollout, in GPU-hours, by the formula of its forecast (core.forecast.interruption_cost).
 
-GPUs of nodes while they are upgraded, of gangs while they write a checkpoint and wait, and work that was thrown away.
+It counts GPUs of nodes during their upgrade, GPUs of gangs while they write a checkpoint and wait, and discarded work.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Outage(Struct, frozen=True, kw_only=True):
-    """GPUs from `begin` to `end`: of an upgraded node, of a gang that did not train, or whose work of then is gone."""
+    """GPUs from `begin` to `end`: of an upgraded node, of a gang that did not train, or that lost its work of then."""
 
     group: str
     gpus: int
@@ -21,20 +21,20 @@ class Outage(Struct, frozen=True, kw_only=True):
 def lost_gpu_hours(upgrades: Iterable[Outage], gangs: Iterable[Outage], thrown: Iterable[Outage] = ()) -> float:
     """GPU-hours lost, rounded to ten-thousandths. While its nodes are upgraded a gang's GPUs count once, as the nodes'.
 
-    `thrown`: work of gangs that were ended without a checkpoint, all since their start: the most that it can be.
+    `thrown`: work of gangs that were ended without a checkpoint, since their start: the upper bound.
     """
     away = list(upgrades)
     windows: dict[str, tuple[datetime, datetime]] = {}
-    for one in away:
-        begin, end = windows.get(one.group, (one.begin, one.end))
-        windows[one.group] = (min(begin, one.begin), max(end, one.end))
-    seconds = sum(one.gpus * (one.end - one.begin).total_seconds() for one in away)
-    seconds += sum(one.gpus * _beside(one, windows.get(one.group)) for one in gangs)
-    seconds += sum(one.gpus * (one.end - one.begin).total_seconds() for one in thrown)
+    for node in away:
+        begin, end = windows.get(node.group, (node.begin, node.end))
+        windows[node.group] = (min(begin, node.begin), max(end, node.end))
+    seconds = sum(node.gpus * (node.end - node.begin).total_seconds() for node in away)
+    seconds += sum(gang.gpus * _seconds_beside(gang, windows.get(gang.group)) for gang in gangs)
+    seconds += sum(gang.gpus * (gang.end - gang.begin).total_seconds() for gang in thrown)
     return round(seconds / 3600, 4)
 
 
-def _beside(gang: Outage, window: tuple[datetime, datetime] | None) -> float:
+def _seconds_beside(gang: Outage, window: tuple[datetime, datetime] | None) -> float:
     whole = (gang.end - gang.begin).total_seconds()
     if window is None:
         return whole

@@ -1,7 +1,7 @@
-"""What happens next to a plan: pure, from what was read to a decision with its reason.
+"""The state machine of an UpgradePlan: pure, from a view of the plan to a decision with its reason.
 
-Only a started batch is stored; the rest is forecast again each time. A plan that ends badly still passes through its
-undoing: its upgrades end, its gangs are restarted, its marks go (law 9).
+Only a started batch is stored; the rest is forecast again in each step. A plan that fails is still undone: its upgrades
+end, its gangs are restarted, its marks are removed (law 9).
 """
 
 from datetime import timedelta
@@ -20,10 +20,10 @@ from upgrader.core.upgrade_plan.plan_state import (
     RequestSummary,
     Trouble,
     UpgradeFacts,
-    quiet,
+    is_quiet,
+    plan_failures,
     settled_nodes,
     still_stopped,
-    troubles,
     waits_for_stopped,
 )
 
@@ -40,13 +40,13 @@ __all__ = [
     "UpgradeFacts",
     "decide",
     "goes_first",
-    "quiet",
+    "is_quiet",
+    "plan_failures",
     "settled_nodes",
-    "troubles",
 ]
 
 ROLLED_BACK = "RolledBack"
-"""Why a plan is aborted that goes back by itself: a plan to the revision before follows."""
+"""Why a plan is aborted that rolls back by itself: a plan to the revision before follows."""
 
 CANARY_FAILED = "CanaryFailed"
 TOO_MANY_FAILURES = "TooManyFailures"
@@ -57,57 +57,57 @@ _P = PlanPhase
 
 
 def decide(view: PlanView) -> PlanDecision:
-    """The next step of a plan; doubt (an unsynced cache) starts nothing."""
-    failures = troubles(view)
-    decision = _decide(view, failures)
+    """The next step of a plan; in doubt (an unsynced cache) it starts nothing."""
+    failures = plan_failures(view)
+    decision = _decide_phase(view, failures)
     left = still_stopped(view) if decision.phase in {_P.FAILED, _P.ABORTED} else ()
-    return msgspec.structs.replace(decision, failures=(*failures, *_unwell(view), *left))
+    return msgspec.structs.replace(decision, failures=(*failures, *_unwell_canaries(view), *left))
 
 
-def _decide(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
+def _decide_phase(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
     if ends(view.phase):
         return PlanDecision(phase=view.phase, message="", reason=view.reason)
     aborting = aborted(view.state, deleted=view.deleted, stack_present=view.stack_present)
     match view.phase:
         case _P.PROPOSED:
-            return _proposed(view, aborting=aborting)
+            return _decide_proposed(view, aborting=aborting)
         case _P.ABORTING:
-            return _aborting(view)
+            return _decide_aborting(view)
         case _P.RUNNING | _P.PAUSED:
             if aborting:
                 why = "the plan is being deleted" if view.deleted else "aborted by a person"
-                return _undo(f"{why}; taking back what was started", "Aborted")
-            return _running(view, failures)
+                return _undo_plan(f"{why}; taking back what was started", "Aborted")
+            return _decide_running(view, failures)
         case _P.COMPLETED | _P.ABORTED | _P.SUPERSEDED | _P.FAILED:
             return PlanDecision(phase=view.phase, message="", reason=view.reason)
 
 
 def aborted(state: DesiredState, *, deleted: bool, stack_present: bool) -> bool:
-    """Whether a plan that is under way is to be taken back, by a person's wish or since its stack is gone."""
+    """Whether a plan that is under way is to be undone, because a person requests it or its stack is gone."""
     return deleted or state in {DesiredState.ABORTED, DesiredState.ROLLED_BACK} or not stack_present
 
 
-def _undo(message: str, reason: str) -> PlanDecision:
+def _undo_plan(message: str, reason: str) -> PlanDecision:
     return PlanDecision(phase=_P.ABORTING, message=message, reason=reason, undo=True)
 
 
-def _stay(view: PlanView, reason: str, message: str) -> PlanDecision:
+def _keep_phase(view: PlanView, reason: str, message: str) -> PlanDecision:
     return PlanDecision(phase=view.phase, reason=reason, message=message)
 
 
-def _pause(reason: str, message: str) -> PlanDecision:
+def _pause_plan(reason: str, message: str) -> PlanDecision:
     return PlanDecision(phase=_P.PAUSED, reason=reason, message=message)
 
 
-def _run(reason: str, message: str) -> PlanDecision:
+def _run_plan(reason: str, message: str) -> PlanDecision:
     return PlanDecision(phase=_P.RUNNING, reason=reason, message=message)
 
 
-def _aborting(view: PlanView) -> PlanDecision:
-    if not quiet(view):
-        return _undo("taking back what was started", view.reason)
+def _decide_aborting(view: PlanView) -> PlanDecision:
+    if not is_quiet(view):
+        return _undo_plan("taking back what was started", view.reason)
     if waits_for_stopped(view):
-        return _undo(_restarts(view), view.reason)
+        return _undo_plan(_explain_restarts(view), view.reason)
     if view.stopped:
         message = f"aborted; still stopped: {', '.join(view.stopped)}, see the condition StoppedOwners of the stack"
         return PlanDecision(phase=_P.ABORTED, message=message, reason=view.reason, end_batch=True)
@@ -116,11 +116,11 @@ def _aborting(view: PlanView) -> PlanDecision:
     return PlanDecision(phase=_P.ABORTED, message=message, reason=view.reason, end_batch=True)
 
 
-def _restarts(view: PlanView) -> str:
+def _explain_restarts(view: PlanView) -> str:
     return f"waiting until the stack has restarted {', '.join(view.stopped)}; see its condition StoppedOwners"
 
 
-def _proposed(view: PlanView, *, aborting: bool) -> PlanDecision:
+def _decide_proposed(view: PlanView, *, aborting: bool) -> PlanDecision:
     if aborting:
         return PlanDecision(
             phase=_P.ABORTED, reason="Aborted", message="aborted before it started; nothing was touched"
@@ -131,59 +131,59 @@ def _proposed(view: PlanView, *, aborting: bool) -> PlanDecision:
         message = "the stack was changed; it makes another plan"
         return PlanDecision(phase=_P.SUPERSEDED, reason="StackChanged", message=message)
     if not view.approved:
-        return _stay(view, "NotApproved", "waiting for approval (upgrader approve)")
+        return _keep_phase(view, "NotApproved", "waiting for approval (upgrader approve)")
     if view.first is not None:
-        return _stay(view, "AnotherPlan", f"waiting for plan {view.first} of the same stack")
+        return _keep_phase(view, "AnotherPlan", f"waiting for plan {view.first} of the same stack")
     if view.state is DesiredState.PAUSED:
-        return _stay(view, "PausedByPerson", "approved, and paused by a person")
+        return _keep_phase(view, "PausedByPerson", "approved, and paused by a person")
     if not view.synced:
-        return _unsynced(view)
-    return _run("Started", "started")
+        return _wait_for_sync(view)
+    return _run_plan("Started", "started")
 
 
 def _nothing_left(view: PlanView) -> bool:
     return view.next_batch is None and not view.waiting + view.waiting_for_completion + view.installs
 
 
-def _running(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
+def _decide_running(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
     if view.open_batch is not None:
-        return _under_way(view, view.open_batch, failures)
-    if not quiet(view):
-        return _stay(view, "TakingBack", "taking back what no batch of this plan covers")
-    # `upgrader apply` writes the plan first and then the stack: arriving at the plan's own target is no other wish.
+        return _decide_open_batch(view, view.open_batch, failures)
+    if not is_quiet(view):
+        return _keep_phase(view, "TakingBack", "taking back what no batch of this plan covers")
+    # `upgrader apply` writes the plan first and then the stack: a stack at the plan's own target does not supersede it.
     if view.stack_revision not in {view.started_stack_revision, view.target_revision}:
         return PlanDecision(
             phase=_P.SUPERSEDED, reason="StackChanged", message="the stack was changed; make another plan"
         )
-    late, failed = _late(view), _failed(view, failures)
+    late, failed = _fail_at_deadline(view), _blocking_failure(view, failures)
     if view.state is DesiredState.PAUSED:
-        return late or _pause("PausedByPerson", "paused by a person (upgrader resume)")
+        return late or _pause_plan("PausedByPerson", "paused by a person (upgrader resume)")
     if failed is not None and view.on_failure is OnFailure.ROLLBACK:
-        return _undo(f"{failed[1]}; going back to the revision before", ROLLED_BACK)
+        return _undo_plan(f"{failed[1]}; going back to the revision before", ROLLED_BACK)
     if late is not None:
         return late
     if failed is not None:
         reason, why = failed
-        return _pause(reason, f"paused: {why} (upgrader resume goes on, upgrader rollback goes back)")
+        return _pause_plan(reason, f"paused: {why} (upgrader resume goes on, upgrader rollback goes back)")
     if view.first is not None:
-        return _stay(view, "AnotherPlan", f"no batch is started while plan {view.first} is under way")
+        return _keep_phase(view, "AnotherPlan", f"no batch is started while plan {view.first} is under way")
     if not view.synced:
-        return _unsynced(view)
-    if _soaking(view) and not (view.next_batch is not None and view.next_batch.canary):
+        return _wait_for_sync(view)
+    if _is_soaking(view) and not (view.next_batch is not None and view.next_batch.canary):
         until = timing.show(view.canaries.soak_until or view.now)
-        return _run("Soaking", f"canaries are upgraded and watched until {until}")
-    return _next(view, failures)
+        return _run_plan("Soaking", f"canaries are upgraded and watched until {until}")
+    return _decide_next_batch(view, failures)
 
 
-def _under_way(view: PlanView, number: int, failures: tuple[Trouble, ...]) -> PlanDecision:
-    if not view.created or not quiet(view):
+def _decide_open_batch(view: PlanView, number: int, failures: tuple[Trouble, ...]) -> PlanDecision:
+    if not view.created or not is_quiet(view):
         doing = f"batch {number} is under way"
         if view.state is DesiredState.PAUSED:
-            return _pause("PausedByPerson", f"paused by a person; {doing} and will end")
-        return _run("BatchUnderWay", doing)
+            return _pause_plan("PausedByPerson", f"paused by a person; {doing} and will end")
+        return _run_plan("BatchUnderWay", doing)
     soak = None
-    # Canaries of several classes may need several batches: each is watched as long, so the last of them counts.
-    if number in view.canaries.batches and _upgraded(view, number) and not _of_canaries(view, failures):
+    # Canaries of several classes may need several batches: each soaks as long, so that the last of them counts.
+    if number in view.canaries.batches and _has_upgraded(view, number) and not _canary_failures(view, failures):
         soak = view.now + timedelta(seconds=view.canaries.soak_seconds)
     return PlanDecision(
         phase=view.phase,
@@ -194,42 +194,42 @@ def _under_way(view: PlanView, number: int, failures: tuple[Trouble, ...]) -> Pl
     )
 
 
-def _upgraded(view: PlanView, number: int) -> bool:
-    """Whether a batch upgraded anything: canaries that were let go have proved nothing, and others come first then."""
-    return any(one.batch == number and one.phase is NodePhase.SUCCEEDED for one in view.upgrades)
+def _has_upgraded(view: PlanView, number: int) -> bool:
+    """Whether a batch upgraded any node: canaries that were let go prove nothing, so that other canaries are next."""
+    return any(upgrade.batch == number and upgrade.phase is NodePhase.SUCCEEDED for upgrade in view.upgrades)
 
 
-def _soaking(view: PlanView) -> bool:
+def _is_soaking(view: PlanView) -> bool:
     until = view.canaries.soak_until
     return view.canaries.enabled and until is not None and view.now < until
 
 
-def _unwell(view: PlanView) -> tuple[Trouble, ...]:
-    """Canaries that went bad after they were given back; later that is an ordinary node's trouble."""
-    return view.canaries.unwell if _soaking(view) else ()
+def _unwell_canaries(view: PlanView) -> tuple[Trouble, ...]:
+    """Canaries that became unhealthy after their release, until the soak ends."""
+    return view.canaries.unwell if _is_soaking(view) else ()
 
 
-def _of_canaries(view: PlanView, failures: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
-    ours = {one.node for one in view.upgrades if one.batch in view.canaries.batches}
-    ours |= {one.gang for one in view.requests if one.batch in view.canaries.batches}
-    return tuple(one for one in failures if one.subject in ours)
+def _canary_failures(view: PlanView, failures: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
+    canaries = {upgrade.node for upgrade in view.upgrades if upgrade.batch in view.canaries.batches}
+    canaries |= {request.gang for request in view.requests if request.batch in view.canaries.batches}
+    return tuple(failure for failure in failures if failure.subject in canaries)
 
 
-def _failed(view: PlanView, failures: tuple[Trouble, ...]) -> tuple[str, str] | None:
-    """Why nothing further is started: canaries count whatever is tolerated, until a person goes on without them."""
+def _blocking_failure(view: PlanView, failures: tuple[Trouble, ...]) -> tuple[str, str] | None:
+    """Why no further batch starts: failed canaries always count, until a person resumes the plan without them."""
     if view.canaries.enabled:
-        bad = (*_of_canaries(view, failures), *_unwell(view))
+        bad = (*_canary_failures(view, failures), *_unwell_canaries(view))
         if bad:
-            return CANARY_FAILED, f"a canary failed: {_brief(bad)}"
+            return CANARY_FAILED, f"a canary failed: {_summarize_failures(bad)}"
         if view.phase is _P.PAUSED and view.reason == CANARY_FAILED:
             return CANARY_FAILED, "a canary failed, and is well again now"
     if len(failures) > view.tolerated_failures:
-        return TOO_MANY_FAILURES, _brief(failures)
+        return TOO_MANY_FAILURES, _summarize_failures(failures)
     return None
 
 
-def _late(view: PlanView) -> PlanDecision | None:
-    """The plan's deadline has passed and something is left; what was started has ended by now."""
+def _fail_at_deadline(view: PlanView) -> PlanDecision | None:
+    """Fail a plan whose deadline has passed with nodes left; its batches have ended by now."""
     if view.deadline is None or view.now < view.deadline or not view.synced:
         return None
     left = view.waiting + view.waiting_for_completion + view.installs
@@ -242,47 +242,47 @@ def _late(view: PlanView) -> PlanDecision | None:
     )
 
 
-def _brief(failures: tuple[Trouble, ...]) -> str:
+def _summarize_failures(failures: tuple[Trouble, ...]) -> str:
     more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
     return f"{failures[0].subject}: {failures[0].message}{more}"
 
 
-def _unsynced(view: PlanView) -> PlanDecision:
+def _wait_for_sync(view: PlanView) -> PlanDecision:
     if view.problem:
-        return _stay(view, "NoForecast", view.problem)
+        return _keep_phase(view, "NoForecast", view.problem)
     if not view.revision_known:
-        return _stay(
+        return _keep_phase(
             view,
             "NoRevision",
             f"waiting for revision {view.target_revision} of the stack; see the stack's condition Valid",
         )
-    return _stay(view, "NotSynced", "waiting for the node cache")
+    return _keep_phase(view, "NotSynced", "waiting for the node cache")
 
 
-def _next(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
+def _decide_next_batch(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
     batch = view.next_batch
     if batch is not None:
         number = view.batches + 1
-        if (left := _outside(view, batch)) is not None:
-            return _pause(LIMITS_EXCEEDED, left)
+        if (left := _exceeded_limits(view, batch)) is not None:
+            return _pause_plan(LIMITS_EXCEEDED, left)
         if batch.starts_at is not None and view.now < batch.starts_at:
             why = f": {batch.waits_for}" if batch.waits_for else ""
-            return _run("Waiting", f"batch {number} starts at {timing.show(batch.starts_at)}{why}")
+            return _run_plan("Waiting", f"batch {number} starts at {timing.show(batch.starts_at)}{why}")
         return PlanDecision(
             phase=_P.RUNNING, reason="BatchStarted", message=f"starting batch {number}", start_batch=True
         )
     if view.waiting or view.installs or view.waiting_for_completion:
-        return _run("Blocked", _waits(view))
+        return _run_plan("Blocked", _explain_waiting(view))
     if waits_for_stopped(view):
-        return _run("OwnersStopped", _restarts(view))
+        return _run_plan("OwnersStopped", _explain_restarts(view))
     if failures or view.stopped:
         message = f"ended with {len(failures) + len(view.stopped)} failure(s), see them in the status"
         return PlanDecision(phase=_P.FAILED, reason="Failures", message=message)
     return PlanDecision(phase=_P.COMPLETED, reason="Done", message="every node is on the target revision")
 
 
-def _outside(view: PlanView, batch: NextBatch) -> str | None:
-    """Why the next batch would leave what was approved."""
+def _exceeded_limits(view: PlanView, batch: NextBatch) -> str | None:
+    """Why the next batch would exceed the limits of the approval."""
     done = view.interrupted
     if done + batch.interruptions > view.max_interruptions:
         return (
@@ -298,7 +298,7 @@ def _outside(view: PlanView, batch: NextBatch) -> str | None:
     return None
 
 
-def _waits(view: PlanView) -> str:
+def _explain_waiting(view: PlanView) -> str:
     blocked = f"{view.waiting} node(s) are blocked, see the blockers" if view.waiting else ""
     bare = f"{view.installs} node(s) are installed by the stack, see its condition Installed" if view.installs else ""
     ripe = (

@@ -1,4 +1,4 @@
-"""What the next step of a plan depends on, and what is decided: values of core.upgrade_plan.plan_machine."""
+"""Views and decisions of an UpgradePlan: values of core.upgrade_plan.plan_machine."""
 
 from datetime import datetime, timedelta
 
@@ -20,7 +20,7 @@ LET_GO = frozenset(
         DRIVER_CHANGED,
     }
 )
-"""Failures after which the node runs what it ran before and its gang trained on: they are tried again later."""
+"""Failures after which the node runs what it ran before and its gang trained on: the upgrade is retried later."""
 
 QUIET = frozenset(
     {
@@ -35,7 +35,7 @@ QUIET = frozenset(
         "SiblingReverted",
     }
 )
-"""Failures that stop nobody's rollout: a workload said no, we came too late, or it is counted at a sibling."""
+"""Failures that do not count for the rollout: a workload refused, time ran out, or a sibling's failure counts."""
 
 
 class UpgradeFacts(Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class RequestSummary(Struct, frozen=True, kw_only=True):
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
-    """A failure as the plan's status shows it."""
+    """A failure in the form that the plan's status shows."""
 
     subject: str
     reason: str
@@ -80,17 +80,17 @@ class NextBatch(Struct, frozen=True, kw_only=True):
 
 
 class Canaries(Struct, frozen=True, kw_only=True):
-    """What was upgraded first, to be watched before anything else is."""
+    """Nodes that are upgraded first, and watched before others are."""
 
-    enabled: bool = False  # a person who resumes a plan whose canaries failed switches them off
+    enabled: bool = False  # a resume of a plan whose canaries failed switches them off
     batches: frozenset[int] = frozenset()  # numbers of the started batches that are canaries
     soak_seconds: int = 0
-    soak_until: datetime | None = None  # written when they ended
-    unwell: tuple[Trouble, ...] = ()  # canaries that were given back and are not well now
+    soak_until: datetime | None = None  # written when their batch ended
+    unwell: tuple[Trouble, ...] = ()  # canaries that were released and are unhealthy now
 
 
 class Losses(Struct, frozen=True, kw_only=True):
-    """GPU-hours: what the plan has cost, what its rest is expected to cost, and what was approved."""
+    """GPU-hours: the loss so far, the expected loss of the rest, and the limit of the approval."""
 
     actual: float = 0.0
     expected: float = 0.0
@@ -98,7 +98,7 @@ class Losses(Struct, frozen=True, kw_only=True):
 
 
 class PlanView(Struct, frozen=True, kw_only=True):
-    """A plan with everything that its next step depends on."""
+    """A plan with all that its next step depends on."""
 
     name: str
     now: datetime
@@ -109,47 +109,47 @@ class PlanView(Struct, frozen=True, kw_only=True):
     target_revision: str
     stack_present: bool
     stack_revision: str | None  # update revision of the stack now
-    started_stack_revision: str | None  # and when the plan started
-    first: str | None  # another plan of the stack that goes first: no batch is started meanwhile
+    started_stack_revision: str | None  # the same, when the plan started
+    first: str | None  # another plan of the stack that has precedence: until it ends no batch starts
     tolerated_failures: int
     max_interruptions: int
-    interrupted: int = 0  # gangs that it has stopped, or ended as the approval allows where nothing restarts them
+    interrupted: int = 0  # gangs that it has stopped, or ended as expendable if no owner restarts them
     batches: int
     open_batch: int | None  # number of the batch that has not been ended
     created: bool  # every upgrade of the open batch exists
-    reason: str = ""  # why it is where it is, as it was written
-    on_drift: bool = False  # its stack made it by itself, for its present revision
+    reason: str = ""  # why it is in its phase, from its status
+    on_drift: bool = False  # its stack made it on drift, for its present revision
     upgrades: tuple[UpgradeFacts, ...] = ()
     requests: tuple[RequestSummary, ...] = ()
     next_batch: NextBatch | None = None
     waiting: int = 0  # drifted nodes that the forecast blocks, or that cool down
     waiting_for_completion: int = 0  # nodes that wait for the natural end of their jobs
-    installs: int = 0  # nodes without a driver, which the stack installs by itself
+    installs: int = 0  # nodes without a driver, which the stack installs without a plan
     canaries: Canaries = Canaries()
     losses: Losses = Losses()
-    deadline: datetime | None = None  # no batch is started after it
+    deadline: datetime | None = None  # no batch starts after it
     on_failure: OnFailure = OnFailure.PAUSE
     synced: bool = True
     revision_known: bool = True  # the target's ControllerRevision is written
-    problem: str = ""  # why no forecast can be made, where that is a person's to correct
-    stopped: tuple[str, ...] = ()  # owners that it stopped, and that no request restarts; for people
+    problem: str = ""  # why no forecast can be made, if a person has to correct that
+    stopped: tuple[str, ...] = ()  # owners that it stopped and that no request restarts; for messages
 
 
 class PlanDecision(Struct, frozen=True, kw_only=True):
-    """The record that is written, and what is done after it."""
+    """The record that is written, and the acts that follow it."""
 
     phase: PlanPhase
     message: str
     reason: str = ""
     start_batch: bool = False
     end_batch: bool = False
-    undo: bool = False  # its upgrades and requests are taken back
-    soak_until: datetime | None = None  # canaries have just ended and are watched until then
+    undo: bool = False  # its upgrades and requests are undone
+    soak_until: datetime | None = None  # the canaries' batch has just ended, and they are watched until then
     failures: tuple[Trouble, ...] = ()
 
 
-def quiet(view: PlanView) -> bool:
-    """Whether nothing of the plan is under way: no upgrade, and no gang that is asked, stopped or restarting."""
+def is_quiet(view: PlanView) -> bool:
+    """Whether no upgrade of the plan is under way, and no gang is requested to checkpoint, stopped or restarting."""
     return all(ends(upgrade.phase) for upgrade in view.upgrades) and all(
         ends(request.phase) for request in view.requests
     )
@@ -157,23 +157,23 @@ def quiet(view: PlanView) -> bool:
 
 STOPPED_WAITS = timedelta(hours=1)
 """How long the end of a plan waits for owners that it stopped and whose request is gone; their stack restarts them
-within half of that, unless it is refused."""
+within half of that, unless the API server refuses it."""
 
 
 def waits_for_stopped(view: PlanView) -> bool:
     """Whether the plan cannot end yet, since owners that it stopped are still to be restarted."""
-    ended = [one.ended_at for one in view.upgrades if one.ended_at is not None]
+    ended = [upgrade.ended_at for upgrade in view.upgrades if upgrade.ended_at is not None]
     return bool(view.stopped and ended) and view.now < max(ended) + STOPPED_WAITS
 
 
 def still_stopped(view: PlanView) -> tuple[Trouble, ...]:
-    """Owners that a plan leaves stopped, since nobody could restart them in time."""
+    """Owners that a plan leaves stopped, because they were not restarted in time."""
     message = "stopped by this plan, and its CheckpointRequest is gone; see the condition StoppedOwners of the stack"
-    return tuple(Trouble(subject=one, reason="StillStopped", message=message) for one in view.stopped)
+    return tuple(Trouble(subject=owner, reason="StillStopped", message=message) for owner in view.stopped)
 
 
-def troubles(view: PlanView) -> tuple[Trouble, ...]:
-    """What a person should look at: failed upgrades, and gangs that did not come back."""
+def plan_failures(view: PlanView) -> tuple[Trouble, ...]:
+    """Failures that a person should look at: failed upgrades, and gangs that did not restart."""
     nodes = [
         Trouble(subject=upgrade.node, reason=upgrade.failure, message=upgrade.message)
         for upgrade in view.upgrades
@@ -195,17 +195,17 @@ def troubles(view: PlanView) -> tuple[Trouble, ...]:
 def settled_nodes(
     upgrades: tuple[UpgradeFacts, ...], retry: timedelta, now: datetime, *, blocked: frozenset[str] = frozenset()
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Nodes that this plan does not take again, and those that it leaves alone for a while.
+    """Nodes that this plan does not upgrade again, and nodes that it does not upgrade for a while.
 
-    A node whose group was let go is tried again after `retry`; one that failed in the upgrade is a person's.
-    `blocked`: upgrades that were let go since a gang said no; their nodes wait as long as that gang is there.
+    A node whose group was let go is retried after `retry`; a node whose upgrade failed is left to a person.
+    `blocked`: upgrades that were let go since a gang refused; their nodes wait as long as that gang exists.
     """
-    latest = {upgrade.node: upgrade for upgrade in sorted(upgrades, key=lambda one: one.batch)}
+    latest = {upgrade.node: upgrade for upgrade in sorted(upgrades, key=lambda upgrade: upgrade.batch)}
     settled, cooling = set(), set()
     for node, upgrade in latest.items():
         if not ends(upgrade.phase) or upgrade.phase is NodePhase.NODE_DELETED:
             continue
-        # A node that was given back stays settled: the cache may still show it as it was before.
+        # A node that was released stays settled: the cache may still show its former state.
         if upgrade.phase is NodePhase.SUCCEEDED or upgrade.failure not in LET_GO:
             settled.add(node)
         elif upgrade.name not in blocked and upgrade.ended_at is not None and now < upgrade.ended_at + retry:

@@ -1,5 +1,5 @@
-"""The jobs on a node: which pods are one gang, who owns it, what it declares, how it is suspended and placed again.
+"""The jobs on nodes: gangs of pods, their owners, their declarations, their suspension and their placement.
 
-Here: one file for each question; a new kind of owner is a row in owner_kinds.
+Here: one file for each topic; a new kind of owner is a row in owner_kinds.
 Not here: whether a gang may be stopped now (constraints), and how it is stopped (checkpoint_request).
 """

@@ -1,4 +1,4 @@
-"""What a job declares about its checkpoints, and which of it can be used; what cannot be read is not declared."""
+"""Declarations of a job about its checkpoints, and the usable ones; an unreadable value is not declared."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,29 +13,29 @@ from upgrader.core.model.fleet import MemberFacts, Terms
 from upgrader.core.untrusted import shown
 
 KNOWN = ("file", "exec", "http", "signal", "api", "none")
-"""Methods; `none` says that the job cannot checkpoint at all."""
+"""Checkpoint methods; `none` declares that the job cannot checkpoint."""
 
 SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGCONT", "SIGURG", "SIGWINCH", "SIGALRM")
-"""Signals by which a program may be asked: none that is meant to end it."""
+"""Signals that may request a checkpoint: none that is meant to end a program."""
 
 MOST_WORDS = 1024
-"""Of a command."""
+"""The most words of a command."""
 
 SCOPES = ("all", "leader")
 ON_DEADLINE = ("wait", "skip-node", "terminate")
 
 LONGEST_TIMEOUT = 7 * 86400
-"""Seconds: more is no checkpoint-timeout, and fits into no CheckpointRequest."""
+"""Seconds: a longer checkpoint-timeout is invalid, and does not fit into a CheckpointRequest."""
 
 LONGEST_METHOD = 63
 LONGEST_COMMAND = 16384
-"""Characters of annotations: more is none. They go into CheckpointRequests, and the command into an address."""
+"""Characters: longer annotations are invalid. CheckpointRequests contain them, and an address contains the command."""
 
 _LANE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?")
 
 
 class Declared(Struct, frozen=True, kw_only=True):
-    """Annotations as they were written, empty where there is none; `veto` names one that forbids disruption."""
+    """Annotations as written, empty if there is none; `veto` names an annotation that forbids disruption."""
 
     method: str = ""
     command: str = ""
@@ -58,7 +58,7 @@ NOTHING = Declared()
 
 
 class Method(Struct, frozen=True, kw_only=True):
-    """How a gang is asked. An empty name means: it is not declared, or cannot be asked, then `problem` says why."""
+    """How a gang is requested to checkpoint. An empty name: not declared, or not usable, with the `problem`."""
 
     name: str = ""
     timeout_seconds: int | None = None
@@ -67,7 +67,7 @@ class Method(Struct, frozen=True, kw_only=True):
 
 
 class TimesDeclared(Struct, frozen=True, kw_only=True):
-    """When a gang may be stopped and when it ends, as far as it says; what cannot be read says nothing."""
+    """When a gang may be stopped and when it ends, as far as declared; an unreadable value declares nothing."""
 
     min_runtime_seconds: int = 0
     ends_at: datetime | None = None
@@ -75,22 +75,22 @@ class TimesDeclared(Struct, frozen=True, kw_only=True):
 
 def nearest(layers: Sequence[Declared]) -> Declared:
     """Each annotation from the first layer that has it: pod, then owner, then namespace."""
-    said = [layer for layer in layers if layer != NOTHING]
-    if len(said) < 2:  # nearly always, and there are thousands of pods
-        return said[0] if said else NOTHING
+    declaring = [layer for layer in layers if layer != NOTHING]
+    if len(declaring) < 2:  # nearly always, and there are thousands of pods
+        return declaring[0] if declaring else NOTHING
 
     def first(name: str) -> str:
-        return next((value for layer in said if (value := getattr(layer, name))), "")
+        return next((value for layer in declaring if (value := getattr(layer, name))), "")
 
     return Declared(**{name: first(name) for name in Declared.__struct_fields__})
 
 
 def seconds(text: str) -> int | None:
-    """`90s`, `30m`, `1h30m`, `2d` or plain seconds; None where it is none of these, nothing, or over ten years."""
+    """`90s`, `30m`, `1h30m`, `2d` or plain seconds; None if it is another text, empty, or over ten years."""
     return untrusted.duration(text) or None
 
 
-def times(
+def declared_times(
     declared: Declared,
     starts: Iterable[datetime],
     limit: datetime | None = None,
@@ -100,60 +100,60 @@ def times(
 
     Args:
         declared: its annotations.
-        starts: when its members' pods started; all its work is counted from the latest.
-        limit: when its owner ends it whatever it declares (a Job's activeDeadlineSeconds).
-        estimate: when its owner thinks that it ends; where nothing is declared.
+        starts: when its members' pods started; all its work counts from the latest.
+        limit: when its owner ends it, whatever it declares (a Job's activeDeadlineSeconds).
+        estimate: its end as its owner estimates it; used if nothing is declared.
     """
     latest = max(starts, default=None)
     expected = seconds(declared.expected_runtime)
     ends = untrusted.instant(declared.expected_completion)
     if ends is None and expected is not None and latest is not None:
         ends = timing.after(latest, expected)
-    known = [one for one in (ends or estimate, limit) if one is not None]
+    known = [end for end in (ends or estimate, limit) if end is not None]
     return TimesDeclared(
         min_runtime_seconds=untrusted.duration(declared.min_runtime) or 0, ends_at=min(known, default=None)
     )
 
 
-def usable(declared: Declared, members: Iterable[MemberFacts]) -> Method:
-    """The declared methods that every member can be asked by, in their order; the first is tried first."""
+def usable_method(declared: Declared, members: Iterable[MemberFacts]) -> Method:
+    """The declared methods that every member supports, in their order; the first is tried first."""
     if not declared.method:
         return Method()
-    for unreadable in _unreadable(declared):
+    for unreadable in _unreadable_values(declared):
         return Method(problem=unreadable)
-    everybody = tuple(members)
-    lost = [member.pod for member in everybody if not member.container]
+    every = tuple(members)
+    lost = [member.pod for member in every if not member.container]
     if lost:
         return Method(problem=f"Its checkpoint-container {shown(declared.container)} is not in pod {lost[0]}.")
-    first = leader(everybody)
-    asked = (first,) if declared.scope == "leader" and first is not None else everybody
+    first = leader(every)
+    asked = (first,) if declared.scope == "leader" and first is not None else every
     listed = dict.fromkeys(part.strip() for part in declared.method.split(","))
-    problems = {name: _problem(name, declared, asked) for name in listed}
+    problems = {name: _method_problem(name, declared, asked) for name in listed}
     good = [name for name, problem in problems.items() if not problem]
     if not good:
         return Method(problem=" ".join(problems.values()))
     return Method(
         name=good[0],
         timeout_seconds=seconds(declared.timeout),
-        terms=_terms(declared, [] if good[0] == "none" else [name for name in good if name != "none"]),
+        terms=_declared_terms(declared, [] if good[0] == "none" else [name for name in good if name != "none"]),
     )
 
 
-def argv(command: str) -> tuple[str, ...]:
-    """A command as JSON argv; empty where it is none."""
-    found = untrusted.document(command, list[str]) if len(command) <= LONGEST_COMMAND else None
-    return tuple(found) if found and found[0] and not any("\0" in one for one in found) else ()
+def parse_command(command: str) -> tuple[str, ...]:
+    """The words of a command in JSON; empty if it is invalid."""
+    words = untrusted.document(command, list[str]) if len(command) <= LONGEST_COMMAND else None
+    return tuple(words) if words and words[0] and not any("\0" in word for word in words) else ()
 
 
 def leader(members: Iterable[MemberFacts]) -> MemberFacts | None:
     """The member that answers for all: rank 0, else the first by name."""
-    return min(members, key=lambda one: (one.rank is None, one.rank or 0, one.pod), default=None)
+    return min(members, key=lambda member: (member.rank is None, member.rank or 0, member.pod), default=None)
 
 
-def _terms(declared: Declared, methods: Sequence[str]) -> Terms:
+def _declared_terms(declared: Declared, methods: Sequence[str]) -> Terms:
     return Terms(
         methods=tuple(methods),
-        command=argv(declared.command),
+        command=parse_command(declared.command),
         endpoint=declared.endpoint,
         signal=declared.signal,
         ack_scope=declared.scope or SCOPES[0],
@@ -162,16 +162,16 @@ def _terms(declared: Declared, methods: Sequence[str]) -> Terms:
     )
 
 
-def _unreadable(declared: Declared) -> Iterable[str]:
-    """Why one of the values cannot be meant; a job with such a value is not asked, it might mean something else."""
+def _unreadable_values(declared: Declared) -> Iterable[str]:
+    """Why values are invalid; a job with an invalid value gets no request, since it may mean another one."""
     for name, value, least, longest, most in (
         ("checkpoint-timeout", declared.timeout, 1, LONGEST_TIMEOUT, "a week"),
         ("min-runtime", declared.min_runtime, 0, untrusted.LONGEST_SECONDS, "ten years"),
         ("expected-runtime", declared.expected_runtime, 1, untrusted.LONGEST_SECONDS, "ten years"),
         ("max-loss", declared.max_loss, 0, untrusted.LONGEST_SECONDS, "ten years"),
     ):
-        found = untrusted.duration(value, longest)
-        if value and (found is None or found < least):
+        length = untrusted.duration(value, longest)
+        if value and (length is None or length < least):
             yield f"Its {name} {shown(value)} is no duration such as 90s, 30m or 1h30m, {most} at most."
     if declared.expected_completion and untrusted.instant(declared.expected_completion) is None:
         yield (
@@ -192,14 +192,14 @@ def _unreadable(declared: Declared) -> Iterable[str]:
         yield f"Its checkpoint-path {shown(declared.path)} is no absolute path without '..', such as /data/checkpoints."
 
 
-def _problem(method: str, declared: Declared, members: tuple[MemberFacts, ...]) -> str:
+def _method_problem(method: str, declared: Declared, members: tuple[MemberFacts, ...]) -> str:
     if method not in KNOWN:
         return f"Its checkpoint-method {shown(method)} is none of {', '.join(KNOWN)}."
     check = _PROBLEMS.get(method)
     return check(declared, members) if check is not None else ""
 
 
-def _file(_: Declared, members: tuple[MemberFacts, ...]) -> str:
+def _file_problem(_: Declared, members: tuple[MemberFacts, ...]) -> str:
     bare = [member.pod for member in members if not member.mounted]
     if not bare:
         return ""
@@ -209,24 +209,24 @@ def _file(_: Declared, members: tuple[MemberFacts, ...]) -> str:
     )
 
 
-def _exec(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
-    if 0 < len(argv(declared.command)) <= MOST_WORDS:
+def _exec_problem(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
+    if 0 < len(parse_command(declared.command)) <= MOST_WORDS:
         return ""
-    said = f"{shown(declared.command)} is no such list" if declared.command else "is missing"
-    return f'It declares exec, but its checkpoint-command {said}; write a JSON list such as ["/app/save", "--now"].'
+    fault = f"{shown(declared.command)} is no such list" if declared.command else "is missing"
+    return f'It declares exec, but its checkpoint-command {fault}; write a JSON list such as ["/app/save", "--now"].'
 
 
-def _http(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
+def _http_problem(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
     if is_endpoint(declared.endpoint):
         return ""
-    said = f"{shown(declared.endpoint)} is none" if declared.endpoint else "is missing"
-    return f"It declares http, but its checkpoint-endpoint {said}; write port and path, such as :8080/checkpoint."
+    fault = f"{shown(declared.endpoint)} is none" if declared.endpoint else "is missing"
+    return f"It declares http, but its checkpoint-endpoint {fault}; write port and path, such as :8080/checkpoint."
 
 
-def _signal(declared: Declared, members: tuple[MemberFacts, ...]) -> str:
+def _signal_problem(declared: Declared, members: tuple[MemberFacts, ...]) -> str:
     if declared.signal not in SIGNALS:
-        said = f"{shown(declared.signal)} is none of {', '.join(SIGNALS)}." if declared.signal else "is missing."
-        return f"It declares signal, but its checkpoint-signal {said}"
+        fault = f"{shown(declared.signal)} is none of {', '.join(SIGNALS)}." if declared.signal else "is missing."
+        return f"It declares signal, but its checkpoint-signal {fault}"
     shared = [member.pod for member in members if member.shares_processes]
     if shared:
         return f"It declares signal, but pod {shared[0]} shares its process namespace: process 1 is not its program."
@@ -237,5 +237,5 @@ def _signal(declared: Declared, members: tuple[MemberFacts, ...]) -> str:
 
 
 _PROBLEMS: Mapping[str, Callable[[Declared, tuple[MemberFacts, ...]], str]] = MappingProxyType(
-    {"file": _file, "exec": _exec, "http": _http, "signal": _signal}
+    {"file": _file_problem, "exec": _exec_problem, "http": _http_problem, "signal": _signal_problem}
 )

@@ -1,6 +1,6 @@
-"""Rules of who belongs together, tried in order: the first that knows a pod names its gang, and says by what.
+"""Rules that assign pods to gangs, tried in order: the first that matches a pod names its gang, and the reason.
 
-A rule sees one pod and its owners, never other pods, so that the order of pods cannot matter.
+A rule reads one pod and its owners, never other pods, so that the order of pods does not matter.
 """
 
 import re
@@ -16,7 +16,7 @@ from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_objects import JOB, JOBSET, Work, sort_of
 
 POD_GROUP = "pod-group"
-"""Kind, in a gang's name, of groups that are known by a name only."""
+"""Kind, in a gang's name, of groups that have only a name."""
 
 ANNOTATION_WORKLOAD = "kueue.x-k8s.io/workload"
 LABEL_KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
@@ -33,7 +33,7 @@ LABEL_LWS_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 
 
 class PodMarks(Struct, frozen=True, kw_only=True):
-    """What of a pod says whom it belongs to."""
+    """The fields of a pod that determine its gang."""
 
     pod: str
     uid: str
@@ -45,30 +45,30 @@ class PodMarks(Struct, frozen=True, kw_only=True):
 
 
 class Belonging(Struct, frozen=True, kw_only=True):
-    """A gang as one rule names it: pods with the same key in a namespace belong together."""
+    """A gang by one rule: pods with the same key in a namespace belong together."""
 
-    key: tuple[str, str]  # what the rule goes by, and its value
+    key: tuple[str, str]  # the criterion of the rule, and its value
     kind: str
     name: str
     because: str  # after "belong together: "
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """One row: `word` names it, `find` gives the gang of a pod, or None where the rule does not know the pod."""
+    """One row: `word` names it, `find` gives the gang of a pod, or None if the rule does not match the pod."""
 
     word: str
     find: Callable[[PodMarks, Chains], Belonging | None]
 
 
 class UserRule(Struct, frozen=True, kw_only=True):
-    """A rule of a stack's owner: pods with the same value of a label, or with names that match in the same way."""
+    """A rule in a stack's spec: pods with the same value of a label, or with names that match in the same way."""
 
     label: str = ""
     regex: str = ""
 
 
 def rules_of(own: Iterable[UserRule] = ()) -> tuple[Rule, ...]:
-    """All rules in order, those of the stack's owner first.
+    """All rules in order, those of the stack's spec first.
 
     Raises:
         ConfigurationError: a rule cannot be used.
@@ -77,15 +77,15 @@ def rules_of(own: Iterable[UserRule] = ()) -> tuple[Rule, ...]:
 
 
 def resolve(pod: PodMarks, chains: Chains, rules: Iterable[Rule]) -> Belonging:
-    """The gang of a pod by the first rule that knows it; at least it belongs to itself."""
+    """The gang of a pod by the first rule that matches it; without a match, a gang of the pod alone."""
     for rule in rules:
-        found = rule.find(pod, chains)
-        if found is not None:
-            return found
+        belonging = rule.find(pod, chains)
+        if belonging is not None:
+            return belonging
     return Belonging(key=("Alone", pod.uid), kind="Pod", name=pod.pod, because="it has no owner and names no group")
 
 
-# ---- rules of the stack's owner
+# ---- rules of the stack's spec
 
 
 def _user_rule(rule: UserRule) -> Rule:
@@ -115,10 +115,10 @@ def _by_user_label(key: str, pod: PodMarks, _: Chains) -> Belonging | None:
 
 
 def _by_user_regex(pattern: re.Pattern[str], pod: PodMarks, _: Chains) -> Belonging | None:
-    found = pattern.fullmatch(pod.pod)
-    if found is None:
+    match = pattern.fullmatch(pod.pod)
+    if match is None:
         return None
-    value = (found.group(1) if pattern.groups else pattern.pattern) or ""
+    value = (match.group(1) if pattern.groups else pattern.pattern) or ""
     return Belonging(
         key=("UserRegex", f"{pattern.pattern}\n{value}"),
         kind="name",
@@ -132,20 +132,20 @@ def _by_user_regex(pattern: re.Pattern[str], pod: PodMarks, _: Chains) -> Belong
 
 def _by_scheduling_group(pod: PodMarks, _: Chains) -> Belonging | None:
     name = pod.scheduling_group
-    return _group("PodGroup", name, f"schedulingGroup {name} (PodGroup)") if name else None
+    return _named_group("PodGroup", name, f"schedulingGroup {name} (PodGroup)") if name else None
 
 
 def _by_label(word: str, key: str, pod: PodMarks, _: Chains) -> Belonging | None:
     value = pod.labels.get(key)
-    return _group(key, value, f"label {key}={value} ({word})") if value else None
+    return _named_group(key, value, f"label {key}={value} ({word})") if value else None
 
 
 def _by_annotation(word: str, key: str, pod: PodMarks, _: Chains) -> Belonging | None:
     value = untrusted.name(pod.annotations.get(key, ""))  # unlike a label's, it may be of any length
-    return _group(key, value, f"annotation {key}={value} ({word})") if value else None
+    return _named_group(key, value, f"annotation {key}={value} ({word})") if value else None
 
 
-def _group(mark: str, value: str, because: str) -> Belonging:
+def _named_group(mark: str, value: str, because: str) -> Belonging:
     return Belonging(key=(mark, value), kind=POD_GROUP, name=value, because=because)
 
 
@@ -160,7 +160,7 @@ def _by_jobset(pod: PodMarks, chains: Chains) -> Belonging | None:
         return None
     work = chains.work(uid)
     name = owner.name if owner is not None else pod.labels.get(LABEL_JOBSET_NAME) or uid
-    top = _top(chains, work)
+    top = _topmost_owner(chains, work)
     above = f", under {top.kind} {top.name}" if top is not None and top.uid != uid else ""
     mark = f"label {LABEL_JOBSET_UID}={uid}" if pod.labels.get(LABEL_JOBSET_UID) else "the same owner"
     return Belonging(
@@ -171,8 +171,8 @@ def _by_jobset(pod: PodMarks, chains: Chains) -> Belonging | None:
     )
 
 
-def _top(chains: Chains, work: Work | None) -> Owner | None:
-    """The topmost owner of what was read."""
+def _topmost_owner(chains: Chains, work: Work | None) -> Owner | None:
+    """The topmost owner of those that were read."""
     if work is None:
         return None
     return [link.owner for link in chains.above(work.owner) if link.work is not None][-1]
@@ -208,16 +208,16 @@ def _by_job(pod: PodMarks, chains: Chains) -> Belonging | None:
     if owner is None or sort_of(owner) != JOB:
         return None
     if any(link.work is not None and link.work.row is not None for link in chains.above(owner)[1:]):
-        return None  # a part of something larger that is stopped as one: that one is its gang
-    return _owned("Job", owner, "the same owner")
+        return None  # it belongs to an owner that is stopped as a whole: all pods of that owner are its gang
+    return _gang_of_owner("Job", owner, "the same owner")
 
 
 def _by_top_owner(pod: PodMarks, chains: Chains) -> Belonging | None:
     links = chains.above(pod.controller)
-    return _owned("TopOwner", links[-1].owner, "the same topmost owner") if links else None
+    return _gang_of_owner("TopOwner", links[-1].owner, "the same topmost owner") if links else None
 
 
-def _owned(word: str, owner: Owner, what: str) -> Belonging:
+def _gang_of_owner(word: str, owner: Owner, what: str) -> Belonging:
     return Belonging(
         key=(word, owner.uid), kind=owner.kind, name=owner.name, because=f"{what} ({owner.kind} {owner.name})"
     )
@@ -237,4 +237,4 @@ RULES: tuple[Rule, ...] = (
     Rule(word="Job", find=_by_job),
     Rule(word="TopOwner", find=_by_top_owner),
 )
-"""First hit wins; who is known by none of them stands alone."""
+"""The first match counts; a pod without a match is a gang alone."""

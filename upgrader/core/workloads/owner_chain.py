@@ -1,4 +1,4 @@
-"""Chains: from a pod's controller up to its topmost owner, through everything that was read."""
+"""Chains of owners: from a pod's controller up to its topmost owner, through all owners that were read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,18 +13,18 @@ _DECLARING = frozenset(f"{kind.group}/{kind.kind}" for kind in DECLARING)
 
 
 class Link(Struct, frozen=True, kw_only=True):
-    """One owner above a pod; `work` is None where it was not read, or is gone."""
+    """One owner above a pod; `work` is None if it was not read, or is gone."""
 
     owner: Owner
     work: Work | None = None
 
 
 class Chains:
-    """Who owns whom.
+    """Ownership of pods and owners.
 
     Args:
         works: owners as they were read.
-        pods: uid of each pod to its controller. Some pods own others, as the leaders of a LeaderWorkerSet do.
+        pods: uid of each pod to its controller. Some pods own others, such as the leaders of a LeaderWorkerSet.
     """
 
     def __init__(self, works: Iterable[Work], pods: Mapping[str, Owner | None] | None = None) -> None:
@@ -46,52 +46,50 @@ class Chains:
                 self._children.setdefault(work.controller.uid, []).append(work)
 
     def above(self, controller: Owner | None) -> tuple[Link, ...]:
-        """The controller and all that own it, from below; pods and CronJobs (which resume nothing) are left out."""
+        """The controller and its owners, from below; pods and CronJobs (which resume nothing) are left out."""
         if controller is None:
             return ()
-        found = self._known.get(controller.uid)
-        if found is None:
-            found = self._known[controller.uid] = tuple(self._climb(controller))
-        return found
+        links = self._known.get(controller.uid)
+        if links is None:
+            links = self._known[controller.uid] = tuple(self._climb(controller))
+        return links
 
     def work(self, uid: str) -> Work | None:
         """The owner of that uid."""
         return self._works.get(uid)
 
     def children(self, uid: str) -> tuple[Work, ...]:
-        """What an owner controls, of what was read, by name."""
+        """The objects that an owner controls, of those that were read, by name."""
         return tuple(self._children.get(uid, ()))
 
     def workload(self, uids: Iterable[str]) -> Work | None:
         """Kueue's Workload for the first of these owners (or pods) that has one."""
-        return next((found for uid in uids if (found := self._workloads.get(uid)) is not None), None)
+        return next((work for uid in uids if (work := self._workloads.get(uid)) is not None), None)
 
     def declared(self, controller: Owner | None) -> Declared:
-        """What owners declare, the nearest to the pod first, then Kueue's Workload."""
+        """The declarations of owners, the nearest to the pod first, then of Kueue's Workload."""
         uid = controller.uid if controller is not None else ""
-        found = self._declared.get(uid)
-        if found is None:
-            found = self._declared[uid] = self._said(controller)
-        return found
+        declared = self._declared.get(uid)
+        if declared is None:
+            works = self._around(controller)
+            declared = self._declared[uid] = nearest([work.declared for work in works])
+        return declared
 
     def unread(self, controller: Owner | None) -> str:
-        """Why an owner above cannot be read; empty where all can."""
+        """Why an owner above cannot be read; empty if all can."""
         if self._all_read:
             return ""
         return next((work.unread for work in self._around(controller) if work.unread), "")
 
-    def _said(self, controller: Owner | None) -> Declared:
-        return nearest([work.declared for work in self._around(controller)])
-
     def _around(self, controller: Owner | None) -> list[Work]:
-        """All that may declare something for the pods of a controller, the nearest first."""
+        """All objects whose declarations hold for the pods of a controller, the nearest first."""
         links = self.above(controller)
         workload = self.workload(link.owner.uid for link in reversed(links))
         works = [*(link.work for link in links), *self._over(links), workload]
         return [work for work in works if work is not None]
 
     def _over(self, links: Sequence[Link]) -> Iterable[Work]:
-        """Owners of which only metadata was read, from the topmost that counts upwards: ReplicaSet, then Deployment."""
+        """Owners of which only metadata was read, from the topmost link upwards: ReplicaSet, then Deployment."""
         seen: set[str] = set()
         above = links[-1].owner if links else None
         while above is not None and above.uid not in seen:

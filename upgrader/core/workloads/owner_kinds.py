@@ -1,8 +1,8 @@
-"""Owners that a whole gang is stopped and restarted by, as one table: where the switch is and where pods are shaped.
+"""Kinds of owners that stop and restart a whole gang, as one table: the paths of their switch and their pod templates.
 
 Field names, states and conditions as published by each project; every row is patched on a real API server against its
-CRD in tests/cluster. A template stands here only where its project lets an affinity be changed while the owner is off:
-JobSet's webhook and Volcano's refuse that, a TrainJob has none, and Kueue would take a changed Job for another one.
+CRD in tests/cluster. A row has templates only if its project allows a change of affinity while the owner is off: the
+webhooks of JobSet and Volcano refuse that, a TrainJob has none, and Kueue would take a changed Job for another one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,17 +20,17 @@ class Switch(StrEnum):
     SUSPEND = "suspend"  # a boolean field, true stops all pods
     DEACTIVATE = "deactivate"  # a boolean field, false evicts the whole workload from its queue
     REPLICAS = "replicas"  # a number, 0 stops all pods; the previous one is recorded
-    COMMAND = "command"  # another object says what to do
+    COMMAND = "command"  # another object orders it
 
 
 class ReadKind(Struct, frozen=True, kw_only=True):
-    """A kind whose objects are read to learn who belongs together; `version` is read where the API server serves it."""
+    """A kind whose objects are read to form gangs; `version` is read if the API server serves it."""
 
     kind: str
     group: str
     version: str
     plural: str
-    metadata_only: bool = False  # nothing of it is read but what it declares, and who owns it
+    metadata_only: bool = False  # only its declarations and its owner are read
 
     @property
     def api_version(self) -> str:
@@ -42,23 +42,23 @@ class OwnerKind(ReadKind, frozen=True, kw_only=True):
     """One kind of owner. Paths are keys from the object's root; `*` stands for every entry of a list or map."""
 
     switch: Switch
-    field: Path  # of the switch; empty where another object says it
-    templates: tuple[Path, ...] = ()  # pod templates that steering changes; none: it cannot be steered so
-    steered_since: tuple[int, int] = (0, 0)  # Kubernetes from which those can be changed while it is off
-    conditions: frozenset[str] = frozenset()  # status conditions that say: it has ended
-    proof: str = ""  # status condition that says: it is off; empty: its numbers and pods say it
+    field: Path  # of the switch; empty if another object orders it
+    templates: tuple[Path, ...] = ()  # pod templates that steering changes; none: it cannot be steered
+    steered_since: tuple[int, int] = (0, 0)  # Kubernetes version from which those can be changed while it is off
+    conditions: frozenset[str] = frozenset()  # status conditions of an owner that has ended
+    proof: str = ""  # status condition of an owner that is off; empty: its numbers and pods show it
     numbers: tuple[Path, ...] = ()  # of pods that it still has; all zero when it is off
-    state: Path = ()  # where it says in one word how it is, for those that do
-    ended: frozenset[str] = frozenset()  # words for: it has ended
-    off: frozenset[str] = frozenset()  # words for: it is off
-    admitted: str = ""  # status condition that says: a queue lets it run
-    waiting: frozenset[str] = frozenset()  # words for: a queue does not let it run yet
-    pod_label: str = ""  # on its pods; empty: they are found through its controller or its selector
-    pod_value: Path = ("metadata", "name")  # where that label's value stands in the owner
+    state: Path = ()  # of its state in one word, for kinds that have one
+    ended: frozenset[str] = frozenset()  # states of an owner that has ended
+    off: frozenset[str] = frozenset()  # states of an owner that is off
+    admitted: str = ""  # status condition of an owner that its queue admits
+    waiting: frozenset[str] = frozenset()  # states of an owner that its queue does not admit yet
+    pod_label: str = ""  # on its pods; empty: its controller or its selector gives its pods
+    pod_value: Path = ("metadata", "name")  # path of that label's value in the owner
 
     @property
     def off_value(self) -> bool | int | None:
-        """What its field holds when it is off; None where it has none."""
+        """The value of its field when it is off; None if it has no field."""
         return _OFF.get(self.switch)
 
 
@@ -187,40 +187,40 @@ OWNERS: tuple[OwnerKind, ...] = (
 _ROWS = {(row.group, row.kind): row for row in OWNERS}
 
 BETWEEN: tuple[ReadKind, ...] = (ReadKind(kind="RayCluster", group="ray.io", version="v1", plural="rayclusters"),)
-"""Kinds without a switch of their own that stand between an owner and its pods."""
+"""Kinds without a switch, between an owner and its pods."""
 
 DECLARING: tuple[ReadKind, ...] = (
     ReadKind(kind="ReplicaSet", group="apps", version="v1", plural="replicasets", metadata_only=True),
     ReadKind(kind="Deployment", group="apps", version="v1", plural="deployments", metadata_only=True),
     ReadKind(kind="DaemonSet", group="apps", version="v1", plural="daemonsets", metadata_only=True),
 )
-"""Kinds that no gang is named, stopped or counted by. What they declare holds for the pods below them."""
+"""Kinds that do not name, stop or count a gang. Their declarations hold for the pods below them."""
 
 BUILT_IN = frozenset({"", "batch", "apps"})
 """Groups that every API server serves, in the versions that are named here."""
 
 
 def served_version(kind: ReadKind, served: Mapping[tuple[str, str], Sequence[str]], recorded: str = "") -> str:
-    """In which version objects of a kind are read and written; empty where the API server serves none of it.
+    """The version in which objects of a kind are read and written; empty if the API server serves none.
 
     Args:
         kind: its row.
         served: versions by group and plural, the preferred first.
-        recorded: the version in which it was read before; projects stop serving versions under objects that stay.
+        recorded: the version in which it was read before; a project may stop serving it while its objects stay.
     """
     if kind.group in BUILT_IN:
         return kind.version
     versions = served.get((kind.group, kind.plural), ())
-    return next((one for one in (recorded, kind.version, *versions) if one in versions), "")
+    return next((version for version in (recorded, kind.version, *versions) if version in versions), "")
 
 
 def owner_kind(kind: str, api_version: str) -> OwnerKind | None:
-    """The row of an owner, whatever the version of its group; None where we know no switch of it."""
+    """The row of an owner, for any version of its group; None if it has no row."""
     return _ROWS.get((api_version.partition("/")[0], kind))
 
 
 def pods_of(row: OwnerKind, owner: Mapping[str, Any]) -> str:
-    """Label selector (kubectl's syntax) of all pods of an owner, read whole; empty where it cannot be told."""
+    """Label selector (kubectl's syntax) of all pods of an owner, from the whole object; empty if it is unknown."""
     if row.pod_label:
         value = at(owner, row.pod_value)
         return f"{row.pod_label}={value}" if value else ""

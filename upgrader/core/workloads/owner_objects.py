@@ -1,4 +1,4 @@
-"""Works: what owns pods, or owns what owns them, as it was read; what its spec and status say, by its kind."""
+"""Works: direct and indirect owners of pods as they were read, and values from their specs and statuses, by kind."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -35,11 +35,11 @@ OWN_CONTROLLERS = frozenset(
 )
 """Values of managedBy that name a kind's usual controller."""
 
-LABEL_QUEUE = "kueue.x-k8s.io/queue-name"  # on owners: Kueue suspends and resumes them
+LABEL_QUEUE = "kueue.x-k8s.io/queue-name"  # on owners that Kueue suspends and resumes
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """An owner as it was read; `spec` and `status` as on the wire."""
+    """An owner as it was read; `spec` and `status` as in the API object."""
 
     owner: Owner
     namespace: str
@@ -48,24 +48,24 @@ class Work(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     declared: Declared = Declared()
     stopped_by: str = ""  # plan in the record of a stop
-    stop: Record | None = None  # that record, where it can be read
+    stop: Record | None = None  # that record, if it is readable
     spec: Mapping[str, Any] = {}
     status: Mapping[str, Any] = {}
     unread: str = ""  # why it cannot be read; then nothing below its metadata is known
 
     @property
     def sort(self) -> str:
-        """Group and kind, whatever the version: batch/Job is not batch.volcano.sh/Job."""
+        """Group and kind, for any version: batch/Job is not batch.volcano.sh/Job."""
         return sort_of(self.owner)
 
     @property
     def body(self) -> dict[str, Any]:
-        """Spec and status as in the whole object."""
+        """Spec and status, in the form of the whole object."""
         return {"spec": self.spec, "status": self.status}
 
     @property
     def row(self) -> OwnerKind | None:
-        """How it is switched off and on; None where nothing is known about that."""
+        """The row of its kind, with its switch; None if it has no row."""
         return owner_kind(self.owner.kind, self.owner.api_version)
 
 
@@ -80,39 +80,39 @@ def sort_of(owner: Owner) -> str:
     return f"{group_of(owner)}/{owner.kind}"
 
 
-def shown(owner: Owner) -> str:
-    """Kind and name, as people say it."""
+def describe_owner(owner: Owner) -> str:
+    """Kind and name, for messages."""
     return f"{owner.kind} {owner.name}"
 
 
-def number(value: object, default: int = 0) -> int:
-    """A count on the wire, never below zero nor above what is read; anything odd is the default."""
+def read_count(value: object, default: int = 0) -> int:
+    """A count from an API object, bounded from zero to the largest readable number; the default if it is no number."""
     if not isinstance(value, int) or isinstance(value, bool):
         return default
     return min(max(0, value), untrusted.LARGEST)
 
 
-def entries(value: object) -> list[Mapping[str, Any]]:
-    """The objects of a list on the wire, or the values of a map."""
-    found = list(value.values()) if isinstance(value, Mapping) else value
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+def object_entries(value: object) -> list[Mapping[str, Any]]:
+    """The objects of a list, or the values of a map, from an API object."""
+    values = list(value.values()) if isinstance(value, Mapping) else value
+    return [entry for entry in values if isinstance(entry, Mapping)] if isinstance(values, list) else []
 
 
-def holds(owner: Mapping[str, Any], condition: str) -> bool:
-    """Whether a status condition of an owner, read whole, is True."""
+def is_condition_true(owner: Mapping[str, Any], condition: str) -> bool:
+    """Whether a status condition of an owner, from the whole object, is True."""
     return any(
-        isinstance(one, Mapping) and one.get("type") == condition and one.get("status") == "True"
-        for one in every(owner, ("status", "conditions", "*"))
+        isinstance(each, Mapping) and each.get("type") == condition and each.get("status") == "True"
+        for each in every(owner, ("status", "conditions", "*"))
     )
 
 
 def suspended(work: Work) -> bool:
-    """Whether it is switched off, by whomever."""
+    """Whether it is switched off, by any user or program."""
     return work.row is not None and is_off(work.row, work.body)
 
 
 def stopped_owners(works: Iterable[Work]) -> tuple[StoppedOwner, ...]:
-    """Those that carry our record of a stop, of kinds that can be stopped."""
+    """Owners that carry the record of a stop, of kinds that can be stopped."""
     return tuple(
         StoppedOwner(
             owner=work.owner,
@@ -126,13 +126,13 @@ def stopped_owners(works: Iterable[Work]) -> tuple[StoppedOwner, ...]:
     )
 
 
-def admitted(work: Work) -> bool:
-    """Whether Kueue lets a Workload run now."""
-    return work.row is not None and holds(work.body, work.row.admitted) and not suspended(work)
+def is_admitted(work: Work) -> bool:
+    """Whether Kueue admits a Workload now."""
+    return work.row is not None and is_condition_true(work.body, work.row.admitted) and not suspended(work)
 
 
 def managed_by(work: Work) -> str:
-    """Another controller that the spec names; empty: the usual one."""
+    """Another controller that the spec names; empty: the usual controller."""
     for path in (("managedBy",), ("runPolicy", "managedBy")):
         value = at(work.spec, path)
         if isinstance(value, str) and value and value not in OWN_CONTROLLERS:

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets, judged before a gang is stopped: suspending a Job would bypass them (policy/v1 semantics)."""
+"""PodDisruptionBudgets, checked before a gang is stopped: a suspended Job would bypass them (policy/v1 semantics)."""
 
 from collections.abc import Iterable
 
@@ -16,14 +16,14 @@ class Requirement(Struct, frozen=True, kw_only=True):
 
 
 class Selector(Struct, frozen=True, kw_only=True):
-    """A label selector; the empty one selects everything, a missing one (None) nothing."""
+    """A label selector; an empty selector selects all pods, a missing one (None) selects none."""
 
     labels: dict[str, str] = {}
     requirements: tuple[Requirement, ...] = ()
 
 
 class DisruptionBudget(Struct, frozen=True, kw_only=True):
-    """A PodDisruptionBudget; `allowed` is how many pods it lets go now."""
+    """A PodDisruptionBudget; `allowed` is the number of pods that may be disrupted now."""
 
     name: str
     namespace: str
@@ -32,15 +32,15 @@ class DisruptionBudget(Struct, frozen=True, kw_only=True):
 
 
 def selects(selector: Selector | None, labels: dict[str, str]) -> bool:
-    """Whether a selector selects a pod; an operator that we do not know selects (doubt holds)."""
+    """Whether a selector selects a pod; an unknown operator selects it, so that doubt blocks."""
     if selector is None:
         return False
     if any(labels.get(key) != value for key, value in selector.labels.items()):
         return False
-    return all(_fulfilled(requirement, labels) for requirement in selector.requirements)
+    return all(_is_fulfilled(requirement, labels) for requirement in selector.requirements)
 
 
-def _fulfilled(requirement: Requirement, labels: dict[str, str]) -> bool:
+def _is_fulfilled(requirement: Requirement, labels: dict[str, str]) -> bool:
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -56,24 +56,24 @@ def _fulfilled(requirement: Requirement, labels: dict[str, str]) -> bool:
 
 
 def blocked(gangs: Iterable[Gang], budgets: Iterable[DisruptionBudget]) -> dict[str, str]:
-    """Gang name to the name of a budget that does not allow to disrupt it now.
+    """Gang name to the name of a budget that does not allow its disruption now.
 
-    A gang is stopped whole, so a budget must allow all its members that it selects; replicated pods are evicted one by
-    one, so one is enough. A pod under two budgets can never be evicted (the API server refuses); where it would be
-    evicted (replicated, or bare and expendable) it counts as blocked.
+    A gang is stopped whole, so that a budget must allow all its members that it selects; for replicated pods, which are
+    evicted one by one, one is enough. A pod under two budgets can never be evicted (the API server refuses); if it
+    would be evicted (replicated, or bare and expendable), it counts as blocked.
     """
     by_namespace: dict[str, list[DisruptionBudget]] = {}
     for budget in sorted(budgets, key=lambda budget: (budget.namespace, budget.name)):
         by_namespace.setdefault(budget.namespace, []).append(budget)
-    found = {}
+    blocking = {}
     for gang in gangs:
-        name = _blocking(gang, by_namespace.get(gang.namespace, []))
+        name = _blocking_budget(gang, by_namespace.get(gang.namespace, []))
         if name:
-            found[gang.name] = name
-    return found
+            blocking[gang.name] = name
+    return blocking
 
 
-def _blocking(gang: Gang, budgets: list[DisruptionBudget]) -> str:
+def _blocking_budget(gang: Gang, budgets: list[DisruptionBudget]) -> str:
     covered = {
         budget.name: [member.uid for member in gang.members if selects(budget.selector, member.labels)]
         for budget in budgets

@@ -1,7 +1,7 @@
-"""Where a gang goes on whose request is gone; pure.
+"""Placement of a gang whose request is gone; pure.
 
-Nobody keeps its group any more, nor what it was to leave behind, so all nodes that its pods could land on are looked
-at: it goes to those of one revision, and of none that is in a node upgrade (law 5).
+Its group and the revisions that it must not run on are no longer recorded, so that all nodes on which its pods could be
+placed are read: it is placed on nodes of one revision, and on no node in a node upgrade (law 5).
 """
 
 from collections.abc import Sequence
@@ -23,17 +23,19 @@ def find_shelter(nodes: Sequence[NodeFacts], wanted: str, *, steerable: bool, la
     """The decision for one gang.
 
     Args:
-        nodes: those that its pods could land on.
-        wanted: revision that its plan leads to; empty where no plan is under way.
+        nodes: those on which its pods could be placed.
+        wanted: revision that its plan leads to; empty if no plan is under way.
         steerable: whether the templates of its owner can be changed.
-        late: it was waited for long enough: what we stopped we restart (law 9).
+        late: it has waited long enough: a stopped gang is restarted (law 9).
     """
     revisions = sorted({node.revision for node in nodes if node.revision})
     upgrading = sorted(node.name for node in nodes if node.taken)
     if not steerable:
         if late or (len(revisions) <= 1 and not upgrading):
             return Shelter()
-        return Shelter(why=f"its pods cannot be kept off nodes in upgrades or of other revisions ({_mixed(nodes)})")
+        return Shelter(
+            why=f"its pods cannot be kept off nodes in upgrades or of other revisions ({_describe_mix(nodes)})"
+        )
     serving = [node for node in nodes if node.revision and node.ready and not node.taken and not node.unschedulable]
     present = sorted({node.revision for node in serving})
     if wanted not in present and not late:
@@ -47,7 +49,7 @@ def find_shelter(nodes: Sequence[NodeFacts], wanted: str, *, steerable: bool, la
     return Shelter(placement=Placement(left_behind=tuple(others), settled=bool(chosen)))
 
 
-def _mixed(nodes: Sequence[NodeFacts]) -> str:
+def _describe_mix(nodes: Sequence[NodeFacts]) -> str:
     revisions = sorted({node.revision for node in nodes if node.revision})
     upgrading = sum(node.taken for node in nodes)
     return f"revisions: {', '.join(revisions) or 'none'}; nodes in upgrades: {upgrading}"

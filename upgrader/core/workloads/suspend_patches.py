@@ -1,4 +1,4 @@
-"""Stopping and restarting owners, each as one merge patch that carries its own record; pure.
+"""Patches that stop and restart owners, each one merge patch that contains its own record; pure.
 
 A patch is made from the owner as it was read, and is sent with that resourceVersion.
 """
@@ -11,11 +11,11 @@ import msgspec
 
 from upgrader.core import untrusted
 from upgrader.core.naming import object_name
-from upgrader.core.patches import at, changed, difference, put, word
+from upgrader.core.patches import at, change_at, difference, put, text_at
 from upgrader.core.workloads.owner_kinds import OwnerKind, Switch
 from upgrader.core.workloads.placement import Placement, steered
 
-# The same names as in api.names, which is above this layer; a test keeps them equal.
+# The same names as in api.names, a layer above this one; a test keeps them equal.
 STOPPED = "gpu-upgrader.io/stopped"
 FENCE = "gpu-upgrader.io/stop-given-up"
 
@@ -26,23 +26,23 @@ Name = Annotated[str, msgspec.Meta(max_length=untrusted.LONGEST_NAME)]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an owner is off: only an owner with this annotation is restarted by us."""
+    """Why an owner is off: only an owner with this annotation is restarted."""
 
     plan: Name
     request: Name
-    previous: bool | int | None = None  # what its switch held before; None: nothing
+    previous: bool | int | None = None  # former value of its switch; None: no value
 
 
 def is_off(row: OwnerKind, owner: Object) -> bool:
-    """Whether an owner is switched off, whoever did it; `owner` is the object as the API server sends it."""
+    """Whether an owner is switched off, by any user or program; `owner` is the object from the API server."""
     if row.switch is Switch.COMMAND:
-        return word(owner, row.state) in {*row.off, "Aborting"}
+        return text_at(owner, row.state) in {*row.off, "Aborting"}
     value = at(owner, row.field)
     return value == row.off_value and isinstance(value, bool) is isinstance(row.off_value, bool)
 
 
 def stop_patch(row: OwnerKind, owner: Object, plan: str, request: str) -> dict[str, Any]:
-    """Switch off and record in one patch. Where another object switches, the patch is the record alone."""
+    """Switch off and record in one patch. If another object orders the stop, the patch is the record alone."""
     record = Record(plan=plan, request=request, previous=at(owner, row.field) if row.field else None)
     after = put(owner, _RECORD, msgspec.json.encode(record).decode())
     if row.field:
@@ -51,9 +51,9 @@ def stop_patch(row: OwnerKind, owner: Object, plan: str, request: str) -> dict[s
 
 
 def restart_patch(row: OwnerKind, owner: Object, placement: Placement | None) -> dict[str, Any]:
-    """Switch on as before, drop the record, and steer.
+    """Switch on as before, remove the record, and steer.
 
-    An owner that somebody else switched on meanwhile only loses the record; so does one that never had ours.
+    If an owner was switched on by others meanwhile, or has no valid record, only the annotation is removed.
 
     Args:
         row: its row in the table.
@@ -66,19 +66,19 @@ def restart_patch(row: OwnerKind, owner: Object, placement: Placement | None) ->
         after = put(after, row.field, record.previous)
         if placement is not None:
             steer = partial(steered, placement=placement)
-            after = reduce(lambda whole, path: changed(whole, path, steer), row.templates, after)
+            after = reduce(lambda whole, path: change_at(whole, path, steer), row.templates, after)
     return difference(owner, after)
 
 
 def fence_patches(request: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two patches after which the owner is as it was, with a later resourceVersion."""
+    """Two patches that leave the owner unchanged, with a later resourceVersion."""
     return {"metadata": {"annotations": {FENCE: request}}}, {"metadata": {"annotations": {FENCE: None}}}
 
 
 def command(row: OwnerKind, owner: Object, request: str, *, on: bool) -> dict[str, Any]:
-    """The object that orders an owner of Volcano to go off or on; its name follows from the request.
+    """The object that orders an owner of Volcano to stop or to restart; its name follows from the request.
 
-    Volcano takes it away before it acts on it, and acts on none that finds the job so already: so it may be made again.
+    Volcano deletes it before it acts on it, and ignores an order that the job already fulfils: so it may be made again.
     """
     action = "ResumeJob" if on else "AbortJob"
     meta = owner["metadata"]
@@ -103,5 +103,5 @@ def command(row: OwnerKind, owner: Object, request: str, *, on: bool) -> dict[st
 
 
 def record_of(annotations: Mapping[str, str]) -> Record | None:
-    """Our record on an owner; None where there is none, or one that cannot be read (then it is not ours to undo)."""
+    """The record of a stop on an owner; None if there is none, or it is unreadable (then the stop is not undone)."""
     return untrusted.document(annotations.get(STOPPED), Record)

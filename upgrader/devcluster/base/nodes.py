@@ -23,7 +23,7 @@ class Node(Protocol):
 
     @property
     def sort(self) -> Literal["box", "kwok", "virtual"]:
-        """What is real about it: see docs/dev-cluster.md."""
+        """What is real about it: see docs/contributing/dev-cluster.md."""
         ...
 
     def power_off(self) -> None:

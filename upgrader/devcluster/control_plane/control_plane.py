@@ -161,7 +161,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={pki.path('sa.key')}",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--authorization-mode=Node,RBAC",
-            # the second gives pods that ask for GPUs a toleration of the taint with that name, see docs/stacks.md
+            # the second gives pods with GPUs a toleration of the taint with that name, see docs/concepts/stacks.md
             "--enable-admission-plugins=NodeRestriction,ExtendedResourceToleration",
             "--allow-privileged=true",
             f"--service-cluster-ip-range={addresses.services}",

@@ -1,7 +1,7 @@
 """Signatures, SBOM and provenance of driver images, made by cosign, spdx-tools and in-toto-attestation.
 
 `publish` signs what was pushed; `Verifier` is what a consumer asks before it lets a node near an image.
-docs/driver-image-trust.md says what is trusted, and what is not.
+docs/guides/driver-images/trust.md says what is trusted, and what is not.
 """
 
 from upgrader.images.trust.cosign import Cosign, find

@@ -20,7 +20,7 @@ SIGNATURE = "https://sigstore.dev/cosign/sign/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 SBOM = "https://spdx.dev/Document"
 BUILD_TYPE = "https://gpu-upgrader.io/driver-image/v1"
-"""What externalParameters mean: the fields of an Identity. docs/driver-image-trust.md describes it."""
+"""What externalParameters mean: the fields of an Identity. docs/guides/driver-images/trust.md describes it."""
 
 
 class Said(Exception):  # noqa: N818 - no error of ours, but what is wrong with a document of somebody else

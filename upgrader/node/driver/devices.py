@@ -57,7 +57,7 @@ that whoever opens it holds the driver."""
 def unhealthy(run: Path) -> dict[str, int]:
     """The XID of each device that somebody called unhealthy in RUN_DIRECTORY/sim/unhealthy.
 
-    The file holds names, each of which a number may follow: `sim-gpu3 63 sim-gpu5`. See docs/validation.md.
+    The file holds names, each of which a number may follow: `sim-gpu3 63 sim-gpu5`. See docs/concepts/validation.md.
     """
     try:
         words = (run / VENDOR / "unhealthy").read_text(encoding="utf-8").split()

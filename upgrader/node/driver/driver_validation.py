@@ -1,7 +1,7 @@
 """Driver validation, on the node itself: the driver that should run, every one of its devices, and what is offered.
 
 All is looked at and nothing is changed, so it may run beside jobs. A failure names the check and each device that is
-not well, not only the first. See docs/validation.md.
+not well, not only the first. See docs/concepts/validation.md.
 """
 
 from collections import Counter

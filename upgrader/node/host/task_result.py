@@ -1,6 +1,6 @@
 """How an order ends: an OrderResult, an exit code of its own for each reason, and the termination message.
 
-docs/node-contract.md lists the codes; a test keeps both equal.
+docs/reference/node-contract.md lists the codes; a test keeps both equal.
 """
 
 from pathlib import Path

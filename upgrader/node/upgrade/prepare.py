@@ -72,7 +72,7 @@ def _manifest(path: Path) -> Manifest:
     except FileNotFoundError as error:
         raise OrderFailedError(
             Reason.MISSING,
-            f"the driver image left no manifest at {path}: is it a driver image (docs/node-contract.md)?",
+            f"the driver image left no manifest at {path}: is it a driver image (docs/reference/node-contract.md)?",
         ) from error
     except msgspec.DecodeError as error:
         raise OrderFailedError(
@@ -101,7 +101,7 @@ def _check_kubelet(target: KubeletTarget, host: Host, kubelet: Kubelet) -> int:
         raise OrderFailedError(
             Reason.MISSING,
             f"the artifact image left no kubelet under {STATE_DIRECTORY}/kubelet/{target.version}: is it a kubelet "
-            "artifact (docs/node-contract.md)?",
+            "artifact (docs/reference/node-contract.md)?",
         )
     for path in (whole.binary, whole.binary.with_name("kubelet.sha256"), whole.binary.parent):
         atomic_file.sync(path)

@@ -1,5 +1,5 @@
-"""The CheckpointRequest: one step of it, the owners that it suspends and resumes, requests that nothing leads any more.
+"""Reconciliation of a CheckpointRequest: its step, the owners that it suspends and resumes, abandoned requests.
 
-Here: reading one gang, performing what core.checkpoint_request decides, recording it.
+Here: reading one gang, performing and recording the decisions of core.checkpoint_request.
 Not here: nodes.
 """

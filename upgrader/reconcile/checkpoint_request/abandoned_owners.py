@@ -1,7 +1,7 @@
-"""Owners that we stopped and whose request is gone: found by the record that they carry, restarted and shown.
+"""Stopped owners without a CheckpointRequest: found by the record on the owner, restarted and shown.
 
-A request goes only after its gang was restarted. One that went before was removed by force: its finalizer was
-taken away, or its namespace was restored without it. The owner's record outlives both.
+A request is deleted only after its gang was restarted. If it is deleted earlier, its finalizer was removed by force, or
+its namespace was restored without it. The owner's record outlives both.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,11 +34,11 @@ log = structlog.get_logger()
 CONDITION = "StoppedOwners"
 SHOWN = 10
 LATE = timedelta(minutes=30)
-"""From the first look that finds such an owner until it is restarted wherever its pods come to run."""
+"""From the first pass that finds such an owner until it is restarted regardless of where its pods run."""
 
 
 class Abandoned(msgspec.Struct, frozen=True, kw_only=True):
-    """An owner whose request is gone, and what its restart waits for."""
+    """An owner without a request, and what its restart waits for."""
 
     stopped: StoppedOwner
     why: str
@@ -52,30 +52,32 @@ async def restart_owners(
     resource: str,
     late: bool | None,
 ) -> list[Abandoned]:
-    """Restart owners without a request, and give those that are still to be restarted.
+    """Restart owners without a request; returns those that are not restarted yet.
 
     Args:
         context: ports.
-        recorded: owners with our record, as they were read before this call.
+        recorded: owners with a stop record, read before this call.
         plans: all plans of the stack.
         resource: extended resource whose devices are GPUs.
-        late: whether they were waited for long enough, so that each is restarted wherever its pods come to run; None:
-            no earlier look has found such owners, and nothing is done at the first look.
+        late: whether the wait is over, so that each is restarted regardless of where its pods run; None: no earlier
+            pass has found such owners, and the first pass does nothing.
 
     Raises:
-        ClusterError: the requests or the owners cannot be read: nothing is known, so nothing is done.
+        ClusterError: the requests or the owners cannot be read, so nothing is done.
     """
-    found = await _without_request(context, recorded)
+    owners = await _without_request(context, recorded)
     if late is None:
-        # The record may have been taken off since it was read: nobody is alarmed for that.
+        # The record may have been removed since the read, which is no reason for an alarm.
         return [
-            Abandoned(stopped=one, why="it is looked for once more") for one in found if await _recorded(context, one)
+            Abandoned(stopped=owner, why="it is looked for once more")
+            for owner in owners
+            if await _has_stop_record(context, owner)
         ]
     left: list[Abandoned] = []
-    for one in found:
-        wanted = next((plan.spec.target_revision for plan in plans if _leads(plan, one)), "")
+    for owner in owners:
+        wanted = next((plan.spec.target_revision for plan in plans if _drives_restart(plan, owner)), "")
         try:
-            why = await _restart(context, one, wanted, resource, late=late)
+            why = await _restart_owner(context, owner, wanted, resource, late=late)
         except (ConflictError, NotFoundError) as error:
             why = f"it is looked at again: {error.brief}"
         except REFUSED as error:
@@ -83,49 +85,49 @@ async def restart_owners(
                 raise
             why = error.brief
         if why:
-            left.append(Abandoned(stopped=one, why=why))
+            left.append(Abandoned(stopped=owner, why=why))
     return left
 
 
 def found_since(stack: GpuStack) -> datetime | None:
-    """When the stack's status first showed such owners; None while it shows none."""
-    for one in stack.status.conditions:
-        if one.type == CONDITION and one.status == "True" and one.last_transition_time is not None:
-            return timing.parse(one.last_transition_time)
+    """When the stack's status first listed such owners; None while it lists none."""
+    for condition in stack.status.conditions:
+        if condition.type == CONDITION and condition.status == "True" and condition.last_transition_time is not None:
+            return timing.parse(condition.last_transition_time)
     return None
 
 
-def lateness(stack: GpuStack, now: datetime) -> bool | None:
-    """Whether such owners are shown in the stack's status for long enough; None while it shows none."""
+def is_overdue(stack: GpuStack, now: datetime) -> bool | None:
+    """Whether the stack's status has listed such owners for `LATE`; None while it lists none."""
     since = found_since(stack)
     return None if since is None else now >= since + LATE
 
 
-def conditions(stack: GpuStack, left: Sequence[Abandoned]) -> Iterator[Told]:
-    """The condition StoppedOwners: True while there are such owners; told where it was ever so."""
+def stopped_owners_condition(stack: GpuStack, left: Sequence[Abandoned]) -> Iterator[Told]:
+    """The condition StoppedOwners: True while there are such owners; absent until there were any."""
     if left:
         which = "; ".join(f"{one.stopped.shown} (plan {one.stopped.plan}): {one.why}" for one in left[:SHOWN])
         said = f"{len(left)} owner(s) that we stopped have no CheckpointRequest any more, and are restarted: {which}"
         yield Told(CONDITION, "True", "RequestGone", said)
-    elif any(one.type == CONDITION for one in stack.status.conditions):
+    elif any(condition.type == CONDITION for condition in stack.status.conditions):
         yield Told(CONDITION, "False", "NoneStopped", "no owner that we stopped is without its CheckpointRequest")
 
 
-def _leads(plan: UpgradePlan, stopped: StoppedOwner) -> bool:
+def _drives_restart(plan: UpgradePlan, stopped: StoppedOwner) -> bool:
     under_way = plan.status.phase in {PlanPhase.RUNNING, PlanPhase.PAUSED}
     return plan.metadata.name == stopped.plan and under_way
 
 
 async def _without_request(context: Context, recorded: Sequence[StoppedOwner]) -> list[StoppedOwner]:
-    """Those whose request is not there or has ended; it is listed after the owners, and completely."""
+    """Owners whose request does not exist or has ended; requests are listed after the owners, and completely."""
     if not recorded:
         return []
     listed = await context.cluster.list(CHECKPOINT_REQUESTS)
-    under_way = await _under_way(context, listed)
+    under_way = await _open_requests(context, listed)
     return [one for one in recorded if (one.namespace, one.request) not in under_way]
 
 
-async def _recorded(context: Context, stopped: StoppedOwner) -> bool:
+async def _has_stop_record(context: Context, stopped: StoppedOwner) -> bool:
     try:
         owner = await live_owners.read_owner(
             context, OwnerRef(**msgspec.structs.asdict(stopped.owner)), stopped.namespace
@@ -138,8 +140,8 @@ async def _recorded(context: Context, stopped: StoppedOwner) -> bool:
     return bool(owner.unread) or (record is not None and record.request == stopped.request)
 
 
-async def _under_way(context: Context, listed: Sequence[CheckpointRequest]) -> set[tuple[str, str]]:
-    """Requests that a plan leads, or takes back; nobody drives those that no plan has made."""
+async def _open_requests(context: Context, listed: Sequence[CheckpointRequest]) -> set[tuple[str, str]]:
+    """Open requests of a plan or of its upgrades; requests that no plan has created are not reconciled."""
     plans = {plan.metadata.name: plan for plan in await context.cluster.list(UPGRADE_PLANS)}
     vouched = own_requests.vouchers(await context.cluster.list(NODE_UPGRADES))
     return {
@@ -149,8 +151,8 @@ async def _under_way(context: Context, listed: Sequence[CheckpointRequest]) -> s
     }
 
 
-async def _restart(context: Context, stopped: StoppedOwner, wanted: str, resource: str, *, late: bool) -> str:
-    """Restart one owner, from what is there now; why it waits, else empty."""
+async def _restart_owner(context: Context, stopped: StoppedOwner, wanted: str, resource: str, *, late: bool) -> str:
+    """Restart one owner after a fresh read; returns why it waits, else empty."""
     ref = OwnerRef(**msgspec.structs.asdict(stopped.owner))
     owner = await live_owners.read_owner(context, ref, stopped.namespace)
     if owner.unread:
@@ -160,15 +162,17 @@ async def _restart(context: Context, stopped: StoppedOwner, wanted: str, resourc
         return ""
     named = f"metadata.name={stopped.request}"
     again = await context.cluster.list(CHECKPOINT_REQUESTS, stopped.namespace, fields=named)
-    if await _under_way(context, again):
+    if await _open_requests(context, again):
         return ""
-    shelter = await _shelter(context, owner, wanted, resource, late=late)
+    shelter = await _choose_shelter(context, owner, wanted, resource, late=late)
     off = suspend_patches.is_off(owner.row, owner.present)
     if off and shelter.why:
         return shelter.why
     context.leadership.check()
     if off and owner.row.switch is Switch.COMMAND:
-        await live_owners.order_on(context, owner, stopped.request)  # the record stays until it is seen to be on
+        await live_owners.order_on(
+            context, owner, stopped.request
+        )  # the record stays until the owner is observed to be on
         return "it was ordered to go on; its controller has not done so yet"
     await live_owners.restart(context, owner, stopped.request, shelter.placement)
     log.warning(
@@ -185,14 +189,14 @@ async def _restart(context: Context, stopped: StoppedOwner, wanted: str, resourc
     return ""
 
 
-async def _shelter(context: Context, owner: LiveOwner, wanted: str, resource: str, *, late: bool) -> Shelter:
-    nodes = [node_facts(node, resource) for node in _reachable(owner, context.nodes.snapshot() or {})]
+async def _choose_shelter(context: Context, owner: LiveOwner, wanted: str, resource: str, *, late: bool) -> Shelter:
+    nodes = [node_facts(node, resource) for node in _selectable_nodes(owner, context.nodes.snapshot() or {})]
     steerable = placement.possible(owner.row, await context.cluster.version())
     return find_shelter(nodes, wanted, steerable=steerable, late=late)
 
 
-def _reachable(owner: LiveOwner, nodes: Mapping[str, Node]) -> Iterable[Node]:
-    """Nodes that the node selectors of its templates allow; all where it has none."""
+def _selectable_nodes(owner: LiveOwner, nodes: Mapping[str, Node]) -> Iterable[Node]:
+    """Nodes that the node selectors of its templates allow; all nodes if it has none."""
     wishes = [
         at(template, ("spec", "nodeSelector")) or {}
         for path in owner.row.templates

@@ -1,7 +1,7 @@
-"""Asking one gang without a plan: it parks, its acknowledgements are seen, and it is let go whatever happens.
+"""A checkpoint request to one gang without a plan: it parks, its acknowledgements are read, and it is released.
 
-Whoever asks drives the request, with the same rules as a plan; nobody else does. Where they die in the middle, the
-members train on when their park-seconds are over, and what is left of the request is taken back by the next who asks.
+Only the requesting process reconciles the request, with the same rules as a plan. If that process dies, the members
+resume training when their park-seconds are over, and the next process that requests withdraws the old request.
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ from upgrader.reconcile.render.custom_objects import next_request_id
 from upgrader.reconcile.runtime.context import Context, create_once
 
 WATCHED = 120
-"""Seconds of parking beyond the checkpoint: nobody trains on before the answers of all were seen."""
+"""Seconds of parking beyond the checkpoint: no member resumes before the answers of all were read."""
 
 Sleep = Callable[[float], Awaitable[None]]
 Show = Callable[[CheckpointRequest], None]
@@ -36,41 +36,41 @@ _LET_GO = GroupOfGang(nodes=())
 async def ask(
     context: Context, gang: Gang, resource: str, *, timeout_seconds: int, show: Show, sleep: Sleep
 ) -> CheckpointRequest:
-    """Ask a gang now; the request as it was when everybody had acknowledged, or when it ended without that.
+    """Request a checkpoint of a gang now; returns the request when all have acknowledged, or when it has ended.
 
     Args:
         context: ports.
         gang: complete, declared, with an owner.
         resource: extended resource whose devices are its GPUs.
-        timeout_seconds: longest that the checkpoint may take.
-        show: is given the request after each step.
+        timeout_seconds: longest duration of the checkpoint.
+        show: called with the request after each step.
         sleep: pause between two steps, in seconds.
 
     Raises:
-        BlockedError: it cannot be asked, or is being asked by somebody else.
+        BlockedError: no request to it is possible, or another one is open.
         ClusterError: the API server refused or did not answer.
     """
-    check(gang)
-    await _take_back(context, gang, resource)
-    request = await _begin(context, gang, timeout_seconds)
+    check_askable(gang)
+    await _withdraw_left_requests(context, gang, resource)
+    request = await _create_request(context, gang, timeout_seconds)
     until = timing.show(timing.after(timing.parse(request.spec.asked_at), timeout_seconds))
     asking = GroupOfGang(nodes=(NodePhase.PREPARED,), ask_until=timing.parse(until))
     try:
         while request.status.phase is RequestPhase.REQUESTED:
-            request = await _step(context, request, resource, asking, until)
+            request = await _step_request(context, request, resource, asking, until)
             show(request)
             if request.status.phase is RequestPhase.REQUESTED:
                 await sleep(context.active_seconds)
     finally:
-        await _let_go(context, request, resource, sleep)
+        await _withdraw_request(context, request, resource, sleep)
     return request
 
 
-def check(gang: Gang) -> None:
-    """Whether a gang can be asked.
+def check_askable(gang: Gang) -> None:
+    """Check that a checkpoint of a gang can be requested.
 
     Raises:
-        BlockedError: it cannot, and why.
+        BlockedError: it cannot; the error states why.
     """
     why = ""
     if gang.method in {"", "none"}:
@@ -82,12 +82,14 @@ def check(gang: Gang) -> None:
         running = sum(member.running for member in gang.members)
         why = f"{running} of {max(gang.wanted, len(gang.members))} members run; only complete gangs are asked."
     if why:
-        raise BlockedError(f"{gang.name} cannot be asked", details=why, resolution="See docs/checkpointing.md.")
+        raise BlockedError(
+            f"{gang.name} cannot be asked", details=why, resolution="See docs/guides/job-authors/checkpointing.md."
+        )
 
 
-async def _begin(context: Context, gang: Gang, timeout_seconds: int) -> CheckpointRequest:
+async def _create_request(context: Context, gang: Gang, timeout_seconds: int) -> CheckpointRequest:
     now = context.clock.now()
-    number = next_request_id(0, (one.request for one in gang.members), int(now.timestamp()))
+    number = next_request_id(0, (member.request for member in gang.members), int(now.timestamp()))
     order = custom_objects.Ask(
         gang=gang,
         name=object_name(gang.name, "alone", str(number)),
@@ -99,42 +101,42 @@ async def _begin(context: Context, gang: Gang, timeout_seconds: int) -> Checkpoi
     body = custom_objects.checkpoint_request(order)
     if not await create_once(context, CHECKPOINT_REQUESTS, body):
         raise BlockedError(f"{gang.name} is being asked by somebody else at this very moment")
-    return await _read(context, order.name, gang.namespace)
+    return await _get_request(context, order.name, gang.namespace)
 
 
-async def _read(context: Context, name: str, namespace: str) -> CheckpointRequest:
-    found = await context.cluster.get(CHECKPOINT_REQUESTS, name, namespace)
-    if found is None:
+async def _get_request(context: Context, name: str, namespace: str) -> CheckpointRequest:
+    request = await context.cluster.get(CHECKPOINT_REQUESTS, name, namespace)
+    if request is None:
         raise NotFoundError(f"CheckpointRequest {name} was deleted by somebody")
-    return found
+    return request
 
 
-async def _step(
+async def _step_request(
     context: Context, request: CheckpointRequest, resource: str, around: GroupOfGang, until: str | None
 ) -> CheckpointRequest:
-    """One step of the request; what somebody changed meanwhile is looked at again."""
+    """One step of the request; after a conflict the request is read again."""
     name, namespace = request.metadata.name, request.metadata.namespace
-    live = await read_request(context, await _read(context, name, namespace), resource)
+    live = await read_request(context, await _get_request(context, name, namespace), resource)
     try:
         await advance(context, live, around, where=placement.Placement, ask_until=until)
     except ConflictError:
-        return await _read(context, name, namespace)
-    return await _read(context, name, namespace)
+        return await _get_request(context, name, namespace)
+    return await _get_request(context, name, namespace)
 
 
-async def _let_go(context: Context, request: CheckpointRequest, resource: str, sleep: Sleep) -> None:
-    """Members train on; tried until it is written, or until they do so by themselves."""
+async def _withdraw_request(context: Context, request: CheckpointRequest, resource: str, sleep: Sleep) -> None:
+    """Release the members; retried until it is written, or until their park-seconds are over."""
     over = timing.parse(request.spec.asked_at) + timedelta(seconds=request.spec.park_seconds)
     while not ends(request.status.phase):
-        request = await _step(context, request, resource, _LET_GO, None)
+        request = await _step_request(context, request, resource, _LET_GO, None)
         if not ends(request.status.phase):
             if context.clock.now() > over:
                 return
             await sleep(context.active_seconds)
 
 
-async def _take_back(context: Context, gang: Gang, resource: str) -> None:
-    """End what somebody left who asked and died; whoever still asks is not disturbed."""
+async def _withdraw_left_requests(context: Context, gang: Gang, resource: str) -> None:
+    """End a request whose process died; a request that is still in use is not disturbed."""
     for request in await context.cluster.list(CHECKPOINT_REQUESTS, gang.namespace):
         if request.spec.gang != gang.name or ends(request.status.phase):
             continue
@@ -146,11 +148,11 @@ async def _take_back(context: Context, gang: Gang, resource: str) -> None:
                 f"{gang.name} is being asked by somebody else",
                 details=f"CheckpointRequest {request.metadata.name} ends by {timing.show(over)}",
             )
-        await _step(context, request, resource, _LET_GO, None)
+        await _step_request(context, request, resource, _LET_GO, None)
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """What one member said, for people."""
+    """The answer of one member, for people."""
 
     pod: str
     step: int | None = None
@@ -159,11 +161,11 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lines(request: CheckpointRequest) -> tuple[Line, ...]:
-    """What each member said; a member without a step has not answered, or does not have to."""
-    said = {one.pod_uid: one for one in request.status.acks}
+    """The answer of each member; a member without a step has not answered, or need not answer."""
+    said = {ack.pod_uid: ack for ack in request.status.acks}
     return tuple(
-        Line(pod=one.pod, step=said[one.uid].step, uri=said[one.uid].uri, parked=said[one.uid].parked)
-        if one.uid in said
-        else Line(pod=one.pod)
-        for one in request.spec.members
+        Line(pod=member.pod, step=said[member.uid].step, uri=said[member.uid].uri, parked=said[member.uid].parked)
+        if member.uid in said
+        else Line(pod=member.pod)
+        for member in request.spec.members
     )

@@ -1,4 +1,4 @@
-"""Owners of gangs on the API server, of any kind: read whole, suspended by their row of core.workloads.owner_kinds."""
+"""Owners of gangs on the API server, of any kind: read whole, suspended by their row in core.workloads.owner_kinds."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,40 +28,40 @@ Object = dict[str, Any]
 
 
 class LiveOwner(msgspec.Struct, frozen=True, kw_only=True):
-    """An owner as the API server has it now; `body` is None where it is gone or another of its name is there."""
+    """An owner as read from the API server; `body` is None if it is deleted or replaced by one of the same name."""
 
     row: OwnerKind
     resource: ResourceKind[Object]
     body: Object | None
-    unread: str = ""  # why it could not be read; then nothing is known of it
+    unread: str = ""  # why it could not be read; its state is unknown then
 
     @property
     def meta(self) -> ObjectMeta:
-        """Its metadata."""
+        """Metadata of the owner."""
         return msgspec.convert(self.present["metadata"], ObjectMeta)
 
     @property
     def present(self) -> Object:
-        """Its body; NotFoundError where there is none."""
+        """Body of the owner; NotFoundError if there is none."""
         if self.body is None:
             raise NotFoundError(f"the {self.row.kind} of a gang is gone")
         return self.body
 
 
 async def served_resource(context: Context, row: OwnerKind, api_version: str = "") -> ResourceKind[Object] | None:
-    """Where owners of a row are read and written now; None where the API server serves no version of them.
+    """The served resource of a row; None if the API server serves no version of it.
 
-    `api_version`: the one that a reference names; another one takes its place where that is no longer served.
+    `api_version`: the version that a reference names; a served one replaces it if it is no longer served.
 
     Raises:
-        ClusterError: what is served is not known, so nothing is known of these owners.
+        ClusterError: discovery failed, so nothing is known of these owners.
     """
     version = served_version(row, await context.cluster.served(), api_version.rpartition("/")[2])
     return resource_of(row, version) if version else None
 
 
 def resource_of(row: OwnerKind, api_version: str) -> ResourceKind[Object]:
-    """Where owners of a row live in one version."""
+    """The resource of a row in one version."""
     version = api_version.rpartition("/")[2] or row.version
     return ResourceKind(
         group=row.group, version=version, kind=row.kind, plural=row.plural, namespaced=True, type=Object
@@ -72,57 +72,57 @@ async def read_owner(context: Context, ref: OwnerRef, namespace: str) -> LiveOwn
     """The owner that a request names, whole.
 
     Raises:
-        ConfigurationError: a kind that we know no switch of.
+        ConfigurationError: a kind without a known way to suspend it.
     """
     row = owner_kind(ref.kind, ref.api_version)
     if row is None:
         raise ConfigurationError(
             f"a {ref.kind} of {ref.api_version} cannot be stopped and restarted by us",
-            resolution="docs/owners.md lists the kinds that can.",
+            resolution="docs/concepts/owners.md lists the kinds that can.",
         )
     resource = resource_of(row, ref.api_version)
     try:
-        # Where nothing of it is served, the API server says so itself.
+        # If no version is served, the API server's own error is raised.
         resource = await served_resource(context, row, ref.api_version) or resource
-        found = await context.cluster.get(resource, ref.name, namespace)
+        body = await context.cluster.get(resource, ref.name, namespace)
     except REFUSED as error:
         if not error.refused:
             raise
         return LiveOwner(row=row, resource=resource, body=None, unread=error.brief)
-    return LiveOwner(row=row, resource=resource, body=found if _uid(found) == ref.uid else None)
+    return LiveOwner(row=row, resource=resource, body=body if _object_uid(body) == ref.uid else None)
 
 
 async def read_pods(context: Context, owner: LiveOwner, request: CheckpointRequest) -> Sequence[Pod]:
-    """All pods of the gang as they are now: those of its owner, and members that have lost it."""
+    """All pods of the gang now: pods of its owner, and members that are no longer owned."""
     namespace = request.metadata.namespace
     members = {member.uid for member in request.spec.members}
     selector = await pod_selector(context, owner, namespace)
     if selector:
-        found = await context.cluster.list(PODS, namespace, labels=selector)
-        return [pod for pod in found if pod.metadata.uid in members or _belongs(pod, owner)]
-    found = await context.cluster.list(PODS, namespace)
-    return [pod for pod in found if pod.metadata.uid in members]
+        pods = await context.cluster.list(PODS, namespace, labels=selector)
+        return [pod for pod in pods if pod.metadata.uid in members or _is_pod_of(pod, owner)]
+    pods = await context.cluster.list(PODS, namespace)
+    return [pod for pod in pods if pod.metadata.uid in members]
 
 
 async def pod_selector(context: Context, owner: LiveOwner, namespace: str) -> str:
-    """Label selector of all pods of an owner; empty where it cannot be told."""
+    """Label selector of all pods of an owner; empty if unknown."""
     if owner.body is None:
         return ""
     if owner.row.switch is not Switch.DEACTIVATE:
         return pods_of(owner.row, owner.body)
     bearer = controller_of(owner.meta)
-    if bearer is None:  # a workload of plain pods: they carry its name
+    if bearer is None:  # a workload of plain pods, which have its name as a label
         return f"kueue.x-k8s.io/pod-group-name={owner.meta.name}"
     row = owner_kind(bearer.kind, bearer.api_version)
     resource = await served_resource(context, row, bearer.api_version) if row is not None else None
     if row is None or resource is None:
         return ""
     body = await context.cluster.get(resource, bearer.name, namespace)
-    return pods_of(row, body) if body is not None and _uid(body) == bearer.uid else ""
+    return pods_of(row, body) if body is not None and _object_uid(body) == bearer.uid else ""
 
 
-def _belongs(pod: Pod, owner: LiveOwner) -> bool:
-    """A selector of a StatefulSet may select pods of others; labels of the other kinds are their controllers' own."""
+def _is_pod_of(pod: Pod, owner: LiveOwner) -> bool:
+    """Whether a pod belongs to an owner: the selector of a StatefulSet may select pods of other owners too."""
     if owner.row.pod_label or owner.row.switch is Switch.DEACTIVATE:
         return True
     controller = controller_of(pod.metadata)
@@ -132,28 +132,28 @@ def _belongs(pod: Pod, owner: LiveOwner) -> bool:
 async def forbidden(
     context: Context, gang: str, owner: LiveOwner, pods: Sequence[Pod], members: Sequence[MemberFacts]
 ) -> str:
-    """Why the gang must not be disrupted right now, as a sentence: a suspend would bypass its PodDisruptionBudgets."""
+    """Why the gang must not be disrupted now, as a sentence: a suspend would bypass its PodDisruptionBudgets."""
     if owner.body is None or not pods:
         return ""
     namespace = owner.meta.namespace
     spaces = await context.cluster.list(NAMESPACES, fields=f"metadata.name={namespace}")
     around = [declared(owner.meta), *(declared(space.metadata) for space in spaces)]
-    veto = next((found for pod in pods if (found := nearest([declared(pod.metadata), *around]).veto)), "")
+    veto = next((vetoed for pod in pods if (vetoed := nearest([declared(pod.metadata), *around]).veto)), "")
     if veto:
         return f"annotation {veto} forbids any disruption"
-    budgets = [cluster_snapshot.disruption_budget(one) for one in await context.cluster.list(PDBS, namespace)]
-    alive = tuple(one for one in members if one.phase not in {"Succeeded", "Failed"})
+    budgets = [cluster_snapshot.disruption_budget(budget) for budget in await context.cluster.list(PDBS, namespace)]
+    alive = tuple(member for member in members if member.phase not in {"Succeeded", "Failed"})
     name = blocked([Gang(name=gang, namespace=namespace, members=alive)], budgets).get(gang)
     return f"PodDisruptionBudget {name} does not allow to disrupt it" if name else ""
 
 
 async def marked(context: Context) -> Sequence[LiveOwner]:
-    """Every owner in the cluster that carries a mark of ours, whatever became of its request.
+    """Every owner in the cluster with an annotation of the operator, also without its request.
 
     Raises:
-        ClusterError: it is not known what is served, or a list was refused or did not come.
+        ClusterError: discovery or a list failed.
     """
-    found: list[LiveOwner] = []
+    owners: list[LiveOwner] = []
     for row in OWNERS:
         resource = await served_resource(context, row)
         if resource is None:
@@ -161,27 +161,29 @@ async def marked(context: Context) -> Sequence[LiveOwner]:
             continue
         bodies = await context.cluster.list(resource)
         live = (LiveOwner(row=row, resource=resource, body=body) for body in bodies)
-        found += [
-            one for one in live if {names.ANNOTATION_STOPPED, names.ANNOTATION_FENCE} & one.meta.annotations.keys()
+        owners += [
+            owner
+            for owner in live
+            if {names.ANNOTATION_STOPPED, names.ANNOTATION_FENCE} & owner.meta.annotations.keys()
         ]
-    return found
+    return owners
 
 
 async def stop(context: Context, owner: LiveOwner, request: CheckpointRequest) -> None:
-    """Off, with the record of it: one patch, or the record first and then the order for it."""
+    """Suspend an owner and record the stop: in one patch, or the record first and then a command."""
     body, name = owner.present, request.metadata.name
     record = suspend_patches.record_of(owner.meta.annotations)
     if record is None or record.request != name:
         patch = suspend_patches.stop_patch(owner.row, body, request.spec.plan or "", name)
         await context.cluster.merge(owner.resource, owner.meta, patch)
     if owner.row.switch is Switch.COMMAND:
-        await _order(context, owner, name, on=False)
+        await _order_switch(context, owner, name, on=False)
 
 
 async def fence(context: Context, owner: LiveOwner, request: CheckpointRequest) -> None:
-    """The owner's resourceVersion moves on, so that a stop that is still on its way meets a conflict.
+    """Change the owner's resourceVersion, so that a stop in flight meets a conflict.
 
-    Whatever refuses this for good refuses such a stop too.
+    A webhook that refuses this refuses such a stop too.
     """
     meta = owner.meta
     try:
@@ -195,36 +197,36 @@ async def fence(context: Context, owner: LiveOwner, request: CheckpointRequest) 
 
 
 async def restart(context: Context, owner: LiveOwner, request: str, placement: Placement | None) -> LiveOwner:
-    """On as before, without the record; an order for it comes before the record goes. `request`: name of its stop."""
+    """Resume an owner, by a command where needed, then remove the record. `request`: name of the stopping request."""
     body = owner.present
     if owner.row.switch is Switch.COMMAND:
-        await _order(context, owner, request, on=True)
+        await _order_switch(context, owner, request, on=True)
     patch = suspend_patches.restart_patch(owner.row, body, placement)
     return msgspec.structs.replace(owner, body=await context.cluster.merge(owner.resource, owner.meta, patch))
 
 
 async def order_on(context: Context, owner: LiveOwner, request: str) -> None:
-    """Order it to go on, and keep the record: an order can be lost, and is given again while the owner is off."""
-    await _order(context, owner, request, on=True)
+    """Create the command to resume, and keep the record: a lost command is repeated while the owner is off."""
+    await _order_switch(context, owner, request, on=True)
 
 
-async def recall(context: Context, owner: LiveOwner, request: str) -> None:
-    """Take back an order to go off that its controller has not taken yet: it might act on it after one to go on."""
+async def cancel_stop_order(context: Context, owner: LiveOwner, request: str) -> None:
+    """Delete a pending command to suspend, which the controller might execute after the one to resume."""
     order = suspend_patches.command(owner.row, owner.present, request, on=False)["metadata"]
     pending = await context.cluster.get(COMMANDS, order["name"], order["namespace"])
     if pending is not None:
         log.info("order taken back", owner=owner.meta.name)
-        await context.cluster.delete(COMMANDS, pending.metadata)  # exactly this one, by its uid
+        await context.cluster.delete(COMMANDS, pending.metadata)  # precondition: its uid
 
 
-async def _order(context: Context, owner: LiveOwner, request: str, *, on: bool) -> None:
+async def _order_switch(context: Context, owner: LiveOwner, request: str, *, on: bool) -> None:
     if on:
-        await recall(context, owner, request)
+        await cancel_stop_order(context, owner, request)
     try:
         await context.cluster.create(COMMANDS, suspend_patches.command(owner.row, owner.present, request, on=on))
     except ConflictError:
         log.info("already ordered", owner=owner.meta.name, on=on)
 
 
-def _uid(body: Mapping[str, Any] | None) -> str:
+def _object_uid(body: Mapping[str, Any] | None) -> str:
     return str(body["metadata"]["uid"]) if body is not None else ""

@@ -1,4 +1,4 @@
-"""Reading what the members of a gang answer: what cannot be read, or not in time, is no answer."""
+"""Answers of the members of a gang: an answer that cannot be read, or not in time, is no answer."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ from upgrader.reconcile.runtime.context import Context
 log = structlog.get_logger()
 
 READING_SECONDS = 30.0
-"""Within these all members of a gang are read, or there is no answer: one gang that hangs keeps nobody waiting."""
+"""Limit for reading all members of a gang; afterwards there is no answer, so that one gang does not delay others."""
 
 
 async def read_answers(
     context: Context, request: CheckpointRequest, pods: Sequence[Pod], *, about_to_stop: bool
 ) -> tuple[tuple[Answer, ...], dict[str, int], str]:
-    """Answers, progress, and why neither could be read: that is no answer, and must not keep deadlines from passing."""
-    method, recorded = context.methods[request.spec.method], _recorded(request)
+    """Answers, progress, and why neither could be read: an error is no answer, and deadlines continue to pass."""
+    method, recorded = context.methods[request.spec.method], _recorded_answers(request)
     try:
         async with asyncio.timeout(READING_SECONDS):
             if request.status.phase is RequestPhase.REQUESTED:
                 return await method.answers(request, pods) or recorded, {}, ""
             if about_to_stop:
-                # Asked once more right before the stop: a member that trains on by now has taken its "parked" back.
+                # Read again right before the stop: a member that has resumed training has withdrawn "parked".
                 return await method.answers(request, pods), {}, ""
             if request.status.phase is RequestPhase.RESTARTING:
                 alive = [
@@ -42,11 +42,11 @@ async def read_answers(
         return () if about_to_stop else recorded, {}, why
     except LostLeadershipError:
         raise
-    except Exception as error:  # noqa: BLE001 - what its members say, or whatever reading it does, is no answer
+    except Exception as error:  # noqa: BLE001 - any error while reading members is no answer
         log.warning("no answer can be read", gang=request.spec.gang, because=describe(error))
         return () if about_to_stop else recorded, {}, describe(error)
     return recorded, {}, ""
 
 
-def _recorded(request: CheckpointRequest) -> tuple[Answer, ...]:
+def _recorded_answers(request: CheckpointRequest) -> tuple[Answer, ...]:
     return tuple(Answer(**msgspec.structs.asdict(ack)) for ack in request.status.acks)

@@ -1,7 +1,7 @@
-"""Pods that are asked for a checkpoint by no CheckpointRequest that is there: their marks are taken away.
+"""Request annotations on pods without a CheckpointRequest: they are removed.
 
-A request takes its marks away before it ends. One that was removed by force left them: its members would count as
-asked for ever. What they were told apart from the mark ends with their park-seconds.
+A request removes its annotations before it ends. A request that was removed by force leaves them, and its members
+would count as requested forever. Anything sent to members besides the annotation ends with their park-seconds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import untrusted
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, UpgraderError
 from upgrader.core.model.phases import ends
-from upgrader.reconcile.observe.own_requests import ownerless
+from upgrader.reconcile.observe.own_requests import is_ownerless
 from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.isolation import Faults
 
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 def marked(pods: Iterable[Pod]) -> list[Pod]:
-    """Pods with both marks of a request; what a person annotated otherwise is not one."""
+    """Pods with both annotations of a request; other annotations by a person do not count."""
     return [
         pod
         for pod in pods
@@ -35,48 +35,48 @@ def marked(pods: Iterable[Pod]) -> list[Pod]:
 
 
 class Refused(Struct, frozen=True, kw_only=True):
-    """A pod that stays asked, since its marks may not be taken away."""
+    """A pod whose request annotations cannot be removed."""
 
     pod: str
     """Namespace and name."""
     error: UpgraderError
     again: bool
-    """Whether this look has tried; else the pause since the last try is not over."""
+    """Whether this pass has tried; else the pause since the last attempt is not over."""
 
 
-async def take_away(context: Context, asked: Sequence[Pod]) -> list[Refused]:
-    """Take the marks from pods whose request is gone, or has ended; a pod that is asked anew meanwhile keeps them.
+async def remove_annotations(context: Context, asked: Sequence[Pod]) -> list[Refused]:
+    """Remove annotations of deleted or ended requests from pods; a pod with a new request keeps them.
 
     Args:
         context: ports.
-        asked: pods with marks, as they were read before this call. A request is there before its first mark.
+        asked: pods with annotations, read before this call. A request exists before its first annotation.
 
     Raises:
-        ClusterError: the requests cannot be listed: nothing is known, so nothing is done.
+        ClusterError: the requests cannot be listed, so nothing is done.
     """
     if not asked:
         return []
     requests = await context.cluster.list(CHECKPOINT_REQUESTS)
-    # One that its plan cannot know as its own is driven by nobody, so it takes its marks away never.
-    under_way = [request for request in requests if not ends(request.status.phase) and not ownerless(request)]
-    left = [pod for pod in asked if not any(_asks(request, pod) for request in under_way)]
-    return [found for pod in left if (found := await _unmark(context, pod)) is not None]
+    # A request without an owner is not reconciled, so it never removes its annotations.
+    under_way = [request for request in requests if not ends(request.status.phase) and not is_ownerless(request)]
+    left = [pod for pod in asked if not any(_covers_pod(request, pod) for request in under_way)]
+    return [refusal for pod in left if (refusal := await _remove_from_pod(context, pod)) is not None]
 
 
-def show(refused: Iterable[Refused], faults: Faults) -> None:
-    """Name pods that stay asked among what fails in a step."""
-    for one in refused:
-        (faults.note if one.again else faults.keep)(f"the marks on pod {one.pod}", one.error)
+def note_refused_pods(refused: Iterable[Refused], faults: Faults) -> None:
+    """Add pods that keep their annotations to the faults of a step."""
+    for refusal in refused:
+        (faults.note if refusal.again else faults.keep)(f"the marks on pod {refusal.pod}", refusal.error)
 
 
-def _asks(request: CheckpointRequest, pod: Pod) -> bool:
-    """Whether a pod is a member that this request asks; of several gangs of a namespace each has its own request."""
-    member = pod.metadata.uid in {one.uid for one in request.spec.members}
+def _covers_pod(request: CheckpointRequest, pod: Pod) -> bool:
+    """Whether a pod is a member of this request; each gang of a namespace has its own request."""
+    member = pod.metadata.uid in {known.uid for known in request.spec.members}
     return member and request.metadata.namespace == pod.metadata.namespace and carries(request, pod)
 
 
-async def _unmark(context: Context, pod: Pod) -> Refused | None:
-    """What is refused is tried again after a pause: a person has to give the right first."""
+async def _remove_from_pod(context: Context, pod: Pod) -> Refused | None:
+    """Remove the annotations of one pod; a refusal is retried after a pause, since a person must grant the right."""
     name, now = f"{pod.metadata.namespace}/{pod.metadata.name}", context.clock.now()
     before = context.unmarking.failure(pod.metadata.uid, now)
     if before is not None:
@@ -85,7 +85,7 @@ async def _unmark(context: Context, pod: Pod) -> Refused | None:
     try:
         await context.cluster.edit(PODS, pod.metadata, clear_annotations(pod))
     except (ConflictError, NotFoundError):
-        return None  # it is gone, or its marks are: another request's, or none
+        return None  # the pod is deleted, or has annotations of another request, or none
     except REFUSED as error:
         if not error.refused:
             raise

@@ -1,6 +1,6 @@
-"""Where a restarted gang may run, for owners without a template that we may change: said in its request.
+"""Placement of a restarted gang in its request, for owners whose template cannot be changed.
 
-deploy/admission-steering.yaml, where it is installed, reads it there and shapes the pods as they are made.
+deploy/admission-steering.yaml, if installed, reads it and mutates the pods at their creation.
 """
 
 import msgspec
@@ -14,16 +14,16 @@ from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner, pod_sel
 from upgrader.reconcile.runtime.context import Context
 
 
-async def tell_policy(
+async def write_placement(
     context: Context, request: CheckpointRequest, owner: LiveOwner, where: placement.Placement
 ) -> None:
-    """Write it into the request before the gang is restarted; it holds until the plan ends.
+    """Write the placement into the request before the gang is restarted; it is valid until the plan ends.
 
-    What an earlier restart of the gang said goes first: pods that follow both might fit nowhere. Only the first writing
-    is waited for: where a gang may run can change with every look at the nodes, and nothing may keep it stopped.
+    The placement of an earlier restart is removed first: pods that follow both might fit nowhere. Only the first write
+    is waited for: the placement can change with every step, and must not delay the restart.
 
     Raises:
-        ConflictError: written just now. API servers see it a moment later, so the restart is the next step's.
+        ConflictError: written just now. API servers observe it a moment later, so the next step restarts the gang.
     """
     meta = request.metadata
     selector = await pod_selector(context, owner, meta.namespace)

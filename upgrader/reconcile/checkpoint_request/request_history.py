@@ -1,4 +1,4 @@
-"""What askings that are under way, or over, mean for the next: turns in lanes, and gangs that want to be left alone."""
+"""Effects of earlier requests on the next: turns in lanes, and gangs that refused or did not answer."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -19,13 +19,13 @@ from upgrader.reconcile.observe import own_requests
 from upgrader.reconcile.runtime.context import Context
 
 NOBODY: own_requests.Vouchers = frozenset()
-"""What is only taken back writes no checkpoint."""
+"""No vouchers: a request that is only withdrawn writes no checkpoint."""
 
 
 async def turns_now(context: Context, width: int) -> frozenset[str] | None:
-    """Requests that may write a checkpoint now, whichever plan asks; None where there are no lanes.
+    """Requests of all plans that may write a checkpoint now; None if there are no lanes.
 
-    Whoever admits one looks again, alone (see `requests.advance`): by then another plan may have.
+    An admission checks this again under a gate (see `request_reconciler.advance`), since another plan may admit too.
     """
     if width <= 0:
         return None
@@ -37,12 +37,12 @@ async def turns_now(context: Context, width: int) -> frozenset[str] | None:
         if request.status.phase is RequestPhase.REQUESTED
         and (request.spec.plan is None or own_requests.is_own(request, plans.get(request.spec.plan), NOBODY))
     ]
-    writers = (writer for request in asking if (writer := _writer(request)) is not None)
+    writers = (writer for request in asking if (writer := _lane_writer(request)) is not None)
     return turns(writers, width, context.clock.now())
 
 
-def _writer(request: CheckpointRequest) -> Writer | None:
-    """What a request has of its lane; None where nobody can read since when: it takes no place from others."""
+def _lane_writer(request: CheckpointRequest) -> Writer | None:
+    """The use of a lane by a request; None if its start cannot be read: then it takes no turn from others."""
     spec, marked = request.spec, request.status.marked_at
     since = untrusted.instant(marked)
     if marked and since is None:
@@ -55,24 +55,24 @@ def _writer(request: CheckpointRequest) -> Writer | None:
         by_person=spec.plan is None,
     )
     if writer.by_person:
-        # Counted from when the API server made it: every other time in it is what somebody wrote there.
+        # Counted from its creation by the API server: a person wrote every other time in it.
         return msgspec.structs.replace(writer, turn_over=person_over(writer))
     over = timing.after(since, spec.timeout_seconds) if since is not None else None
     return msgspec.structs.replace(writer, turn_over=over)
 
 
-def refused(request: CheckpointRequest) -> bool:
-    """Whether the gang said no."""
+def is_refused(request: CheckpointRequest) -> bool:
+    """Whether the gang refused."""
     return request.status.phase is RequestPhase.WITHDRAWN and request.status.reason == Verdict.REFUSED.value
 
 
-def left_out(request: CheckpointRequest) -> bool:
-    """Whether the gang's nodes are left out of its plan, since it did not acknowledge in time and declares so."""
+def is_left_out(request: CheckpointRequest) -> bool:
+    """Whether the gang did not acknowledge in time and declares that its nodes are left out then."""
     return request.status.phase is RequestPhase.WITHDRAWN and request.status.reason == LEFT_OUT
 
 
-def unanswered(request: CheckpointRequest) -> bool:
-    """Whether the gang was asked in vain: no acknowledgement of its own in time."""
+def is_unanswered(request: CheckpointRequest) -> bool:
+    """Whether the gang did not acknowledge in time."""
     return request.status.phase is RequestPhase.WITHDRAWN and request.status.reason in _IN_VAIN
 
 
@@ -90,33 +90,33 @@ _IN_VAIN = frozenset(
 
 
 class Earlier(NamedTuple):
-    """How often a plan has asked a job in vain."""
+    """Number of unsuccessful requests of a plan to a job."""
 
     refused: int
     unanswered: int
 
 
-def earlier(requests: Iterable[CheckpointRequest], owner: str) -> Earlier:
-    """What the next request to the job with this uid counts: each request carries on what those before it counted."""
-    mine = [one for one in requests if one.spec.owner.uid == owner]
+def earlier_counts(requests: Iterable[CheckpointRequest], owner: str) -> Earlier:
+    """The counts for the next request to the job with this uid; each request continues the previous counts."""
+    mine = [request for request in requests if request.spec.owner.uid == owner]
     return Earlier(
-        refused=max((one.spec.refused_before + refused(one) for one in mine), default=0),
-        unanswered=max((one.spec.unanswered_before + unanswered(one) for one in mine), default=0),
+        refused=max((request.spec.refused_before + is_refused(request) for request in mine), default=0),
+        unanswered=max((request.spec.unanswered_before + is_unanswered(request) for request in mine), default=0),
     )
 
 
 def with_refusals(snapshot: Snapshot, requests: Iterable[CheckpointRequest], retry: timedelta) -> Snapshot:
-    """The snapshot, with what its gangs have said no to, or nothing, in this plan so far.
+    """The snapshot with refusals and missing answers of its gangs in this plan.
 
-    `retry`: how long a gang is left alone that does not say how long it wants to be; longer each time. A job that was
-    made again is another one, though it has the same name.
+    `retry`: pause after a refusal without a pause of its own; it grows each time. A recreated job of the same name is
+    another job.
     """
     by_owner: dict[str, list[CheckpointRequest]] = {}
     for request in requests:
-        if refused(request) or left_out(request) or unanswered(request):
+        if is_refused(request) or is_left_out(request) or is_unanswered(request):
             by_owner.setdefault(request.spec.owner.uid, []).append(request)
     gangs = tuple(
-        msgspec.structs.replace(gang, refusals=_refusals(said, retry))
+        msgspec.structs.replace(gang, refusals=_gang_refusals(said, retry))
         if gang.owner is not None and (said := by_owner.get(gang.owner.uid))
         else gang
         for gang in snapshot.gangs
@@ -125,32 +125,32 @@ def with_refusals(snapshot: Snapshot, requests: Iterable[CheckpointRequest], ret
 
 
 def declined_by_gangs(requests: Iterable[CheckpointRequest], upgrades: Iterable[NodeUpgrade]) -> frozenset[str]:
-    """Upgrades that were let go since a gang said no: since then the gang blocks its nodes, and time alone does not."""
-    groups = {one.spec.group for one in requests if refused(one) or left_out(one)}
-    return frozenset(one.metadata.name for one in upgrades if one.spec.group in groups)
+    """Upgrades that were withdrawn since a gang refused: the gang blocks its nodes now, not a pause."""
+    groups = {request.spec.group for request in requests if is_refused(request) or is_left_out(request)}
+    return frozenset(upgrade.metadata.name for upgrade in upgrades if upgrade.spec.group in groups)
 
 
-def _refusals(said: Sequence[CheckpointRequest], retry: timedelta) -> Refusals:
-    found = Refusals(left_out=any(left_out(one) for one in said))
-    if (no := _latest(one for one in said if refused(one))) is not None:
+def _gang_refusals(said: Sequence[CheckpointRequest], retry: timedelta) -> Refusals:
+    refusals = Refusals(left_out=any(is_left_out(request) for request in said))
+    if (no := _latest_request(request for request in said if is_refused(request))) is not None:
         times, wish = no.spec.refused_before + 1, no.status.retry_after_seconds
         wait = pause(retry, times) if wish is None else timedelta(seconds=wish)
-        found = msgspec.structs.replace(
-            found, count=times, last=no.status.message, until=_after(no.status.refused_at, wait)
+        refusals = msgspec.structs.replace(
+            refusals, count=times, last=no.status.message, until=_time_after(no.status.refused_at, wait)
         )
-    if (silence := _latest(one for one in said if unanswered(one))) is not None:
+    if (silence := _latest_request(request for request in said if is_unanswered(request))) is not None:
         times = silence.spec.unanswered_before + 1
-        until = _after(silence.status.ended_at, pause(retry, times))
-        found = msgspec.structs.replace(
-            found, unanswered=times, unanswered_last=silence.status.message, unanswered_until=until
+        until = _time_after(silence.status.ended_at, pause(retry, times))
+        refusals = msgspec.structs.replace(
+            refusals, unanswered=times, unanswered_last=silence.status.message, unanswered_until=until
         )
-    return found
+    return refusals
 
 
-def _after(moment: str | None, pause: timedelta) -> datetime | None:
+def _time_after(moment: str | None, pause: timedelta) -> datetime | None:
     since = untrusted.instant(moment)
     return timing.after(since, pause.total_seconds()) if since is not None else None
 
 
-def _latest(requests: Iterable[CheckpointRequest]) -> CheckpointRequest | None:
-    return max(requests, key=lambda one: one.spec.request_id, default=None)
+def _latest_request(requests: Iterable[CheckpointRequest]) -> CheckpointRequest | None:
+    return max(requests, key=lambda request: request.spec.request_id, default=None)

@@ -1,4 +1,4 @@
-"""Reading one gang for a step of its CheckpointRequest: owner, pods, answers, progress."""
+"""The inputs of one step of a CheckpointRequest: owner, pods, answers, progress."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ from upgrader.reconcile.runtime.context import Context
 
 _R = RequestPhase
 _STOPPED = frozenset({_R.STOPPING, _R.STOPPED, _R.RESTARTING})
-"""Phases in which a gang may be stopped by us."""
+"""Phases in which the operator may have stopped a gang."""
 
 
 class LiveRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class LiveRequest(msgspec.Struct, frozen=True, kw_only=True):
     owner: LiveOwner
     pods: tuple[Pod, ...]
     view: RequestView
-    unread: str = ""  # why its answers or its progress could not be read; then there is none of them
+    unread: str = ""  # why its answers or its progress could not be read; both are empty then
 
     @property
     def bound(self) -> bool:
@@ -45,10 +45,10 @@ class LiveRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_request(context: Context, request: CheckpointRequest, resource: str) -> LiveRequest:
-    """The gang as it is now; answers and progress are read only in the phases that need them.
+    """Read the gang; answers and progress are read only in the phases that need them.
 
     Raises:
-        ClusterError: its owner may not be read by us, and it may be stopped: nothing is known, so nothing is done.
+        ClusterError: the owner of a gang that may be stopped cannot be read, so nothing is done.
     """
     owner = await read_owner(context, request.spec.owner, request.metadata.namespace)
     if owner.unread and request.status.phase in _STOPPED:
@@ -62,9 +62,9 @@ async def read_request(context: Context, request: CheckpointRequest, resource: s
     forbidden = ""
     if about_to_stop:
         forbidden = await live_owners.forbidden(context, request.spec.gang, owner, pods, members)
-    if owner.unread:  # as good as no answer: the gang is let go at the latest when the asking ends
+    if owner.unread:  # counts as no answer: the gang is released at the latest when the request ends
         answers = ()
-    view = _view(request, owner, members, answers, progress, forbidden)
+    view = _request_view(request, owner, members, answers, progress, forbidden)
     return LiveRequest(request=request, owner=owner, pods=tuple(pods), view=view, unread=owner.unread or unread)
 
 
@@ -72,7 +72,7 @@ def _is_off(owner: LiveOwner) -> bool:
     return owner.body is not None and is_off(owner.row, owner.body)
 
 
-def _view(
+def _request_view(
     request: CheckpointRequest,
     owner: LiveOwner,
     present: tuple[MemberFacts, ...],
@@ -97,7 +97,7 @@ def _view(
         answers=answers,
         owner=OwnerFacts() if owner.unread else owner_facts(owner.row, owner.body, spec.owner.uid, len(spec.members)),
         acknowledged_step=status.acknowledged_step,
-        progress=_progress(living, progress, led=spec.leader is not None),
+        progress=_member_progress(living, progress, led=spec.leader is not None),
         forbidden=forbidden,
         method=spec.method,
         leader=spec.leader or "",
@@ -111,6 +111,6 @@ def _view(
     )
 
 
-def _progress(living: Sequence[MemberFacts], said: dict[str, int], *, led: bool) -> tuple[int | None, ...]:
+def _member_progress(living: Sequence[MemberFacts], said: dict[str, int], *, led: bool) -> tuple[int | None, ...]:
     first = leader(living) if led else None
-    return tuple(said.get(one.uid if first is None else first.uid) for one in living)
+    return tuple(said.get(member.uid if first is None else first.uid) for member in living)

@@ -1,4 +1,4 @@
-"""One step of a CheckpointRequest: decided by core.checkpoint_request, performed here."""
+"""Reconciler of CheckpointRequests: performs and records the decisions of core.checkpoint_request."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,62 +22,62 @@ from upgrader.reconcile.checkpoint_request.request_status import emit_event, sta
 from upgrader.reconcile.facts.pod_facts import asked_id
 from upgrader.reconcile.ports import CheckpointMethod
 from upgrader.reconcile.render.custom_objects import next_request_id
-from upgrader.reconcile.runtime.context import Context, check_in_step, record
+from upgrader.reconcile.runtime.context import Context, check_in_step, record_status
 
 log = structlog.get_logger()
 
 Where = Callable[[], placement.Placement]
-"""Where a gang may be restarted; asked only when it is, since it looks at all nodes."""
+"""Placement of a restarted gang; called only at the restart, since it reads all nodes."""
 
 _R = RequestPhase
 
 
 ORDER_SETTLES = timedelta(seconds=10)
-"""From taking an order to what is to be seen of it: a controller that took one has acted on it by then."""
+"""Time from a command to its visible effect: a controller that accepted a command has executed it by then."""
 
 
 class Advanced(NamedTuple):
-    """One step of one request."""
+    """The result of one step of a request."""
 
     decision: GangDecision
     request: CheckpointRequest | None
-    """As it is after it; None where it is to be read again."""
+    """The request after the step; None if it must be read again."""
 
 
 async def advance(
     context: Context, live: LiveRequest, group: GroupOfGang, *, where: Where, ask_until: str | None, lane_width: int = 0
 ) -> Advanced:
-    """One step of one request: what was decided, and the request as it was written.
+    """One step of a request; returns the decision and the written request.
 
-    `lane_width`: gangs that may write to one storage at once; 0: any number.
+    `lane_width`: gangs that may write to one lane at the same time; 0: any number.
 
     Raises:
-        ConflictError: the owner or a member changed since it was read; the next step looks again.
+        ConflictError: the owner or a member changed since it was read; the next step reads it again.
     """
     decision = request_machine.decide(live.view, group, context.clock.now())
     if decision.admitted and lane_width:
-        # Another plan may have admitted one since the turns were counted: they are counted anew, and nobody else does
-        # so before this turn is written.
+        # Another plan may have admitted a request since the turns were counted: they are counted again, under a gate
+        # that is held until this turn is written.
         async with context.gates.lanes:
             again = msgspec.structs.replace(group, turns=await request_history.turns_now(context, lane_width))
             decision = request_machine.decide(live.view, again, context.clock.now())
-            return await _perform(context, live, decision, where=where, ask_until=ask_until)
-    return await _perform(context, live, decision, where=where, ask_until=ask_until)
+            return await _perform_decision(context, live, decision, where=where, ask_until=ask_until)
+    return await _perform_decision(context, live, decision, where=where, ask_until=ask_until)
 
 
-async def _perform(
+async def _perform_decision(
     context: Context, live: LiveRequest, decision: GangDecision, *, where: Where, ask_until: str | None
 ) -> Advanced:
-    """The acts of a decision, then its record."""
+    """Perform the acts of a decision, then record it."""
     if live.unread and decision.phase is live.view.phase:
         decision = msgspec.structs.replace(decision, message=f"{decision.message} ({live.unread})")
     for act in decision.acts:
         context.leadership.check()
         context.crash.reached(("CheckpointRequest", live.view.phase.value, "before-act"))
         try:
-            await _act(context, live, act, where)
+            await _perform_act(context, live, act, where)
         except UnaskableError as error:
-            await delivery_failures.note(context, live.request, error)
+            await delivery_failures.record_failures(context, live.request, error)
             return Advanced(decision, None)
         context.crash.reached(("CheckpointRequest", live.view.phase.value, "after-act"))
     if decision.new_id:
@@ -88,14 +88,14 @@ async def _perform(
         return Advanced(decision, None)
     status, request = status_of(context, live, decision, ask_until), live.request
     if status:
-        request = await record(
+        request = await record_status(
             context, CHECKPOINT_REQUESTS, request.metadata, status, left=live.view.phase, entered=decision.phase
         )
         await emit_event(context, live, decision)
     return Advanced(decision, request)
 
 
-async def _act(context: Context, live: LiveRequest, act: GangAct, where: Where) -> None:
+async def _perform_act(context: Context, live: LiveRequest, act: GangAct, where: Where) -> None:
     method: CheckpointMethod = context.methods[live.request.spec.method]
     request = live.request
     match act:
@@ -107,45 +107,47 @@ async def _act(context: Context, live: LiveRequest, act: GangAct, where: Where) 
             check_in_step(context)
             await live_owners.stop(context, live.owner, request)
         case GangAct.RESUME:
-            await _resume(context, live, where)
+            await _resume_owner(context, live, where)
         case GangAct.FENCE:
             await live_owners.fence(context, live.owner, request)
 
 
-async def _resume(context: Context, live: LiveRequest, where: Where) -> None:
-    """Restart, steered by its template or else by a policy: not if the gang has ended, nor if somebody resumed it."""
+async def _resume_owner(context: Context, live: LiveRequest, where: Where) -> None:
+    """Restart a gang, steered by its template or a policy, unless it has ended or was resumed by another client."""
     facts, owner = live.view.owner, live.owner
     ours = facts.suspended and not facts.finished
     late = live.view.deadline is not None and context.clock.now() >= live.view.deadline
     steer = ours and placement.possible(owner.row, await context.cluster.version())
     if not ours and not late and _may_go_off(context, live):
-        # Its record stays: should the order have been taken in this very moment, what goes off is restarted as ours.
-        await live_owners.recall(context, owner, live.view.name)
+        # The record stays: if the controller accepts the command at this moment, the stopped owner is restarted.
+        await live_owners.cancel_stop_order(context, owner, live.view.name)
         return
     if ours and not steer:
-        await placement_hint.tell_policy(context, live.request, owner, where())
+        await placement_hint.write_placement(context, live.request, owner, where())
     if ours and not late and owner.row.switch is Switch.COMMAND:
-        await live_owners.order_on(context, owner, live.view.name)  # the record stays until it is seen to be on again
+        await live_owners.order_on(
+            context, owner, live.view.name
+        )  # the record stays until the owner is observed to be on
         return
     try:
         await live_owners.restart(context, owner, live.view.name, where() if steer else None)
     except UpgraderError as error:
         if not (error.refused and steer and late):
             raise
-        # A webhook says 403, the API server 422. Refused until the deadline: what we stopped we restart (law 9), even
-        # where nobody can say on which node.
+        # A webhook answers 403, the API server 422. At the deadline a stopped gang is restarted (law 9), even without
+        # steering to a node.
         log.warning("restarted without steering", gang=live.request.spec.gang, because=error.brief)
         await live_owners.restart(context, owner, live.view.name, None)
 
 
 def _may_go_off(context: Context, live: LiveRequest) -> bool:
-    """Whether an owner that was ordered to go off, and is to go on now, may still act on that order."""
+    """Whether the controller of an owner may still execute a command to suspend it."""
     facts, since = live.view.owner, live.request.status.restarted_at
     ordered = live.owner.row.switch is Switch.COMMAND and not facts.suspended and not facts.finished
     return ordered and since is not None and context.clock.now() < timing.parse(since) + ORDER_SETTLES
 
 
-def stays(context: Context, live: LiveRequest, decision: GangDecision, ask_until: str | None) -> bool:
+def changes_nothing(context: Context, live: LiveRequest, decision: GangDecision, ask_until: str | None) -> bool:
     """Whether a decision does nothing and writes nothing."""
     if decision.acts or decision.new_id or decision.method or decision.phase is not live.view.phase:
         return False
@@ -153,7 +155,7 @@ def stays(context: Context, live: LiveRequest, decision: GangDecision, ask_until
 
 
 async def _ask_again(context: Context, live: LiveRequest) -> None:
-    """The spec first: a crash before the status is written finds an expired request with a fresh id."""
+    """Repeat the request under a new id. The spec is written first: a crash leaves an expired request with a new id."""
     now = context.clock.now()
     seen = (asked_id(pod) for pod in live.pods)
     request_id = next_request_id(live.view.request_id, seen, int(now.timestamp()))
@@ -168,4 +170,6 @@ async def _ask_again(context: Context, live: LiveRequest) -> None:
         "acknowledgedStep": None,
         "markedAt": None,
     }
-    await record(context, CHECKPOINT_REQUESTS, written.metadata, status, left=live.view.phase, entered=_R.REQUESTED)
+    await record_status(
+        context, CHECKPOINT_REQUESTS, written.metadata, status, left=live.view.phase, entered=_R.REQUESTED
+    )

@@ -1,4 +1,4 @@
-"""Recording one step of a CheckpointRequest: its status, and Events on the owner of the gang."""
+"""The record of one step of a CheckpointRequest: its status, and Events on the owner of the gang."""
 
 from datetime import datetime
 from typing import Any
@@ -16,21 +16,21 @@ from upgrader.core.errors import UpgraderError
 from upgrader.core.model.phases import RequestPhase, ends, row
 from upgrader.core.node_upgrade.upgrade_state import NO_ANSWER, REFUSAL
 from upgrader.reconcile.checkpoint_request.request_reading import LiveRequest
-from upgrader.reconcile.runtime.context import Context, record
+from upgrader.reconcile.runtime.context import Context, record_status
 from upgrader.telemetry import metrics
 
 _R = RequestPhase
 _BY_GROUP = frozenset({_R.REQUESTED, _R.PARKED, _R.EXPIRED})
-"""Phases that end with the asking of the whole group."""
+"""Phases that end at the deadline of the whole group."""
 
 
 def status_of(context: Context, live: LiveRequest, decision: GangDecision, ask_until: str | None) -> dict[str, Any]:
-    """What is written of a decision; empty where nothing of it is new."""
+    """The status patch of a decision; empty if nothing changes."""
     before = live.request.status
     if decision.admitted:
         turn = timing.show(context.clock.now())
         return {"markedAt": turn, "reason": decision.reason, "message": decision.message}
-    if GangAct.ASK in decision.acts and live.view.misses:  # everybody has heard it this time
+    if GangAct.ASK in decision.acts and live.view.misses:  # this time the request reached all members
         return {"reason": decision.reason, "message": decision.message, "missed": []}
     if decision.phase is before.phase:
         if (decision.reason, decision.message) == (before.reason, before.message) or not decision.message:
@@ -41,7 +41,7 @@ def status_of(context: Context, live: LiveRequest, decision: GangDecision, ask_u
         "phase": decision.phase.value,
         "reason": decision.reason,
         "message": decision.message,
-        "deadline": _deadline(decision.phase, now, ask_until),
+        "deadline": _phase_deadline(decision.phase, now, ask_until),
     }
     match decision.phase:
         case _R.PARKED:
@@ -60,26 +60,26 @@ def status_of(context: Context, live: LiveRequest, decision: GangDecision, ask_u
             status["restoredAt"] = timing.show(now)
             status["progress"] = [step for step in live.view.progress if step is not None]
         case _R.WITHDRAWN if before.stopped_at is not None:
-            # The stop was only intended: nobody was interrupted.
+            # The stop was only intended: the gang was not interrupted.
             status |= {"stoppedAt": None, "restartBy": None, "terminated": None}
         case _R.WITHDRAWN if decision.reason == Verdict.REFUSED.value:
             status |= {"refusedAt": timing.show(now), "retryAfterSeconds": decision.retry_after_seconds}
         case _R.REQUESTED | _R.STOPPED | _R.EXPIRED | _R.WITHDRAWN | _R.ENDED:
             pass
-    since = _since(live.request)
+    since = _phase_start(live.request)
     metrics.PHASE_SECONDS.labels("CheckpointRequest", live.view.phase.value).observe((now - since).total_seconds())
-    return status | _idle(live, decision.phase, now)
+    return status | _idle_times(live, decision.phase, now)
 
 
 async def record_refusal(context: Context, request: CheckpointRequest, error: UpgraderError) -> None:
-    """Show in the request what was refused, or not answered; the next step tries again."""
+    """Record an error of the API server in the request; the next step retries."""
     status = {"reason": REFUSAL if error.refused else NO_ANSWER, "message": str(error)}
     if (request.status.reason, request.status.message) != (status["reason"], status["message"]):
-        await record(context, CHECKPOINT_REQUESTS, request.metadata, status)
+        await record_status(context, CHECKPOINT_REQUESTS, request.metadata, status)
 
 
 async def emit_event(context: Context, live: LiveRequest, decision: GangDecision) -> None:
-    """Events on the owner: whose job it is learns there why it was stopped, and that it came back."""
+    """Emit an Event on the owner, so that its user learns why the job was stopped, and that it was restored."""
     if decision.phase is live.view.phase or live.owner.body is None:
         return
     plan, step = live.request.spec.plan, live.view.acknowledged_step
@@ -111,12 +111,12 @@ async def emit_event(context: Context, live: LiveRequest, decision: GangDecision
         )
 
 
-def _idle(live: LiveRequest, phase: RequestPhase, now: datetime) -> dict[str, Any]:
-    """What the loss of a gang is counted by: since when it does not train, and until when."""
-    before, parked = live.request.status, [one.parked for one in live.view.answers]
+def _idle_times(live: LiveRequest, phase: RequestPhase, now: datetime) -> dict[str, Any]:
+    """The times from which the loss of a gang is computed: when it stopped training, and when that ended."""
+    before, parked = live.request.status, [answer.parked for answer in live.view.answers]
     if phase is _R.PARKED and parked and all(parked):
         return {"parkedAt": timing.show(now)}
-    # A gang of which one member stands still stands still, whatever the others say.
+    # A gang with one parked member does not train.
     stood = before.parked_at is not None or (live.view.phase is _R.REQUESTED and any(parked))
     if phase is _R.WITHDRAWN and stood and before.parked_at is None:
         return {"parkedAt": timing.show(now), "endedAt": timing.show(now)}
@@ -126,15 +126,15 @@ def _idle(live: LiveRequest, phase: RequestPhase, now: datetime) -> dict[str, An
     return {"endedAt": timing.show(now)} if ends(phase) else {}
 
 
-def _since(request: CheckpointRequest) -> datetime:
-    """When the present phase began: told by its deadline where that is its own, else by when the gang was asked."""
+def _phase_start(request: CheckpointRequest) -> datetime:
+    """When the present phase began: derived from its own deadline, else the time of the request."""
     phase, deadline, seconds = request.status.phase, request.status.deadline, row(request.status.phase).seconds
     if phase in _BY_GROUP or deadline is None or seconds is None:
         return timing.parse(request.spec.asked_at)
     return timing.after(timing.parse(deadline), -seconds)
 
 
-def _deadline(phase: RequestPhase, now: datetime, ask_until: str | None) -> str | None:
+def _phase_deadline(phase: RequestPhase, now: datetime, ask_until: str | None) -> str | None:
     if phase in _BY_GROUP and ask_until is not None:
         return ask_until
     seconds = row(phase).seconds

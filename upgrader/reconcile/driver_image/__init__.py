@@ -1,5 +1,5 @@
-"""The DriverImage: one step of it, from its registry to a digest.
+"""Reconciliation of a DriverImage: its step, from its registry to a digest.
 
-Here: reading its registry and its build Job, performing what core.driver_image decides, recording it.
-Not here: which images a stack asks for (gpu_stack).
+Here: reading its registry and its build Job, performing and recording the decisions of core.driver_image.
+Not here: images that a stack needs (gpu_stack).
 """

@@ -1,4 +1,4 @@
-"""What a step of a DriverImage looks at: its registry, its build Job, what its consumer thinks of it."""
+"""The inputs of one step of a DriverImage: its registry, its build Job, its verification."""
 
 import msgspec
 
@@ -22,7 +22,7 @@ _SHOWN = 300
 
 
 def identity_of(image: DriverImage) -> Identity:
-    """Which driver for which kernel; recipe and os are empty for an image that a person brings without saying."""
+    """Driver and kernel of an image; recipe and os may be empty for an image that a person provides."""
     spec = image.spec
     return Identity(
         vendor=spec.vendor,
@@ -36,7 +36,7 @@ def identity_of(image: DriverImage) -> Identity:
 
 
 async def read_view(context: Context, image: DriverImage) -> ImageView:
-    """Look at what the image's phase waits for, and at nothing else."""
+    """Read only the inputs that the image's phase waits for."""
     status, settings = image.status, context.builds
     identity = identity_of(image)
     brought = image.spec.image is not None
@@ -50,9 +50,9 @@ async def read_view(context: Context, image: DriverImage) -> ImageView:
         brought=brought,
         deadline=timing.parse(status.deadline) if status.deadline else None,
         retry_at=timing.parse(status.retry_at) if status.retry_at else None,
-        pause=_pause(image),
+        pause=_retry_pause(image),
         attempts=status.attempts,
-        unverified=context.trust is not None and not _verified(image),
+        unverified=context.trust is not None and not _has_verified_signature(image),
         builder=bool(settings.builder_image),
         packages_name=packages_name(settings.repository, identity),
         made_with=status.made_with or "",
@@ -66,14 +66,14 @@ async def read_view(context: Context, image: DriverImage) -> ImageView:
         case _P.PENDING | _P.RETRYING | _P.UNUSABLE | _P.UNBUILDABLE:
             return await _with_registry(context, view)
         case _P.BUILDING:
-            return msgspec.structs.replace(view, job=await _job(context, image))
+            return msgspec.structs.replace(view, job=await _read_job(context, image))
         case _P.VERIFYING:
             return await _with_verdicts(context, image, view)
         case _P.READY:
             return view
 
 
-def _pause(image: DriverImage) -> float:
+def _retry_pause(image: DriverImage) -> float:
     status = image.status
     if not status.retry_at or not status.checked_at:
         return 0.0
@@ -81,38 +81,38 @@ def _pause(image: DriverImage) -> float:
 
 
 def _other_means(made_with: str, settings: BuildSettings) -> bool:
-    """Whether a build was with other settings than there are now; without a builder nothing can be built anew."""
+    """Whether a build used other settings than the present ones; without a builder nothing can be rebuilt."""
     if not made_with or not settings.builder_image:
         return False
     builder, _, rest = made_with.partition(" ")
     return (builder, rest.partition(" ")[2]) != (settings.builder_image, settings.module_signing)
 
 
-def _verified(image: DriverImage) -> bool:
-    return any(one.check is CheckName.IMAGE_SIGNATURE and one.passed for one in image.status.checks)
+def _has_verified_signature(image: DriverImage) -> bool:
+    return any(check.check is CheckName.IMAGE_SIGNATURE and check.passed for check in image.status.checks)
 
 
 async def _with_registry(context: Context, view: ImageView) -> ImageView:
-    image = await _digest(context, view.reference) if view.reference else Answer()
+    image = await _read_digest(context, view.reference) if view.reference else Answer()
     view = msgspec.structs.replace(view, image=image)
     if view.brought or not view.builder:
         return view
-    packages = await _digest(context, view.packages_name)
+    packages = await _read_digest(context, view.packages_name)
     settings = context.builds
     made_of = (settings.builder_image, packages.digest, *([settings.module_signing] if settings.module_signing else []))
     return msgspec.structs.replace(view, packages=packages, inputs=" ".join(made_of) if packages.digest else "")
 
 
 async def free_slots(context: Context) -> int:
-    """How many more builds may begin now."""
-    under_way = [one for one in await context.cluster.list(DRIVER_IMAGES) if one.status.phase is _P.BUILDING]
+    """The number of builds that may begin now."""
+    under_way = [image for image in await context.cluster.list(DRIVER_IMAGES) if image.status.phase is _P.BUILDING]
     return context.builds.at_once - len(under_way)
 
 
-async def _digest(context: Context, name: str) -> Answer:
+async def _read_digest(context: Context, name: str) -> Answer:
     try:
         return Answer(digest=await context.registry.digest(name) or "")
-    except (RegistryError, ConfigurationError) as error:  # the latter: no name of an image, or several under one
+    except (RegistryError, ConfigurationError) as error:  # the latter: an invalid or ambiguous name
         return Answer(silent=error.brief)
 
 
@@ -126,24 +126,29 @@ async def _with_verdicts(context: Context, image: DriverImage, view: ImageView) 
     return msgspec.structs.replace(view, verdicts=verdicts)
 
 
-async def _job(context: Context, image: DriverImage) -> JobSeen:
+async def _read_job(context: Context, image: DriverImage) -> JobSeen:
     name, namespace = build_job_name(image), context.builds.namespace
     job = await context.cluster.get(JOBS, name, namespace)
     if job is None:
         return JobSeen()
     labels = f"{names.LABEL_COMPONENT}={BUILD}"
     pods = [
-        one
-        for one in await context.cluster.list(PODS, namespace, labels=labels)
-        if any(owner.uid == job.metadata.uid for owner in one.metadata.owner_references)
+        pod
+        for pod in await context.cluster.list(PODS, namespace, labels=labels)
+        if any(owner.uid == job.metadata.uid for owner in pod.metadata.owner_references)
     ]
     return job_seen(job, pods)
 
 
 def job_seen(job: Job, pods: list[Pod]) -> JobSeen:
-    """What became of a build Job, from its conditions and the words of its pod."""
+    """The result of a build Job, from its conditions and the messages of its pod."""
     ended = next(
-        (one for one in job.status.conditions if one.status == "True" and one.type in {"Complete", "Failed"}), None
+        (
+            condition
+            for condition in job.status.conditions
+            if condition.status == "True" and condition.type in {"Complete", "Failed"}
+        ),
+        None,
     )
     for pod in pods:
         for status in pod.status.container_statuses:
@@ -158,6 +163,12 @@ def job_seen(job: Job, pods: list[Pod]) -> JobSeen:
     if ended is not None:
         return JobSeen(state=JobState.ENDED, trouble=f"{ended.reason}: {ended.message}".strip(": "))
     waits = next(
-        (one.message for pod in pods for one in pod.status.conditions if one.status == "False" and one.message), ""
+        (
+            condition.message
+            for pod in pods
+            for condition in pod.status.conditions
+            if condition.status == "False" and condition.message
+        ),
+        "",
     )
     return JobSeen(state=JobState.RUNNING, trouble=waits[:_SHOWN])

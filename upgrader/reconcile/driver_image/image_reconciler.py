@@ -1,4 +1,4 @@
-"""One step of a DriverImage: found in its registry, or built by a Job; verified; pinned by its digest, once."""
+"""Reconciler of DriverImages: find in the registry or build by a Job, verify, pin the digest once."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -23,60 +23,62 @@ from upgrader.core.errors import ClusterError, ConflictError
 from upgrader.core.model.phases import DriverImagePhase
 from upgrader.core.model.revisions import image_key
 from upgrader.reconcile.driver_image.image_reading import free_slots, identity_of, read_view
-from upgrader.reconcile.runtime.conditions import Told, condition
-from upgrader.reconcile.runtime.context import Context, record
+from upgrader.reconcile.runtime.conditions import Told, next_condition
+from upgrader.reconcile.runtime.context import Context, record_status
 from upgrader.stack.build_jobs import build_job, build_job_name
 
 
 async def step(context: Context, name: str) -> float | None:
-    """Bring the image one step on; seconds until it is looked at again, None when there is nothing left to do.
+    """One step of the image; returns seconds until the next step, None when nothing is left to do.
 
-    A registry that does not answer never makes an image unusable: only its "no such image" does, for long enough, and
-    an image that does not pass every check.
+    A registry that does not answer never makes an image Unusable: only its "no such image" does, for long enough, or a
+    failed check.
     """
     image = await context.cluster.get(DRIVER_IMAGES, name)
     if image is None:
         return None
     view = await read_view(context, image)
     decision = decide(view)
-    if not _begins(image, decision):
-        return await _do(context, image, view, decision)
-    # Builds are counted and begun by one at a time; registries are asked outside, where nobody waits for them.
+    if not _begins_build(image, decision):
+        return await _perform_decision(context, image, view, decision)
+    # Builds are counted and begun under a gate; registries are read outside of it.
     async with context.gates.builds:
         counted = msgspec.structs.replace(view, slots=await free_slots(context))
-        return await _do(context, image, counted, decide(counted))
+        return await _perform_decision(context, image, counted, decide(counted))
 
 
-def _begins(image: DriverImage, decision: ImageDecision) -> bool:
-    """Whether a build would begin."""
+def _begins_build(image: DriverImage, decision: ImageDecision) -> bool:
+    """Whether the decision begins a build."""
     return decision.phase is DriverImagePhase.BUILDING and image.status.phase is not DriverImagePhase.BUILDING
 
 
-async def _do(context: Context, image: DriverImage, view: ImageView, decision: ImageDecision) -> float | None:
+async def _perform_decision(
+    context: Context, image: DriverImage, view: ImageView, decision: ImageDecision
+) -> float | None:
     phase, refusal = image.status.phase, ""
     try:
-        await _act(context, image, decision)
+        await _perform_act(context, image, decision)
     except ClusterError as error:
         if not error.refused:
             raise
         refusal = f"the build Job is refused: {error.brief}"
     context.crash.reached(("DriverImage", phase.value, "after-act"))
-    status = _status(image, view, msgspec.structs.replace(decision, message=refusal) if refusal else decision)
-    if _news(image, status):
-        await record(context, DRIVER_IMAGES, image.metadata, status, left=phase, entered=decision.phase)
+    status = _status_patch(image, view, msgspec.structs.replace(decision, message=refusal) if refusal else decision)
+    if _is_worth_writing(image, status):
+        await record_status(context, DRIVER_IMAGES, image.metadata, status, left=phase, entered=decision.phase)
     if decision.phase is DriverImagePhase.READY:
         return None
     return _next_look(decision, view.now) if decision.phase is phase else context.active_seconds
 
 
 def _next_look(decision: ImageDecision, now: datetime) -> float:
-    """Seconds; where a pause is all that is waited for, until it is over."""
+    """Seconds to the next step; during a pause, to its end."""
     if decision.phase not in {DriverImagePhase.RETRYING, DriverImagePhase.UNBUILDABLE} or decision.retry_at is None:
         return LOOK_SECONDS
     return max(0.0, (decision.retry_at - now).total_seconds())
 
 
-async def _act(context: Context, image: DriverImage, decision: ImageDecision) -> None:
+async def _perform_act(context: Context, image: DriverImage, decision: ImageDecision) -> None:
     settings = context.builds
     match decision.act:
         case ImageAct.NONE:
@@ -86,7 +88,7 @@ async def _act(context: Context, image: DriverImage, decision: ImageDecision) ->
             try:
                 await context.cluster.create(JOBS, build_job(image, identity_of(image), settings))
             except ConflictError:
-                return  # made before a restart; its name says that it is this attempt's
+                return  # created before a restart; its name contains the attempt
         case ImageAct.DELETE_JOB:
             job = await context.cluster.get(JOBS, build_job_name(image), settings.namespace)
             if job is not None:
@@ -94,39 +96,39 @@ async def _act(context: Context, image: DriverImage, decision: ImageDecision) ->
                 await context.cluster.delete(JOBS, job.metadata)
 
 
-def _status(image: DriverImage, view: ImageView, decision: ImageDecision) -> dict[str, Any]:
-    """Whatever the decision leaves out is taken away, but for what is known for good."""
+def _status_patch(image: DriverImage, view: ImageView, decision: ImageDecision) -> dict[str, Any]:
+    """The status patch: fields without a value in the decision are cleared, except permanent ones."""
     before = image.status
     digest = decision.digest or before.digest or ""
     status: dict[str, Any] = {
         "phase": decision.phase.value,
         "message": decision.message or before.message,
         "checkedAt": timing.show(view.now),
-        "deadline": _shown(decision.deadline),
-        "retryAt": _shown(decision.retry_at),
+        "deadline": _show_time(decision.deadline),
+        "retryAt": _show_time(decision.retry_at),
         "attempts": decision.attempts or None,
-        "conditions": [_verified(before, decision, view.now)],
+        "conditions": [_verified_condition(before, decision, view.now)],
     }
     if decision.phase is not before.phase:
-        status["checks"] = [_check(one) for one in decision.checks] or None
-        status["failure"] = _failure(decision)
+        status["checks"] = [_check_entry(verdict) for verdict in decision.checks] or None
+        status["failure"] = _failure_entry(decision)
     if decision.build_key:
         status["buildKey"] = decision.build_key
-    return status | _pinned(image, decision.phase, digest) | _made_with(before.phase, view, decision, digest)
+    return status | _pinned_digest(image, decision.phase, digest) | _made_with(before.phase, view, decision, digest)
 
 
-def _verified(before: DriverImageStatus, decision: ImageDecision, now: datetime) -> dict[str, Any]:
-    """The condition Verified: a phase that stays has the checks that it began with."""
-    checks = {one.check: one.passed for one in before.checks}
+def _verified_condition(before: DriverImageStatus, decision: ImageDecision, now: datetime) -> dict[str, Any]:
+    """The condition Verified: an unchanged phase keeps its checks."""
+    checks = {check.check: check.passed for check in before.checks}
     if decision.phase is not before.phase:
-        checks = {one.check: one.passed for one in decision.checks}
+        checks = {verdict.check: verdict.passed for verdict in decision.checks}
     told = Told("Verified", *verification(decision.phase, checks))
-    found: dict[str, Any] = msgspec.to_builtins(condition(before.conditions, told, now))
-    return found
+    condition: dict[str, Any] = msgspec.to_builtins(next_condition(before.conditions, told, now))
+    return condition
 
 
-def _pinned(image: DriverImage, phase: DriverImagePhase, digest: str) -> dict[str, str | None]:
-    """The digest while it is looked at and in service; the key in service only."""
+def _pinned_digest(image: DriverImage, phase: DriverImagePhase, digest: str) -> dict[str, str | None]:
+    """The digest in Verifying and Ready; the key in Ready only."""
     spec = image.spec
     if phase not in {DriverImagePhase.VERIFYING, DriverImagePhase.READY} or not digest:
         return {"digest": None, "key": None}
@@ -139,7 +141,7 @@ def _pinned(image: DriverImage, phase: DriverImagePhase, digest: str) -> dict[st
 def _made_with(
     before: DriverImagePhase, view: ImageView, decision: ImageDecision, digest: str
 ) -> dict[str, str | None]:
-    """What has to change before something that failed for good is tried again."""
+    """The inputs that must change before a permanent failure is retried."""
     if decision.phase is DriverImagePhase.BUILDING and before is not DriverImagePhase.BUILDING:
         return {"madeWith": view.inputs}
     if decision.phase is DriverImagePhase.UNUSABLE and before is DriverImagePhase.VERIFYING:
@@ -147,24 +149,24 @@ def _made_with(
     return {}
 
 
-def _check(verdict: Verdict) -> dict[str, Any]:
+def _check_entry(verdict: Verdict) -> dict[str, Any]:
     passed = {} if verdict.passed is None else {"passed": verdict.passed}
     return {"check": verdict.check.value, **passed, "reason": verdict.reason}
 
 
-def _failure(decision: ImageDecision) -> dict[str, Any] | None:
+def _failure_entry(decision: ImageDecision) -> dict[str, Any] | None:
     failure = decision.failure
     if failure is None:
         return None
     return {"class": failure.kind.value, "firstError": failure.first_error, "symbol": failure.symbol}
 
 
-def _news(image: DriverImage, status: Mapping[str, Any]) -> bool:
-    """Whether there is more to write than that it was looked at."""
+def _is_worth_writing(image: DriverImage, status: Mapping[str, Any]) -> bool:
+    """Whether the status changes in more than the time of the check."""
     before = image.status
     now = (status["phase"], status["message"], status["retryAt"], status["conditions"])
     return now != (before.phase.value, before.message, before.retry_at, msgspec.to_builtins(before.conditions))
 
 
-def _shown(moment: datetime | None) -> str | None:
+def _show_time(moment: datetime | None) -> str | None:
     return timing.show(moment) if moment is not None else None

@@ -1,5 +1,5 @@
-"""Objects of the API server as the values that core decides on: nodes, pods, owners, claims, gangs.
+"""Values for decisions of core, derived from objects of the API server: nodes, pods, owners, claims, gangs.
 
-Here: total functions and caches of what follows from one object; odd input becomes the value that allows less.
-Not here: requests to the API server, but for readers that take the port.
+Here: total functions and caches of values of one object; invalid input becomes the value that permits less.
+Not here: requests to the API server, except readers that take the port.
 """

@@ -1,4 +1,4 @@
-"""ResourceClaims of pods: which a pod refers to, and how many GPUs it holds by them."""
+"""ResourceClaims of pods, and the GPUs that pods hold by them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,45 +16,45 @@ CLAIM = ReadKind(kind="ResourceClaim", group="resource.k8s.io", version="v1", pl
 
 
 async def read_claimed(cluster: Reads, pods: Iterable[Pod]) -> Claimed:
-    """GPUs of each ResourceClaim, by namespace and name: one list where some pod refers to a claim, else nothing.
+    """GPUs of each ResourceClaim, by namespace and name; listed only if a pod refers to a claim.
 
     Raises:
-        ClusterError: the list was refused or did not come; what a pod holds is not guessed then.
+        ClusterError: the list failed, so the GPUs of pods are unknown.
     """
     if not any(map(refers_to_claims, pods)):
         return {}
     version = served_version(CLAIM, await cluster.served())
-    found = await cluster.list(owner_resource(CLAIM, version)) if version else ()
+    claims = await cluster.list(owner_resource(CLAIM, version)) if version else ()
     return {
-        (one.metadata.namespace, one.metadata.name): count_gpus({"spec": one.spec, "status": one.status})
-        for one in found
+        (claim.metadata.namespace, claim.metadata.name): count_gpus({"spec": claim.spec, "status": claim.status})
+        for claim in claims
     }
 
 
 def refers_to_claims(pod: Pod) -> bool:
-    """Whether a pod holds, or waits for, devices by a claim."""
+    """Whether a pod holds or waits for devices by a claim."""
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
 def gpus_by_claims(pod: Pod, claimed: Claimed) -> int:
     """GPUs that a pod holds by claims that it names."""
-    return sum(_count(pod, name, claimed) for name in _named(pod))
+    return sum(_count_claimed(pod, name, claimed) for name in _claim_names(pod))
 
 
 def gpus_behind_resources(pod: Pod, claimed: Claimed) -> int:
-    """GPUs of the claim that the scheduler made for extended resources that a pod asks for."""
+    """GPUs of the claim that the scheduler created for a pod's extended resources."""
     behind = pod.status.extended_resource_claim_status
-    return _count(pod, behind.resource_claim_name, claimed) if behind is not None else 0
+    return _count_claimed(pod, behind.resource_claim_name, claimed) if behind is not None else 0
 
 
 def holds_by_claim(pod: Pod, claimed: Claimed) -> bool:
-    """Whether a pod holds GPUs that no device plugin gave it."""
+    """Whether a pod holds GPUs that no device plugin allocated."""
     return bool(gpus_by_claims(pod, claimed) or gpus_behind_resources(pod, claimed))
 
 
 def holders_by_node(pods: Iterable[Pod], claimed: Claimed) -> Mapping[str, tuple[str, ...]]:
     """Pods that hold GPUs of a node by claims, as namespace/name, by node."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    holders: defaultdict[str, list[str]] = defaultdict(list)
     for pod in pods:
         if (
             refers_to_claims(pod)
@@ -62,18 +62,18 @@ def holders_by_node(pods: Iterable[Pod], claimed: Claimed) -> Mapping[str, tuple
             and pod.status.phase not in ENDED
             and holds_by_claim(pod, claimed)
         ):
-            found[pod.spec.node_name].append(f"{pod.metadata.namespace}/{pod.metadata.name}")
-    return {node: tuple(sorted(names)) for node, names in found.items()}
+            holders[pod.spec.node_name].append(f"{pod.metadata.namespace}/{pod.metadata.name}")
+    return {node: tuple(sorted(names)) for node, names in holders.items()}
 
 
-def _named(pod: Pod) -> Iterator[str]:
-    """Names of the claims of a pod; empty for one that is still to be made of a template."""
-    made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
-    for one in pod.spec.resource_claims:
-        name = one.resource_claim_name or made.get(one.name, "")
-        if name is not None:  # None: it was found that none is needed
+def _claim_names(pod: Pod) -> Iterator[str]:
+    """Names of the claims of a pod; empty for a claim that is not created from its template yet."""
+    made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+    for claim in pod.spec.resource_claims:
+        name = claim.resource_claim_name or made.get(claim.name, "")
+        if name is not None:  # None: no claim is needed
             yield name
 
 
-def _count(pod: Pod, name: str, claimed: Claimed) -> int:
+def _count_claimed(pod: Pod, name: str, claimed: Claimed) -> int:
     return claimed.get((pod.metadata.namespace, name), DOUBT)

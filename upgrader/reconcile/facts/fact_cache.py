@@ -1,4 +1,4 @@
-"""What a loop has derived from the cluster, kept from one of its looks to the next: speed only, never a truth."""
+"""Facts that a loop has derived from the cluster, cached from one step to the next; for speed only."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ from upgrader.reconcile.facts.object_cache import ObjectCache
 
 @dataclass
 class FactCache:
-    """Of one stack's loop, or of one plan's."""
+    """The facts of one stack's or one plan's loop."""
 
     gangs: GangCache = field(default_factory=GangCache)
     _nodes: ObjectCache[NodeFacts] = field(default_factory=ObjectCache)
 
     def read_nodes(self, nodes: Iterable[Node], resource: str, former: tuple[str, ...]) -> dict[str, NodeFacts]:
-        """All nodes of the cluster as the rules see them, by name; see `node_facts`."""
+        """The facts of all nodes of the cluster, by name; see `node_facts`."""
         self._nodes.begin()
         settings = (resource, former)
         return {
@@ -29,15 +29,15 @@ class FactCache:
 
 
 class FactCaches:
-    """Of all loops of a controller, by the kind and name of the object that each looks after."""
+    """The facts of all loops of a controller, by kind and name of the object."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], FactCache] = {}
 
     def of(self, kind: str, name: str) -> FactCache:
-        """Of one object's loop."""
+        """The facts of one object's loop."""
         return self._kept.setdefault((kind, name), FactCache())
 
     def forget(self, kind: str, name: str) -> None:
-        """Let go of what belongs to an object that is gone or over."""
+        """Drop the facts of a deleted or ended object."""
         self._kept.pop((kind, name), None)

@@ -1,7 +1,7 @@
-"""The gangs of a pool, from all pods and owners that were read: namespace by namespace.
+"""The gangs of a pool, derived from all pods and owners of each namespace.
 
-Owners and groups never reach over the border of a namespace, so the gangs of one follow from what is in it; where
-nothing of that has changed since the last look, they are as they were.
+Owners and groups never cross a namespace, so its gangs follow from its objects alone; if none of these has changed
+since the last step, the gangs are reused.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ from upgrader.core.workloads.gangs import PodFacts, gangs_of
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_objects import Work
 from upgrader.reconcile.facts.object_cache import ObjectCache
-from upgrader.reconcile.facts.pod_facts import controller_of, declared, ours, read_pod, with_mates
+from upgrader.reconcile.facts.pod_facts import controller_of, declared, is_own_pod, read_pod, with_mates
 from upgrader.reconcile.facts.reading import Reading
 from upgrader.reconcile.facts.storage import Classes, classes_of
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class _Inputs(NamedTuple):
-    """All that the gangs of a namespace follow from."""
+    """All inputs of the gangs of a namespace."""
 
     versions: tuple[tuple[str, str], ...]  # uid and resourceVersion of its pods
     works: tuple[Work, ...]
@@ -45,7 +45,7 @@ class _Inputs(NamedTuple):
 
 @dataclass
 class _Namespace:
-    """What was found in a namespace by the last look."""
+    """The cached gangs of a namespace."""
 
     pods: ObjectCache[PodFacts] = field(default_factory=ObjectCache)
     inputs: _Inputs | None = None
@@ -53,7 +53,7 @@ class _Namespace:
 
 
 class GangCache:
-    """The gangs of one pool as one loop sees them, from one of its looks to the next."""
+    """The gangs of one pool, cached by one loop from one step to the next."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, _Namespace] = {}
@@ -64,18 +64,20 @@ class GangCache:
         """All gangs, by name.
 
         Args:
-            seen: what was read.
-            gpus: by what pods hold GPUs.
-            spec: of the stack, whose rules say who belongs together.
+            seen: objects that were read.
+            gpus: resources by which pods hold GPUs.
+            spec: spec of the stack, with its gang rules.
             now: the time.
             emptied: names of nodes whose pods would be ended, with GPUs or without.
         """
         rules = rules_for(spec)
-        # Our own belong to no gang and own nothing; on a node with every operand they are most of what is there.
-        pods = _by_namespace((pod.metadata.namespace, pod) for pod in seen.pods if not ours(pod, seen.own_namespace))
+        # The operator's own pods belong to no gang; on a node with every operand they are the majority.
+        pods = _by_namespace(
+            (pod.metadata.namespace, pod) for pod in seen.pods if not is_own_pod(pod, seen.own_namespace)
+        )
         works = _by_namespace((work.namespace, work) for work in seen.works)
         claims = _by_namespace((claim.metadata.namespace, claim) for claim in seen.claims)
-        spaces = {one.metadata.name: declared(one.metadata) for one in seen.namespaces}
+        spaces = {namespace.metadata.name: declared(namespace.metadata) for namespace in seen.namespaces}
         self._namespaces = {name: self._namespaces.get(name) or _Namespace() for name in pods}
         gangs: list[Gang] = []
         for name, its in pods.items():
@@ -90,34 +92,34 @@ class GangCache:
                 method=seen.method,
                 now=now if any(map(tells_time, works.get(name, ()))) else None,
             )
-            gangs += _gangs(self._namespaces[name], inputs, name, its, rules, now)
+            gangs += _gangs_of_namespace(self._namespaces[name], inputs, name, its, rules, now)
         return tuple(sorted(gangs, key=lambda gang: gang.name))
 
 
 def rules_for(spec: GpuStackSpec) -> tuple[Rule, ...]:
-    """Who belongs together: the stack's own rules, then those that hold everywhere.
+    """The gang rules: the stack's own rules, then the built-in rules.
 
     Raises:
-        ConfigurationError: one of its own cannot be used.
+        ConfigurationError: a rule of the stack is invalid.
     """
-    return rules_of(UserRule(label=one.label or "", regex=one.regex or "") for one in spec.gangs)
+    return rules_of(UserRule(label=gang.label or "", regex=gang.regex or "") for gang in spec.gangs)
 
 
-def _gangs(
+def _gangs_of_namespace(
     space: _Namespace, inputs: _Inputs, name: str, pods: Sequence[Pod], rules: Sequence[Rule], now: datetime
 ) -> tuple[Gang, ...]:
-    """The gangs of one namespace, anew where anything that they follow from has changed."""
+    """The gangs of one namespace, derived again if an input has changed."""
     before = space.inputs
-    if before is not None:  # the very parts that are as they were: those are compared again for each pod
+    if before is not None:  # reuse equal objects, since they are compared again for each pod
         inputs = _Inputs._make(old if old == new else new for old, new in zip(before, inputs, strict=True))
     if before is None or inputs != before:
-        space.gangs = _derive(space.pods, inputs, name, pods, rules, now)
-    # What was not read from an API server does not show by its version whether it has changed.
+        space.gangs = _derive_gangs(space.pods, inputs, name, pods, rules, now)
+    # Without uid and version, a change of an object cannot be detected.
     space.inputs = inputs if all(uid and version for uid, version in inputs.versions) else None
     return space.gangs
 
 
-def _derive(
+def _derive_gangs(
     kept: ObjectCache[PodFacts],
     inputs: _Inputs,
     name: str,
@@ -132,15 +134,15 @@ def _derive(
         return nearest([chains.declared(marks.controller), inputs.declared])
 
     kept.begin()
-    found = (
+    pod_values = (
         read_pod(pod, gpus, partial(around, marks), marks, inputs.classes, rebooted=emptied, kept=kept)
         for pod, marks in with_mates(pods, chains, gpus, rules, emptied)
     )
-    return gangs_of(found, chains, {name: inputs.declared}, rules, now, inputs.method)
+    return gangs_of(pod_values, chains, {name: inputs.declared}, rules, now, inputs.method)
 
 
-def _by_namespace(found: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+def _by_namespace(items: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
     spaces: dict[str, list[T]] = defaultdict(list)
-    for name, one in found:
-        spaces[name].append(one)
+    for name, item in items:
+        spaces[name].append(item)
     return spaces

@@ -1,4 +1,4 @@
-"""Nodes as the rules see them: total functions from what the API server sends."""
+"""The facts of nodes: total functions of the objects of the API server."""
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Node
@@ -14,8 +14,8 @@ LONGEST_SETTINGS = 2048
 
 
 def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeFacts:
-    """A node. `resource` is the extended resource whose devices are its GPUs; `former`: where none is offered by that
-    name, those by another one are.
+    """The facts of a node. `resource`: extended resource whose devices are its GPUs; `former`: used in its place if the
+    node offers none by that name.
     """
     labels, status = node.metadata.labels, node.status
     resource = PoolGpus(resource=resource, former=former).offered_as(status.allocatable, status.capacity)
@@ -32,7 +32,7 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
         gpus=count_of(status.capacity, resource),
         gpus_allocatable=sum(offered.values()),
         gpus_in_parts=tuple((name, count) for name, count in offered.items() if name != resource),
-        ready=any(one.type == "Ready" and one.status == "True" for one in status.conditions),
+        ready=any(condition.type == "Ready" and condition.status == "True" for condition in status.conditions),
         unschedulable=node.spec.unschedulable,
         skip=labels.get(names.LABEL_SKIP) == "true",
         kernel_label=labels.get(names.LABEL_KERNEL_NFD, ""),
@@ -53,13 +53,13 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
         removed_driver=read_removed_driver(node.metadata.annotations.get(names.ANNOTATION_REMOVED_DRIVER)),
         os=code_name(untrusted.name(status.node_info.os_image)),
         arch=untrusted.name(status.node_info.architecture),
-        unreadable=_unreadable(node, settings, resource),
+        unreadable=_unreadable_value(node, settings, resource),
         labels=labels,
     )
 
 
-def _unreadable(node: Node, settings: str, resource: str) -> str:
-    """Which of a node's values cannot be read, and what to do, as a sentence."""
+def _unreadable_value(node: Node, settings: str, resource: str) -> str:
+    """The first unreadable value of a node and its resolution, as a sentence."""
     where = f"of node {node.metadata.name} cannot be read:"
     if settings and (len(settings) > LONGEST_SETTINGS or untrusted.document(settings, dict[str, str]) is None):
         return (
@@ -76,7 +76,7 @@ def _unreadable(node: Node, settings: str, resource: str) -> str:
 
 
 def _labels_boot(node: Node) -> str:
-    """The boot on which our labeller read the kernel label; empty where it is not ours, or was changed after us."""
+    """The boot on which the operator's labeller wrote the kernel label; empty if another writer set or changed it."""
     text = node.metadata.annotations.get(names.ANNOTATION_NODE_FEATURES)
     record = read_record(text) if text is not None else None
     name = names.LABEL_KERNEL_NFD
@@ -85,7 +85,7 @@ def _labels_boot(node: Node) -> str:
 
 
 def pending_kernel(node: Node) -> str:
-    """The kernel of the next boot, as it was read on this one."""
+    """The kernel of the next boot, as reported on the present boot."""
     text = node.metadata.annotations.get(names.ANNOTATION_NODE_FEATURES)
     record = read_record(text) if text is not None else None
     present = record is not None and record.boot_id == node.status.node_info.boot_id

@@ -1,8 +1,8 @@
-"""What follows from one object alone, kept while that object is the same.
+"""Values derived from one object alone, cached while that object is unchanged.
 
-Every look at the cluster reads every object, and most are as they were a look before: what follows from those is not
-derived again. It serves speed only. An object is known by its uid and resourceVersion, which the API server changes
-with each write, so what is kept can never be of another state than the one that was read.
+Every step reads every object, and most are unchanged since the previous step, so their values are not derived again.
+This is for speed only. The key is uid and resourceVersion, which the API server changes with each write, so a cached
+value always belongs to the state that was read.
 """
 
 from collections.abc import Callable
@@ -20,22 +20,22 @@ class _Kept(NamedTuple, Generic[T]):
 
 
 class ObjectCache(Generic[T]):
-    """Values by the object that they follow from; those of objects that a round did not see go with the next one."""
+    """Values by object; those of objects that a round did not contain are dropped with the next round."""
 
     def __init__(self) -> None:
         self._kept: dict[str, _Kept[T]] = {}
         self._before: dict[str, _Kept[T]] = {}
 
     def begin(self) -> None:
-        """Begin a round: each object that is still there is derived in it."""
+        """Begin a round, in which each existing object is derived."""
         self._before, self._kept = self._kept, {}
 
     def derive(self, meta: ObjectMeta, settings: object, make: Callable[[], T]) -> T:
-        """The value of an object, as it was made before where neither the object nor the settings have changed.
+        """The value of an object; cached if neither the object nor the settings have changed.
 
         Args:
-            meta: of the object; one without uid or resourceVersion was not read from an API server, and is not kept.
-            settings: all else that the value follows from, compared by value.
+            meta: metadata of the object; without uid or resourceVersion the value is not cached.
+            settings: all other inputs of the value, compared by value.
             make: derives it.
         """
         kept = self._kept.get(meta.uid) or self._before.get(meta.uid)

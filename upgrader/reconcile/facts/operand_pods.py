@@ -1,4 +1,4 @@
-"""Pods of operands as the rules see them: on which node, ready or not, and in the kubelet's words why not."""
+"""The facts of operand pods: node, readiness, and the kubelet's reason if a pod is not ready."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Pod
 from upgrader.core.model.operands import COMPONENTS, Operand, OperandPod, PartPod
 from upgrader.core.workloads.gangs import ENDED
-from upgrader.reconcile.facts.pod_facts import ours
+from upgrader.reconcile.facts.pod_facts import is_own_pod
 from upgrader.stack.containers import AFTER
 from upgrader.stack.pod_results import being_made, shortened, silence_of
 
@@ -15,43 +15,43 @@ _BY_NAME = {f"{AFTER}{operand.value.lower()}": operand for operand in Operand}
 
 
 def own_pods(pods: Iterable[Pod], namespace: str, stack: str) -> list[Pod]:
-    """Of all pods those that were made for a stack, which are in our own namespace."""
-    mine = (one for one in pods if one.metadata.labels.get(names.LABEL_STACK) == stack)
-    return [one for one in mine if ours(one, namespace)]
+    """The operator's own pods of a stack, which are in its own namespace."""
+    mine = (pod for pod in pods if pod.metadata.labels.get(names.LABEL_STACK) == stack)
+    return [pod for pod in mine if is_own_pod(pod, namespace)]
 
 
 def operand_pod(pod: Pod, namespace: str) -> OperandPod | None:
-    """A pod of an operand in our own namespace; None for every other, and for one that has ended or is being ended."""
-    operand = COMPONENTS.get(pod.metadata.labels.get(names.LABEL_COMPONENT, "")) if ours(pod, namespace) else None
-    return OperandPod(operand=operand, **_facts(pod)) if operand is not None and counts(pod) else None
+    """An active pod of an operand in the operator's namespace; None for every other pod."""
+    operand = COMPONENTS.get(pod.metadata.labels.get(names.LABEL_COMPONENT, "")) if is_own_pod(pod, namespace) else None
+    return OperandPod(operand=operand, **_pod_fields(pod)) if operand is not None and is_active_pod(pod) else None
 
 
 def part_pod(pod: Pod) -> PartPod:
-    """A pod of something else that runs on nodes."""
-    return PartPod(**_facts(pod))
+    """A pod of another part that runs on nodes."""
+    return PartPod(**_pod_fields(pod))
 
 
-def counts(pod: Pod) -> bool:
-    """Whether a pod has neither ended nor is being ended."""
+def is_active_pod(pod: Pod) -> bool:
+    """Whether a pod has neither ended nor is being deleted."""
     return pod.status.phase not in ENDED and pod.metadata.deletion_timestamp is None
 
 
-def _facts(pod: Pod) -> dict[str, Any]:
-    if any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions):
+def _pod_fields(pod: Pod) -> dict[str, Any]:
+    if any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions):
         return {"node": pod.spec.node_name, "ready": True}
-    return {"node": pod.spec.node_name, "trouble": _trouble(pod), "silence": silence_of(pod)}
+    return {"node": pod.spec.node_name, "trouble": _pod_trouble(pod), "silence": silence_of(pod)}
 
 
-def _trouble(pod: Pod) -> str:
+def _pod_trouble(pod: Pod) -> str:
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        said = _said(status)
+        said = _container_trouble(status)
         if said:
             return said
     return ""
 
 
-def _said(status: ContainerStatus) -> str:
-    """What keeps a container from its work; empty where it is done, or nothing is known to be wrong."""
+def _container_trouble(status: ContainerStatus) -> str:
+    """Why a container does not run; empty if it has succeeded, or no fault is known."""
     waiting, ended = status.state.waiting, status.state.terminated
     if (ended is not None and not ended.exit_code) or being_made(status):
         return ""

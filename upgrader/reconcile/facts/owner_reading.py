@@ -1,4 +1,4 @@
-"""Owners of pods: reading them all at once, and what is seen in each."""
+"""Owners of pods: joint read of all owners, and the values of each."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,52 +29,56 @@ _POD = ReadKind(kind="Pod", group="", version="v1", plural="pods")
 
 
 async def read_works(cluster: Cluster, kept: ObjectCache[Work]) -> tuple[Work, ...]:
-    """All owners of the kinds that are known here and that the API server serves: one list for each kind.
+    """All owners of the known kinds that the API server serves: one list for each kind.
 
-    `kept`: as they were read before.
+    `kept`: values of earlier reads.
 
     Raises:
-        ClusterError: a list was refused or did not come; who owns a pod is not guessed then.
+        ClusterError: a list failed, so owners are unknown.
     """
     served = await cluster.served()
-    kinds = [resource for kind in READ if (resource := _resource(kind, served)) is not None]
+    kinds = [resource for kind in READ if (resource := _served_resource(kind, served)) is not None]
     lists = await asyncio.gather(*(cluster.list(kind) for kind in kinds))
     kept.begin()
     return tuple(
-        kept.derive(one.metadata, kind, partial(read_work, kind, one))
-        for kind, found in zip(kinds, lists, strict=True)
-        for one in found
+        kept.derive(owner.metadata, kind, partial(read_work, kind, owner))
+        for kind, owners in zip(kinds, lists, strict=True)
+        for owner in owners
     )
 
 
 async def declared_above(cluster: Reads, pod: Pod) -> Declared:
-    """What the owners of one pod declare, the nearest first: each is read by itself, now.
+    """The declarations of one pod's owners, the nearest first; each owner is read separately.
 
     Raises:
-        ClusterError: an owner was refused or did not come; it may declare what keeps its pods from being evicted.
+        ClusterError: an owner cannot be read; it may declare that its pods must not be evicted.
     """
     served = await cluster.served()
-    found: list[Declared] = []
+    declarations: list[Declared] = []
     above, seen = controller_of(pod.metadata), {pod.metadata.uid}
     while above is not None and above.uid not in seen:
         seen.add(above.uid)
-        kind = next((one for one in (_POD, *READ) if (one.kind, one.group) == (above.kind, group_of(above))), None)
-        resource = _resource(kind, served) if kind is not None else None
-        one = await cluster.get(resource, above.name, pod.metadata.namespace) if resource is not None else None
-        if one is None or one.metadata.uid != above.uid:
+        kind = next(
+            (known for known in (_POD, *READ) if (known.kind, known.group) == (above.kind, group_of(above))), None
+        )
+        resource = _served_resource(kind, served) if kind is not None else None
+        owner = await cluster.get(resource, above.name, pod.metadata.namespace) if resource is not None else None
+        if owner is None or owner.metadata.uid != above.uid:
             break
-        found.append(declared(one.metadata))
-        above = controller_of(one.metadata)
-    return nearest(found)
+        declarations.append(declared(owner.metadata))
+        above = controller_of(owner.metadata)
+    return nearest(declarations)
 
 
-def _resource(kind: ReadKind, served: Mapping[tuple[str, str], tuple[str, ...]]) -> ResourceKind[OwnerObject] | None:
+def _served_resource(
+    kind: ReadKind, served: Mapping[tuple[str, str], tuple[str, ...]]
+) -> ResourceKind[OwnerObject] | None:
     version = served_version(kind, served)
     return owner_resource(kind, version) if version else None
 
 
 def read_work(kind: ResourceKind[OwnerObject], seen: OwnerObject) -> Work:
-    """The same as `work_of`; of an owner that cannot be read only who owns it is known."""
+    """The same as `work_of`; an owner with invalid content has only its identity and its own owners."""
     try:
         work = work_of(kind, seen)
         suspended(work)
@@ -82,20 +86,20 @@ def read_work(kind: ResourceKind[OwnerObject], seen: OwnerObject) -> Work:
         meta, why = seen.metadata, describe(error)
         log.warning("owner cannot be read", kind=kind.kind, name=f"{meta.namespace}/{meta.name}", because=why)
         owner = Owner(kind=kind.kind, name=meta.name, uid=meta.uid, api_version=kind.api_version)
-        above, owned_by = controller_of(meta), tuple(one.uid for one in meta.owner_references)
+        above, owned_by = controller_of(meta), tuple(reference.uid for reference in meta.owner_references)
         said = f"{kind.kind} {meta.name}: {why}"
         return Work(owner=owner, namespace=meta.namespace, controller=above, owned_by=owned_by, unread=said)
     return work
 
 
 def work_of(kind: ResourceKind[OwnerObject], seen: OwnerObject) -> Work:
-    """An owner as the rules see it; its API version is the one that it was read in."""
+    """The values of an owner; its API version is that of the read."""
     meta = seen.metadata
     return Work(
         owner=Owner(kind=kind.kind, name=meta.name, uid=meta.uid, api_version=kind.api_version),
         namespace=meta.namespace,
         controller=controller_of(meta),
-        owned_by=tuple(one.uid for one in meta.owner_references),
+        owned_by=tuple(reference.uid for reference in meta.owner_references),
         labels=meta.labels,
         declared=declared(meta),
         stopped_by=_stopped_by(meta),
@@ -111,6 +115,6 @@ class _Stopped(msgspec.Struct, frozen=True):
 
 def _stopped_by(meta: ObjectMeta) -> str:
     text = meta.annotations.get(names.ANNOTATION_STOPPED, "")
-    found = untrusted.document(text, _Stopped)
-    # One that cannot be read is a record of a stop all the same.
-    return found.plan if found is not None and found.plan else text[: untrusted.SHOWN]
+    stopped = untrusted.document(text, _Stopped)
+    # An unreadable record is still a record of a stop.
+    return stopped.plan if stopped is not None and stopped.plan else text[: untrusted.SHOWN]

@@ -1,4 +1,4 @@
-"""Pods as the rules see them: total functions from what the API server sends, nothing is fetched here."""
+"""The facts of pods: total functions of the objects of the API server, without I/O."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,56 +52,56 @@ DECLARED = MappingProxyType(
 
 
 def gpus_of(pod: Pod, gpus: PoolGpus) -> int:
-    """GPUs that the scheduler holds for a pod: of each resource those of all containers, or of the init container that
-    asks for most.
+    """GPUs that the scheduler reserves for a pod: of each resource the sum over containers, or the largest request of
+    an init container.
 
-    Partitions count as GPUs do, whatever resource a pod asks for them by; so do devices of its claims.
+    Partitions of any resource name and devices of claims count as GPUs.
     """
-    return _count(pod, gpus, _held(pod, gpus))
+    return _count_gpus(pod, gpus, _held_resources(pod, gpus))
 
 
-def _count(pod: Pod, gpus: PoolGpus, held: Counter[str]) -> int:
+def _count_gpus(pod: Pod, gpus: PoolGpus, held: Counter[str]) -> int:
     if not refers_to_claims(pod):
         return held.total()
     return max(held.total(), gpus_behind_resources(pod, gpus.claimed)) + gpus_by_claims(pod, gpus.claimed)
 
 
-def _held(pod: Pod, gpus: PoolGpus) -> Counter[str]:
+def _held_resources(pod: Pod, gpus: PoolGpus) -> Counter[str]:
     held: Counter[str] = Counter()
     for container in pod.spec.containers:
-        held.update(_asked(container, gpus))
+        held.update(_requested_gpus(container, gpus))
     for container in pod.spec.init_containers:
-        held |= _asked(container, gpus)
+        held |= _requested_gpus(container, gpus)
     return held
 
 
 def of_the_node(pod: Pod) -> bool:
-    """Whether a pod belongs to its node and comes back with it: a DaemonSet's, or a static one."""
+    """Whether a pod belongs to its node and returns with it: a pod of a DaemonSet, or a static pod."""
     owner = controller_of(pod.metadata)
     return owner is not None and owner.kind in _OF_THE_NODE
 
 
-def ours(pod: Pod, namespace: str) -> bool:
-    """Whether a pod is of our own making: an operand, a pod of a node upgrade, a labeller.
+def is_own_pod(pod: Pod, namespace: str) -> bool:
+    """Whether the operator created a pod: an operand, a node pod, a labeller.
 
-    `namespace` is the one that we run in. Anybody may set a label on a pod of another namespace, so it says nothing
-    there: such a pod counts as every other does.
+    `namespace`: the operator's namespace. Tenants may set any label on pods of other namespaces, so the label counts
+    only in this namespace.
     """
     return pod.metadata.namespace == namespace and names.LABEL_COMPONENT in pod.metadata.labels
 
 
 def ended_by_reboot(pod: Pod, rebooted: Holding[str]) -> bool:
-    """Whether a pod stands on one of these nodes and would be gone for good after its reboot."""
+    """Whether a pod runs on one of these nodes and would be lost by its reboot."""
     return pod.spec.node_name in rebooted and pod.status.phase not in ENDED and not of_the_node(pod)
 
 
 def asked_id(pod: Pod) -> str:
-    """The checkpoint request that a pod was given last; empty where there is none."""
+    """The id of the last checkpoint request of a pod; empty if there is none."""
     return pod.metadata.annotations.get(names.ANNOTATION_REQUEST, "")
 
 
 def declared(meta: ObjectMeta) -> Declared:
-    """What an object's own annotations declare."""
+    """The declarations in an object's own annotations."""
     annotations = meta.annotations
     if not annotations:
         return NOTHING
@@ -111,20 +111,20 @@ def declared(meta: ObjectMeta) -> Declared:
 
 
 def controller_of(meta: ObjectMeta) -> Owner | None:
-    """The one owner that controls an object."""
-    return next((_owner(one) for one in meta.owner_references if one.controller), None)
+    """The controller of an object."""
+    return next((_owner_of(reference) for reference in meta.owner_references if reference.controller), None)
 
 
-def _owner(reference: OwnerReference) -> Owner:
+def _owner_of(reference: OwnerReference) -> Owner:
     said = {"api_version": untrusted.name(reference.api_version)} if reference.api_version else {}
     kind, name, uid = map(untrusted.name, (reference.kind, reference.name, reference.uid))
     return Owner(kind=kind, name=name, uid=uid, **said)
 
 
-def replicated(pod: Pod, around: Declared | None = None) -> bool:
-    """Whether a pod may be evicted alone: its owner replaces it, and nobody declared how to ask it or forbids it.
+def is_replicated(pod: Pod, around: Declared | None = None) -> bool:
+    """Whether a pod may be evicted alone: its owner replaces it, and no checkpoint method or veto is declared.
 
-    `around`: what the pod's owners and namespace declare.
+    `around`: declarations of the pod's owners and namespace.
     """
     owner = controller_of(pod.metadata)
     said = nearest([declared(pod.metadata), around or Declared()])
@@ -134,15 +134,15 @@ def replicated(pod: Pod, around: Declared | None = None) -> bool:
 def member_facts(pod: Pod, gpus: PoolGpus, container: str = "") -> MemberFacts:
     """A pod as a member of its gang.
 
-    `container` is the one that answers; empty means: as its annotations say, else the first. A container that the pod
-    does not have gives the empty name, and such a pod cannot be asked.
+    `container`: the container that answers; empty: that of its annotations, else the first. A container that does not
+    exist gives the empty name, and no checkpoint can be requested of such a pod.
     """
-    held = _held(pod, gpus)
+    held = _held_resources(pod, gpus)
     name = container or declared(pod.metadata).container or _default_container(pod)
-    answering = next((one for one in pod.spec.containers if one.name == name), None)
+    answering = next((candidate for candidate in pod.spec.containers if candidate.name == name), None)
     volumes = {volume.name: volume for volume in pod.spec.volumes}
     mounts = answering.volume_mounts if answering is not None else []
-    outlives = {mount.mount_path: _outlives(volumes.get(mount.name)) for mount in mounts}
+    outlives = {mount.mount_path: _outlives_pod(volumes.get(mount.name)) for mount in mounts}
     return MemberFacts(
         pod=pod.metadata.name,
         uid=pod.metadata.uid,
@@ -150,24 +150,24 @@ def member_facts(pod: Pod, gpus: PoolGpus, container: str = "") -> MemberFacts:
         node=pod.spec.node_name,
         container=name if answering is not None else "",
         phase=pod.status.phase,
-        gpus=_count(pod, gpus, held),
+        gpus=_count_gpus(pod, gpus, held),
         not_offered=gpus.not_offered(held),
         terminating=pod.metadata.deletion_timestamp is not None,
         request=asked_id(pod),
         ephemeral_paths=tuple(sorted(path for path, stays in outlives.items() if not stays)),
         volume_paths=tuple(sorted(path for path, stays in outlives.items() if stays)),
-        mounted=_mounted(mounts, volumes),
-        answers_mounted=_at(mounts, volumes, names.ANSWER_DIRECTORY) is not None,
+        mounted=_mounts_requests(mounts, volumes),
+        answers_mounted=_volume_at(mounts, volumes, names.ANSWER_DIRECTORY) is not None,
         shares_processes=pod.spec.share_process_namespace or pod.spec.host_pid,
-        rank=_rank(pod),
+        rank=_pod_rank(pod),
         labels=pod.metadata.labels,
         started_at=untrusted.instant(pod.status.start_time),
-        unreadable=_unreadable(pod, gpus),
+        unreadable=_unreadable_number(pod, gpus),
     )
 
 
 def members_of(request: CheckpointRequest, pods: Iterable[Pod], gpus: PoolGpus) -> tuple[MemberFacts, ...]:
-    """Members of a gang that is asked: those that the request names, and what has come since and has not failed."""
+    """Members of a requested gang: those that the request names, and newer pods that have not failed."""
     containers = {member.uid: member.container for member in request.spec.members}
     return tuple(
         member_facts(pod, gpus, containers.get(pod.metadata.uid, ""))
@@ -177,7 +177,7 @@ def members_of(request: CheckpointRequest, pods: Iterable[Pod], gpus: PoolGpus) 
 
 
 def marks_of(pod: Pod) -> PodMarks:
-    """What of a pod says whom it belongs to."""
+    """The fields of a pod that determine its gang."""
     meta, group = pod.metadata, pod.spec.scheduling_group
     return PodMarks(
         pod=meta.name,
@@ -199,15 +199,15 @@ def pod_facts(
     *,
     rebooted: Holding[str] = NOWHERE,
 ) -> PodFacts:
-    """A pod, as far as it matters for who belongs together.
+    """The facts of a pod for the derivation of gangs.
 
     Args:
         pod: the pod.
-        gpus: by what it may hold GPUs.
-        around: what its owners and namespace declare.
-        marks: as marks_of() found them already.
+        gpus: resources by which it may hold GPUs.
+        around: declarations of its owners and namespace.
+        marks: result of marks_of(), if known.
         classes: StorageClasses of claims.
-        rebooted: names of nodes that are to be rebooted.
+        rebooted: names of nodes that will be rebooted.
     """
     own = declared(pod.metadata)
     said = nearest([own, around])
@@ -233,7 +233,7 @@ def read_pod(
     rebooted: Holding[str],
     kept: ObjectCache[PodFacts],
 ) -> PodFacts:
-    """The same as `pod_facts`; one that cannot be read is taken for a pod with GPUs that declares nothing."""
+    """The same as `pod_facts`; a pod with invalid content counts as a pod with GPUs that declares nothing."""
     try:
         said = around()
         settings = (gpus, said, classes, ended_by_reboot(pod, rebooted))
@@ -258,12 +258,12 @@ def read_pod(
 def with_mates(
     pods: Iterable[Pod], chains: Chains, gpus: PoolGpus, rules: Sequence[Rule], rebooted: Holding[str] = NOWHERE
 ) -> list[tuple[Pod, PodMarks]]:
-    """Pods that belong together with one that is alive and asks for GPUs, or that a reboot of its node would end.
+    """Pods of gangs with at least one running pod that requests GPUs or that a reboot of its node would end.
 
-    `pods`: none of our own. `rebooted`: names of nodes that are to be rebooted. That pod itself is among them. One that
-    cannot be read counts, by itself.
+    `pods`: without the operator's own. `rebooted`: names of nodes that will be rebooted. The result includes that pod
+    itself. A pod with invalid content counts as its own gang.
     """
-    found: dict[tuple[str, tuple[str, str]], list[tuple[Pod, PodMarks]]] = {}
+    groups: dict[tuple[str, tuple[str, str]], list[tuple[Pod, PodMarks]]] = {}
     counting = set()
     for pod in pods:
         alive = pod.status.phase not in ENDED
@@ -273,14 +273,14 @@ def with_mates(
             counts = bool(gpus_of(pod, gpus)) or ended_by_reboot(pod, rebooted)
         except Exception:  # noqa: BLE001 - one pod must not keep all others from being looked at; what follows says why
             key, counts = (marks.namespace, ("unread", marks.uid)), True
-        found.setdefault(key, []).append((pod, marks))
+        groups.setdefault(key, []).append((pod, marks))
         if alive and counts:
             counting.add(key)
-    return [one for key, group in found.items() if key in counting for one in group]
+    return [marked for key, group in groups.items() if key in counting for marked in group]
 
 
-def _asked(container: Container, gpus: PoolGpus) -> Counter[str]:
-    # For extended resources requests equal limits; either may stand alone.
+def _requested_gpus(container: Container, gpus: PoolGpus) -> Counter[str]:
+    # For extended resources requests equal limits; either may be set alone.
     limits, requests = container.resources.limits, container.resources.requests
     if not limits and not requests:
         return Counter()
@@ -292,13 +292,13 @@ def _default_container(pod: Pod) -> str:
     return pod.metadata.annotations.get(names.ANNOTATION_DEFAULT_CONTAINER, "") or first
 
 
-def _rank(pod: Pod) -> int | None:
+def _pod_rank(pod: Pod) -> int | None:
     places = (untrusted.whole(pod.metadata.labels.get(name)) for name in names.LABELS_RANK)
     return next((place for place in places if place is not None), None)
 
 
-def _unreadable(pod: Pod, gpus: PoolGpus) -> str:
-    """Which of a pod's numbers cannot be read, as a sentence; how many GPUs or members there are is not guessed."""
+def _unreadable_number(pod: Pod, gpus: PoolGpus) -> str:
+    """The first unreadable number of a pod, as a sentence; numbers of GPUs or members are not guessed."""
     for name in (names.ANNOTATION_GROUP_TOTAL,):
         text = pod.metadata.annotations.get(name)
         if text is not None and untrusted.whole(text) is None:
@@ -313,8 +313,8 @@ def _unreadable(pod: Pod, gpus: PoolGpus) -> str:
     return ""
 
 
-def _outlives(volume: Volume | None) -> bool:
-    # A claim made for this pod only (`ephemeral`) goes with it; so does, for all we know, every sort not named here.
+def _outlives_pod(volume: Volume | None) -> bool:
+    # An `ephemeral` claim is deleted with its pod; so may be every other kind of volume that is not listed here.
     if volume is None:
         return False
     stays = (
@@ -329,22 +329,22 @@ def _outlives(volume: Volume | None) -> bool:
     return any(source is not None for source in stays)
 
 
-def _mounted(mounts: Iterable[VolumeMount], volumes: Mapping[str, Volume]) -> bool:
-    requests = _at(mounts, volumes, names.REQUEST_DIRECTORY)
-    if requests is None or _at(mounts, volumes, names.ANSWER_DIRECTORY) is None:
+def _mounts_requests(mounts: Iterable[VolumeMount], volumes: Mapping[str, Volume]) -> bool:
+    requests = _volume_at(mounts, volumes, names.REQUEST_DIRECTORY)
+    if requests is None or _volume_at(mounts, volumes, names.ANSWER_DIRECTORY) is None:
         return False
     projected = requests.projected.sources if requests.projected is not None else []
-    found = _items(requests.downward_api) | {
-        key: value for one in projected for key, value in _items(one.downward_api).items()
+    items = _projected_items(requests.downward_api) | {
+        key: value for source in projected for key, value in _projected_items(source.downward_api).items()
     }
-    return all(found.get(file) == f"metadata.annotations['{name}']" for file, name in names.REQUEST_FILES.items())
+    return all(items.get(file) == f"metadata.annotations['{name}']" for file, name in names.REQUEST_FILES.items())
 
 
-def _at(mounts: Iterable[VolumeMount], volumes: Mapping[str, Volume], path: str) -> Volume | None:
+def _volume_at(mounts: Iterable[VolumeMount], volumes: Mapping[str, Volume], path: str) -> Volume | None:
     # A subPath mount never sees the annotation change, so it does not count.
     at = {mount.mount_path.rstrip("/"): volumes.get(mount.name) for mount in mounts if not mount.sub_path}
     return at.get(path)
 
 
-def _items(volume: DownwardVolume | None) -> dict[str, str]:
+def _projected_items(volume: DownwardVolume | None) -> dict[str, str]:
     return {item.path: item.field_ref.field_path for item in volume.items} if volume is not None else {}

@@ -1,4 +1,4 @@
-"""What one reading of the cluster found, as it came from the API server."""
+"""The objects of one reading of the cluster."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,12 +11,12 @@ from upgrader.core.workloads.owner_objects import Work
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reading of the world found, for all stacks alike."""
+    """The objects of one reading of the cluster, for all stacks."""
 
-    own_namespace: str  # in which our own pods are
+    own_namespace: str  # namespace of the operator's own pods
     nodes: Mapping[str, Node] = msgspec.field(default_factory=dict)
     pods: Sequence[Pod] = ()
-    works: Sequence[Work] = ()  # owners of pods, and what owns those
+    works: Sequence[Work] = ()  # owners of pods, and their owners
     budgets: Sequence[PodDisruptionBudget] = ()
     images: Sequence[DriverImage] = ()
     namespaces: Sequence[Namespace] = ()
@@ -24,6 +24,6 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     claims: Sequence[PersistentVolumeClaim] = ()
     stacks: Sequence[GpuStack] = ()
     api_server_version: str = ""
-    method: str = ""  # how jobs are asked that do not say
+    method: str = ""  # checkpoint method of jobs that declare none
     claimed: Claimed = msgspec.field(default_factory=dict)  # GPUs of ResourceClaims
     shaping: bool = False  # deploy/admission-steering.yaml is installed

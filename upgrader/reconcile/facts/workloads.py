@@ -1,8 +1,8 @@
-"""Pods with their owners and claims: most of what there is to read, read once for all loops that look within seconds.
+"""Pods with their owners and claims: the largest part of a reading, shared by all loops that step within seconds.
 
-Every stack and every plan looks at all pods; each for itself, that is a list of all of them every few seconds, decoded
-and kept as often. What is decided from a shared reading is only to look again: before a batch is written, an upgrade is
-ordered or a gang is asked, all is read anew, and before a stop or an eviction the pods concerned are listed anyway.
+Every stack and every plan reads all pods; separate reads would list, decode and store all pods every few seconds. A
+decision from a shared reading only causes a fresh read: before a batch is written, an upgrade is created or a gang is
+requested, everything is read again, and before a stop or an eviction the pods concerned are listed anyway.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ from upgrader.reconcile.facts.storage import keeps_on_claims
 from upgrader.reconcile.ports import Cluster, Reads
 
 SHARED_SECONDS = 5.0
-"""How long a controller's reading serves its other loops: idle ones look every 15 s, others every second."""
+"""Time for which a reading is shared: idle loops step every 15 s, others every second."""
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reading found."""
+    """The objects of one reading."""
 
     pods: Sequence[Pod] = ()
-    works: Sequence[Work] = ()  # owners of pods, and what owns those
+    works: Sequence[Work] = ()  # owners of pods, and their owners
     claims: Sequence[PersistentVolumeClaim] = ()
     claimed: Claimed = msgspec.field(default_factory=dict)  # GPUs of ResourceClaims
 
 
 async def read_workload(cluster: Cluster, kept: ObjectCache[Work], watched: Reads | None = None) -> Workload:
-    """All of it as the API server has it now, pods as `watched` has them; `kept`: owners as they were read before.
+    """Read everything from the API server, pods from `watched` if given; `kept`: values of owners read before.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
@@ -50,7 +50,7 @@ async def read_workload(cluster: Cluster, kept: ObjectCache[Work], watched: Read
 
 
 class Workloads:
-    """The reading that loops share: it serves for `seconds` from when it began; 0: each reads for itself."""
+    """The reading that loops share for `seconds` from its begin; 0: each call reads again."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Workloads:
         kept: ObjectCache[Work] | None = None,
         watched: Reads | None = None,
     ) -> None:
-        """`watched`: pods as watches have shown them, instead of a list of all; None: they are listed."""
+        """`watched`: cached pods of watches in place of a list; None: pods are listed."""
         self._seconds = seconds
         self._clock = clock
         self._kept: ObjectCache[Work] = kept or ObjectCache()
@@ -70,7 +70,7 @@ class Workloads:
         self._began = 0.0
 
     async def read(self, cluster: Cluster) -> Workload:
-        """What was read less than `seconds` ago, else all anew; whoever comes meanwhile waits for that reading.
+        """A reading that is less than `seconds` old, else a new one; concurrent callers wait for the same reading.
 
         Raises:
             ClusterError: the API server refused, or could not be reached; the next caller reads again.
@@ -80,10 +80,10 @@ class Workloads:
         async with self._reading:
             began = self._clock()
             if self._found is None or began - self._began >= self._seconds:
-                self._found = None  # before the next is read: the largest clusters fit into memory once, not twice
+                self._found = None  # freed before the next read: the largest clusters fit into memory once, not twice
                 self._found, self._began = await read_workload(cluster, self._kept, self._watched), began
             return self._found
 
     def anew(self) -> "Workloads":
-        """Reads for each look itself, from the API server as it is then."""
+        """A reader without sharing, which reads from the API server each time."""
         return Workloads(kept=self._kept)

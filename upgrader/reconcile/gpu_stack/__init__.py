@@ -1,5 +1,5 @@
-"""The GpuStack: one step of it, drift, upgrades without a plan, proposals of plans, its status and its history.
+"""Reconciliation of a GpuStack: its step, drift, upgrades without a plan, plans for drift, status and history.
 
-Here: reading a stack, performing what core.gpu_stack decides, recording it.
-Not here: what a plan does for it (upgrade_plan).
+Here: reading a stack, performing and recording the decisions of core.gpu_stack.
+Not here: rollouts (upgrade_plan).
 """

@@ -1,7 +1,7 @@
-"""Nodes with our marks that no GpuStack selects: those that run what they had are opened, the others stay closed.
+"""Claimed and reserved nodes that no GpuStack selects: unchanged nodes are released, the others stay closed.
 
-In a pool a node whose driver is away is installed anew. Here nobody is there who would: it would take pods and
-have no GPU for them.
+In a pool, the stack reinstalls a node without a driver. Without a stack, such a node would accept pods and have
+no GPU for them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,9 +17,9 @@ from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.gpu_stack import unplanned_upgrades
 from upgrader.core.model.fleet import NodeFacts
 from upgrader.reconcile.facts.node_facts import node_facts
-from upgrader.reconcile.node_upgrade.orphaned_claims import still_orphaned, unmark
+from upgrader.reconcile.node_upgrade.orphaned_claims import release_claim, still_orphaned
 from upgrader.reconcile.observe.cluster_snapshot import image_facts, in_pool
-from upgrader.reconcile.observe.stack_reading import orphaned
+from upgrader.reconcile.observe.stack_reading import orphaned_claims
 from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.isolation import Faults
 from upgrader.reconcile.upgrade_plan import reservations
@@ -27,33 +27,35 @@ from upgrader.reconcile.upgrade_plan import reservations
 log = structlog.get_logger()
 
 SHOWN = 10
-"""Nodes that the log names; the others are counted."""
+"""Number of nodes that the log names; the others are counted."""
 
 
 Mark = tuple[str, str, str]
-"""Name and uid of a node, and the upgrade or plan that its mark names."""
+"""Name and uid of a node, and the upgrade or plan that its claim or reservation names."""
 
 
 @dataclass(kw_only=True)
 class ClosedNodes:
-    """What it remembers is a hint: without it one look more is made before anything is taken away."""
+    """Release of nodes without a stack; its memory is a hint: without it, a removal takes one more pass."""
 
     closed: Mapping[Mark, str] = field(default_factory=dict)
-    """What stays, and why, as it was logged."""
+    """Marks that stay, and why, as logged."""
     _seen: Collection[Mark] = frozenset()
-    """What the look before found."""
+    """Marks that the previous pass found."""
 
     async def look(self, context: Context, stacks: Sequence[GpuStack], faults: Faults) -> bool:
-        """Take away what the look before has found too; whether another look may take away more soon.
+        """Remove marks that the previous pass found too; whether another pass may remove more soon.
 
         Args:
-            context: as everywhere.
-            stacks: those that look after the nodes of their pools themselves.
-            faults: where errors go.
+            context: ports.
+            stacks: all stacks; each handles the nodes of its own pool.
+            faults: collects errors.
         """
         known, found = context.nodes.snapshot(), set[Mark]()
         if known is not None:
-            nodes = {name: node for name, node in known.items() if not any(in_pool(node, one.spec) for one in stacks)}
+            nodes = {
+                name: node for name, node in known.items() if not any(in_pool(node, stack.spec) for stack in stacks)
+            }
             with faults.contained("nodes that are kept free for plans that are gone"):
                 found |= await self._unreserve(context, nodes, faults)
             with faults.contained("nodes of upgrades that are gone"):
@@ -62,40 +64,40 @@ class ClosedNodes:
         return known is None or bool(found - self.closed.keys())
 
     async def _unreserve(self, context: Context, nodes: Mapping[str, Node], faults: Faults) -> set[Mark]:
-        """What is found and still there."""
-        stale = await reservations.stale(context, nodes.values())
-        found = {(name, nodes[name].metadata.uid, plan) for name, plan in stale.items()}
-        for mark in sorted(found.intersection(self._seen)):
+        """Remove reservations of deleted plans; returns those that are left."""
+        stale = await reservations.stale_reservations(context, nodes.values())
+        marks = {(name, nodes[name].metadata.uid, plan) for name, plan in stale.items()}
+        for mark in sorted(marks.intersection(self._seen)):
             with faults.contained(f"node {mark[0]}"):
-                await reservations.unmark(context, mark[0], stale[mark[0]])
-                found.discard(mark)
-        return found
+                await reservations.release_reservation(context, mark[0], stale[mark[0]])
+                marks.discard(mark)
+        return marks
 
     async def _open(self, context: Context, nodes: Iterable[Node], faults: Faults) -> set[Mark]:
-        """The same of claims; the taints go with them."""
+        """Remove claims of deleted upgrades with their taints; returns those that are left."""
         claimed = [node_facts(one, "") for one in nodes if names.ANNOTATION_CLAIMED_BY in one.metadata.annotations]
         upgrades = await context.cluster.list(NODE_UPGRADES) if claimed else []  # after the nodes
-        gone = orphaned({one.claimed_by for one in claimed}, upgrades)
-        found = {
+        gone = orphaned_claims({one.claimed_by for one in claimed}, upgrades)
+        marked = {
             (one.name, one.uid, one.claimed_by): one for one in claimed if one.claimed_by and one.claimed_by in gone
         }
-        due, closed = sorted(found.keys() & self._seen), dict[Mark, str]()
-        catalogue = await _catalogue(context) if due else Catalogue(())
+        due, closed = sorted(marked.keys() & self._seen), dict[Mark, str]()
+        catalogue = await _read_catalogue(context) if due else Catalogue(())
         for mark in due:
             with faults.contained(f"node {mark[0]}"):
-                node = found[mark]
-                why = unplanned_upgrades.why_closed(node, catalogue) or await _opened(
+                node = marked[mark]
+                why = unplanned_upgrades.why_closed(node, catalogue) or await _open_node(
                     context, node, upgrades, catalogue
                 )
                 if why:
                     closed[mark] = why
                 else:
-                    del found[mark]
+                    del marked[mark]
         self._tell(closed)
-        return set(found)
+        return set(marked)
 
     def _tell(self, closed: Mapping[Mark, str]) -> None:
-        """No status is there to show it in, so the log does, once for each news."""
+        """Log nodes that stay closed, once for each change, since there is no status to show them in."""
         if closed and closed != self.closed:
             shown = [f"{name}: {why} (NodeUpgrade {upgrade})" for (name, _, upgrade), why in closed.items()]
             more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
@@ -108,17 +110,17 @@ class ClosedNodes:
         self.closed = closed
 
 
-async def _opened(context: Context, node: NodeFacts, upgrades: Iterable[NodeUpgrade], catalogue: Catalogue) -> str:
-    """Open a node, from what is there now; why it stays closed, else empty."""
+async def _open_node(context: Context, node: NodeFacts, upgrades: Iterable[NodeUpgrade], catalogue: Catalogue) -> str:
+    """Release a node after a fresh read; returns why it stays closed, else empty."""
     fresh = await still_orphaned(context, upgrades, node)
     if fresh is None:
         return ""
     why = unplanned_upgrades.why_closed(node_facts(fresh, ""), catalogue)
     if not why:
-        await unmark(context, fresh)
+        await release_claim(context, fresh)
     return why
 
 
-async def _catalogue(context: Context) -> Catalogue:
+async def _read_catalogue(context: Context) -> Catalogue:
     listed = (image_facts(one) for one in await context.cluster.list(DRIVER_IMAGES))
     return Catalogue([one for one in listed if one is not None])

@@ -1,6 +1,6 @@
-"""Damping: what was seen of nodes before, so that a node is believed that says the same twice, and drift that stays.
+"""Debouncing of node state: a state counts when two passes have seen it, and drift when it persists.
 
-This lives in memory on purpose: forgetting it only makes one wait a little longer.
+This is kept in memory only: after a restart, a decision takes a little longer.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,7 +14,7 @@ from upgrader.core.model.fleet import NodeFacts, Target
 
 @dataclass
 class Steady:
-    """What was seen of the nodes of a stack, by uid: how they differ from a revision, and which labels disagree."""
+    """Observations of the nodes of a stack, by uid: differences from a revision, and labels that disagree."""
 
     revision: str = ""
     needs: dict[str, Seen] = field(default_factory=dict)
@@ -23,13 +23,13 @@ class Steady:
 
 @dataclass
 class Sightings:
-    """First sightings by stack and node uid: on which boot, with which kernel, when; and how steady all is."""
+    """First sightings by stack and node uid (boot, kernel, time), and the observations of each stack."""
 
     first: dict[tuple[str, str], tuple[str, str, datetime]] = field(default_factory=dict)
     steady: dict[str, Steady] = field(default_factory=dict)
 
     def twice(self, stack: str, node: NodeFacts, now: datetime, apart_seconds: float) -> bool:
-        """Whether this very boot and kernel were seen before, at least `apart_seconds` ago."""
+        """Whether this boot and kernel were seen before, at least `apart_seconds` ago."""
         key, seen = (stack, node.uid), (node.boot_id, node.kernel)
         before = self.first.get(key)
         if before is None or before[:2] != seen:
@@ -38,17 +38,17 @@ class Sightings:
         return now - before[2] >= timedelta(seconds=apart_seconds)
 
     def keep(self, stack: str, uids: Collection[str]) -> None:
-        """Forget every other node of the stack: it needs nothing any more, or is gone."""
+        """Drop every other node of the stack: it is in order again, or deleted."""
         for key in [one for one in self.first if one[0] == stack and one[1] not in uids]:
             del self.first[key]
 
     def once(self, stack: str, now: datetime, apart_seconds: float) -> bool:
-        """Whether some node of the stack was seen only once so far, and should be looked at again soon."""
+        """Whether a node of the stack was seen only once so far, so that the next pass should follow soon."""
         apart = timedelta(seconds=apart_seconds)
         return any(key[0] == stack and now - seen[2] < apart for key, seen in self.first.items())
 
     def look(self, target: Target, nodes: Iterable[NodeFacts], drift: Iterable[NodeDrift], now: datetime) -> Steady:
-        """Take in what all nodes of a stack show now. From another revision on, nodes differ anew."""
+        """Record the present state of all nodes of a stack. A new revision resets recorded differences."""
         stack = target.stack
         before, found = self.steady.get(stack, Steady()), {one.node: one for one in drift}
         after, needs = Steady(revision=target.revision), before.needs if before.revision == target.revision else {}
@@ -65,6 +65,6 @@ class Sightings:
         return after
 
     def forget(self, stack: str) -> None:
-        """The stack is no more."""
+        """Drop a deleted stack."""
         self.keep(stack, ())
         self.steady.pop(stack, None)

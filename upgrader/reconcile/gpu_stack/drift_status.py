@@ -1,4 +1,4 @@
-"""What a stack says of drift in its conditions: what is done about it, labels that disagree, kernels without image."""
+"""Conditions of a stack about drift: the response to it, labels that disagree, kernels without a driver image."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -24,103 +24,108 @@ ADOPTED = "Adopted"
 NEXT_BOOT = "NextBootSupported"
 FIXES = {
     LABELS_AGREE: "See who else writes these labels; nothing is done by them.",
-    ADOPTED: "Hand the nodes over with `upgrader adopt`, or keep them out of the stack; see docs/migration.md.",
-    NEXT_BOOT: "Do not reboot these nodes before there is an image, or take an alternative; see docs/drift.md.",
+    ADOPTED: "Hand the nodes over with `upgrader adopt`, or keep them out of the stack; "
+    "see docs/guides/migrate-from-gpu-operator.md.",
+    NEXT_BOOT: "Do not reboot these nodes before there is an image, or use an alternative; see docs/concepts/drift.md.",
 }
-"""What a person does about a condition of these that is False."""
+"""What a person does if one of these conditions is False."""
 SHOWN = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """What was decided about drift, and how steady it is; `goal` is what a node without a driver is given."""
+    """The decision about drift, and how long it persists; `goal` is the target of a node without a driver."""
 
     goal: Target
     proposal: Proposal | None
     steady: Steady
 
     def told(self, read: StackReading, now: datetime) -> Iterator[Told]:
-        """The conditions; one that would say that all is well is there only where it once said otherwise."""
+        """The conditions; a positive one is added only if the stack already has that condition."""
         if self.proposal is not None:
             done = "True" if self.proposal.done else "False"
             yield Told(ON_DRIFT, done, self.proposal.why.value, self.proposal.message)
         yield from self._labels(read, now)
-        yield from _adopted(read)
-        yield from _next_boot(read)
+        yield from _adopted_condition(read)
+        yield from _next_boot_condition(read)
 
     def _labels(self, read: StackReading, now: datetime) -> Iterator[Told]:
         seen = [(node, self.steady.labels[node.uid]) for node in read.snapshot.nodes if node.uid in self.steady.labels]
         flapping = [node.name for node, one in seen if one.flaps]
         disagreeing = [node.name for node, one in seen if one.steady(now)]
         if flapping:
-            said = f"{_nodes(flapping)}: labels change again and again; the kubelet is believed, and nothing is done"
+            said = (
+                f"{_node_text(flapping)}: labels change again and again; the kubelet is believed, and nothing is done"
+            )
             yield Told(LABELS_AGREE, "False", "Flapping", said)
         elif disagreeing:
-            said = f"{_nodes(disagreeing)}: a label says otherwise than kubelet and driver image, which are believed"
+            said = (
+                f"{_node_text(disagreeing)}: a label says otherwise than kubelet and driver image, which are believed"
+            )
             yield Told(LABELS_AGREE, "False", "Disagree", f"{said} (upgrader drift)")
-        elif _undecided(one for _, one in seen):
-            yield from _as_before(read, LABELS_AGREE)
-        elif any(one.type == LABELS_AGREE for one in read.stack.status.conditions):
+        elif _has_undecided_labels(one for _, one in seen):
+            yield from _repeat_condition(read, LABELS_AGREE)
+        elif any(condition.type == LABELS_AGREE for condition in read.stack.status.conditions):
             yield Told(LABELS_AGREE, "True", "Agree", "no label disagrees")
 
 
-def _adopted(read: StackReading) -> Iterator[Told]:
+def _adopted_condition(read: StackReading) -> Iterator[Told]:
     refused = [node.name for node in read.snapshot.nodes if node.refused]
     if refused:
         said = (
-            f"{_nodes(refused)}: another operator deploys its driver or device plugin there; nothing is done until "
+            f"{_node_text(refused)}: another operator deploys its driver or device plugin there; nothing is done until "
             f"`upgrader adopt` hands them over, or {' and '.join(LABELS_DEPLOY)} are false"
         )
         yield Told(ADOPTED, "False", "NotAdopted", said)
-    elif any(one.type == ADOPTED for one in read.stack.status.conditions):
+    elif any(condition.type == ADOPTED for condition in read.stack.status.conditions):
         yield Told(ADOPTED, "True", "Adopted", "no other operator deploys a driver or device plugin on these nodes")
 
 
-def _next_boot(read: StackReading) -> Iterator[Told]:
-    """Warned of before they reboot: nothing is drained for it, and nobody is kept from rebooting."""
+def _next_boot_condition(read: StackReading) -> Iterator[Told]:
+    """A warning before a reboot into a kernel without an image: no node is drained, and no reboot is prevented."""
     catalogue, found = Catalogue(read.snapshot.images), defaultdict[tuple[Driver, str], list[str]](list)
     for node in read.snapshot.nodes:
         if not node.left_alone and (driver := would_lack(node, catalogue)) is not None:
             found[driver, node.pending_kernel].append(node.name)
     if found:
         said = " ".join(
-            f"{_nodes(nodes)} would have no driver image after a reboot: "
+            f"{_node_text(nodes)} would have no driver image after a reboot: "
             f"{why_no_image(read.snapshot.builds, driver, kernel)}"
             for (driver, kernel), nodes in sorted(found.items())
         )
         yield Told(NEXT_BOOT, "False", "NoImage", said)
-    elif any(one.type == NEXT_BOOT for one in read.stack.status.conditions):
+    elif any(condition.type == NEXT_BOOT for condition in read.stack.status.conditions):
         yield Told(NEXT_BOOT, "True", "Supported", "every kernel that a next boot would take has an image")
 
 
-def _undecided(seen: Iterable[Seen]) -> bool:
-    """Whether something disagrees, but not for long enough to say so: what was said stands."""
+def _has_undecided_labels(seen: Iterable[Seen]) -> bool:
+    """Whether labels disagree, but not long enough to change the condition."""
     return any(one.what for one in seen)
 
 
-def _as_before(read: StackReading, kind: str) -> Iterator[Told]:
-    for one in read.stack.status.conditions:
-        if one.type == kind:
-            yield Told(one.type, one.status, one.reason, one.message)
+def _repeat_condition(read: StackReading, kind: str) -> Iterator[Told]:
+    for condition in read.stack.status.conditions:
+        if condition.type == kind:
+            yield Told(condition.type, condition.status, condition.reason, condition.message)
 
 
 def without_image(read: StackReading, goal: Target) -> str:
-    """Nodes that wait for a driver because there is no image for their kernel, and what would help; empty: none."""
+    """Nodes that wait for a driver because their kernel has no image, and the remedy; empty: none."""
     catalogue = Catalogue(read.snapshot.images)
     lacking: dict[tuple[Driver, str], list[str]] = defaultdict(list)
     for node in read.snapshot.nodes:
-        driver = _lacks(node, goal, catalogue)
+        driver = _missing_driver(node, goal, catalogue)
         if driver is not None:
             lacking[driver, node.kernel].append(node.name)
     said = [
-        f"{_nodes(nodes)}: {why_no_image(read.snapshot.builds, driver, kernel)}"
+        f"{_node_text(nodes)}: {why_no_image(read.snapshot.builds, driver, kernel)}"
         for (driver, kernel), nodes in sorted(lacking.items())
     ]
     return " ".join(said)
 
 
-def _lacks(node: NodeFacts, goal: Target, catalogue: Catalogue) -> Driver | None:
-    """The driver that a node should have by itself and cannot."""
+def _missing_driver(node: NodeFacts, goal: Target, catalogue: Catalogue) -> Driver | None:
+    """The driver that the stack should install on a node, and for whose kernel there is no image."""
     if node.left_alone or node.claimed_by:
         return None
     own = catalogue.had(node) or catalogue.of(node)
@@ -134,6 +139,6 @@ def _lacks(node: NodeFacts, goal: Target, catalogue: Catalogue) -> Driver | None
     return driver if catalogue.find(driver, node.kernel) is None else None
 
 
-def _nodes(names: list[str]) -> str:
+def _node_text(names: list[str]) -> str:
     rest = len(names) - SHOWN
     return f"{len(names)} node(s) ({', '.join(names[:SHOWN])}{f' and {rest} more' if rest > 0 else ''})"

@@ -1,7 +1,7 @@
-"""Taking the driver of a node away that came up with a kernel for which there is no image of it.
+"""Removal of the driver from a node that booted a kernel without an image of that driver.
 
-It loads nowhere there, so nothing is lost, and its pods would crash-loop for as long as that lasts. What it was is kept
-on the Node in the same write; the repair that follows when there is an image takes that away again.
+The driver cannot load there, and its pods would crash-loop. The same write records the removed driver on the Node;
+the repair that follows when an image exists removes the record.
 """
 
 import structlog
@@ -20,8 +20,8 @@ log = structlog.get_logger()
 
 
 async def remove_driver(context: Context, read: StackReading, node: NodeFacts) -> None:
-    """Switch driver and operands off, where the node still is as it was seen and nobody upgrades it."""
-    if any(one.spec.node.uid == node.uid and not ends(one.status.phase) for one in read.upgrades):
+    """Switch driver and operands off, if the node is unchanged and no upgrade holds it."""
+    if any(upgrade.spec.node.uid == node.uid and not ends(upgrade.status.phase) for upgrade in read.upgrades):
         return
     fresh = await context.cluster.get(NODES, node.name)
     if fresh is None or fresh.metadata.uid != node.uid:

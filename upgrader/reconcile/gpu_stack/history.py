@@ -1,7 +1,7 @@
-"""Ended plans and older revisions of a stack go when there are more than its historyLimit.
+"""Deletion of ended plans and older revisions of a stack beyond its historyLimit.
 
-Never what something still depends on: a plan that has anything stopped or marked, a revision that a node runs or a plan
-names, the one before the present one (for `upgrader rollback`), and a plan that says why a revision is blocked.
+Kept are: a plan with stopped gangs or claimed nodes, a revision that a node runs or a plan names, the revision before
+the present one (for `upgrader rollback`), and a plan that blocks a revision.
 """
 
 import structlog
@@ -20,17 +20,17 @@ from upgrader.reconcile.upgrade_plan import rollbacks
 log = structlog.get_logger()
 
 
-async def prune(context: Context, read: StackReading) -> None:
-    """Delete what is beyond the limit; while a plan is under way nothing is.
+async def prune_history(context: Context, read: StackReading) -> None:
+    """Delete objects beyond the limit; nothing is deleted while a plan is under way.
 
     Raises:
-        ConflictError: a plan changed since it was read; the next step looks again.
+        ConflictError: a plan changed since it was read; the next step reads it again.
     """
     if read.running is not None:
         return
     limit = read.stack.spec.history_limit
-    ended = sorted((one for one in read.plans if ends(one.status.phase)), key=_age)
-    past = [Past(name=one.metadata.name, needed=_needed(read, one)) for one in ended]
+    ended = sorted((one for one in read.plans if ends(one.status.phase)), key=_age_key)
+    past = [Past(name=one.metadata.name, needed=_is_needed(read, one)) for one in ended]
     gone = set()
     for name in beyond(past, limit):
         plan = next(one for one in ended if one.metadata.name == name)
@@ -42,22 +42,22 @@ async def prune(context: Context, read: StackReading) -> None:
     await _prune_revisions(context, read, [one for one in read.plans if one.metadata.name not in gone])
 
 
-def _age(plan: UpgradePlan) -> tuple[str, str]:
+def _age_key(plan: UpgradePlan) -> tuple[str, str]:
     return plan.status.ended_at or plan.metadata.creation_timestamp, plan.metadata.name
 
 
-def _needed(read: StackReading, plan: UpgradePlan) -> bool:
+def _is_needed(read: StackReading, plan: UpgradePlan) -> bool:
     name, status = plan.metadata.name, plan.status
-    upgrades = [one for one in read.upgrades if one.spec.plan == name]
-    marked = any(not ends(one.status.phase) or one.metadata.uid in read.claims for one in upgrades)
-    upgraded = any(one.status.phase is NodePhase.SUCCEEDED for one in upgrades)
-    undoing = rollbacks.wanted(plan) and upgraded and status.rollback_plan is None
+    upgrades = [upgrade for upgrade in read.upgrades if upgrade.spec.plan == name]
+    marked = any(not ends(upgrade.status.phase) or upgrade.metadata.uid in read.claims for upgrade in upgrades)
+    upgraded = any(upgrade.status.phase is NodePhase.SUCCEEDED for upgrade in upgrades)
+    undoing = rollbacks.needs_rollback(plan) and upgraded and status.rollback_plan is None
     blocks = plan.spec.target_revision != read.target.revision == status.stack_revision
     return names.FINALIZER in plan.metadata.finalizers or bool(status.reserved_nodes) or marked or undoing or blocks
 
 
 async def _in_use(context: Context, read: StackReading, plan: UpgradePlan) -> bool:
-    """Whether a gang of an ended plan was not let go yet."""
+    """Whether a request of an ended plan is open or still has its finalizer."""
     listed = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_PLAN}={plan.metadata.name}")
     found, _ = own_requests.sort_out(listed, plan, read.upgrades)
     return any(not ends(one.status.phase) or names.FINALIZER in one.metadata.finalizers for one in found)
@@ -68,19 +68,21 @@ async def _prune_revisions(context: Context, read: StackReading, plans: list[Upg
     kept = await revisions(context, stack)
     if len(kept) <= read.stack.spec.history_limit:
         return
-    open_upgrades = [one for one in read.upgrades if not ends(one.status.phase) or one.metadata.uid in read.claims]
+    open_upgrades = [
+        upgrade for upgrade in read.upgrades if not ends(upgrade.status.phase) or upgrade.metadata.uid in read.claims
+    ]
     needed = {node.revision for node in read.snapshot.nodes}
     needed |= {node.removed_driver.revision for node in read.snapshot.nodes if node.removed_driver is not None}
     needed |= {read.target.revision, status.current_revision or "", status.blocked_revision or ""}
-    needed |= {one.spec.target_revision for one in plans}
-    needed |= {state.revision for one in open_upgrades for state in (one.spec.source, one.spec.target)}
-    found = [one.metadata.name for one in kept]
+    needed |= {plan.spec.target_revision for plan in plans}
+    needed |= {state.revision for upgrade in open_upgrades for state in (upgrade.spec.source, upgrade.spec.target)}
+    revision_names = [revision.metadata.name for revision in kept]
     present = revision_name(stack, read.target.revision)
-    before = found[max(0, found.index(present) - 1)] if present in found else ""
+    before = revision_names[max(0, revision_names.index(present) - 1)] if present in revision_names else ""
     objects = {revision_name(stack, one) for one in needed if one} | {before}
-    past = [Past(name=one, needed=one in objects) for one in found]
+    past = [Past(name=one, needed=one in objects) for one in revision_names]
     for name in beyond(past, read.stack.spec.history_limit):
-        one = next(one for one in kept if one.metadata.name == name)
+        one = next(revision for revision in kept if revision.metadata.name == name)
         log.info("a revision that nothing needs is beyond the history limit", revision=name)
         context.leadership.check()
         await context.cluster.delete(CONTROLLER_REVISIONS, one.metadata)

@@ -1,4 +1,4 @@
-"""DriverImages that a stack makes by itself, and takes away again when no node could ask for them any more."""
+"""DriverImages that a stack creates by itself, and deletes when no node can need them any more."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -22,13 +22,13 @@ from upgrader.reconcile.runtime.context import Context
 log = structlog.get_logger()
 
 AT_ONCE = 20
-"""Made in one step of a stack: more kernels than that are no upgrade, and each is a build of minutes."""
+"""Images created in one step of a stack at most; each is a build of minutes."""
 KEPT = timedelta(days=7)
-"""Age from which an image of ours goes that nobody needs: a node that comes back from a repair finds it still."""
+"""Minimum age of an unneeded image before its deletion, so that a node that returns after a while finds it."""
 
 
-async def ensure(context: Context, read: StackReading, goal: Target) -> bool:
-    """Make what is missing, as far as it is known how; whether any was."""
+async def ensure_images(context: Context, read: StackReading, goal: Target) -> bool:
+    """Create missing images that have a template; whether any was created."""
     ahead = read.stack.spec.on_drift is not OnDrift.REPORT
     made = False
     wanted = (
@@ -36,16 +36,16 @@ async def ensure(context: Context, read: StackReading, goal: Target) -> bool:
     )
     known = [(wish, how) for wish, how in wanted if how is not None]
     for wish, how in known[:AT_ONCE]:
-        made |= await _create(context, read.stack.metadata.name, wish, how)
+        made |= await _create_image(context, read.stack.metadata.name, wish, how)
     return made
 
 
-async def _create(context: Context, stack: str, wish: Wish, how: Template) -> bool:
+async def _create_image(context: Context, stack: str, wish: Wish, how: Template) -> bool:
     context.leadership.check()
     try:
         await context.cluster.create(DRIVER_IMAGES, manifest(wish, how, {names.LABEL_STACK: stack}))
     except ConflictError:
-        return False  # made before a restart, or by another stack: its name says what it is for
+        return False  # created before a restart, or by another stack: the name follows from the content
     except ClusterError as error:
         if not error.refused:
             raise
@@ -56,7 +56,7 @@ async def _create(context: Context, stack: str, wish: Wish, how: Template) -> bo
 
 
 def manifest(wish: Wish, how: Template, labels: Mapping[str, str]) -> dict[str, Any]:
-    """A DriverImage. Its name says what it is for, so that whoever asks for it asks for the same."""
+    """A DriverImage. Its name follows from its content, so that equal wishes give the same object."""
     identity = (wish.driver.vendor, wish.driver.version, wish.kernel, how.recipe, how.flavour, how.os, how.arch)
     return {
         "apiVersion": DRIVER_IMAGES.api_version,
@@ -76,23 +76,23 @@ def manifest(wish: Wish, how: Template, labels: Mapping[str, str]) -> dict[str, 
     }
 
 
-async def prune(context: Context, read: StackReading) -> None:
-    """Delete images that this stack has made, whose kernel no node runs and that nothing names, after a while."""
-    found = await context.cluster.list(DRIVER_IMAGES, labels=f"{names.LABEL_STACK}={read.stack.metadata.name}")
+async def prune_images(context: Context, read: StackReading) -> None:
+    """Delete old images of this stack whose kernel no node runs and that no object names."""
+    images = await context.cluster.list(DRIVER_IMAGES, labels=f"{names.LABEL_STACK}={read.stack.metadata.name}")
     known = context.nodes.snapshot()
     if not known:
-        return  # no node was seen, so nothing is known
+        return  # without nodes, nothing is known
     here = needs_of(known.values(), read.upgrades, [read.target])
-    spare = [one for one in found if _old(context, one) and not here.has(one)]
+    spare = [image for image in images if _is_old(context, image) and not here.has(image)]
     if not spare:
-        return  # as nearly always: what others may need is not read for it
+        return  # the usual case: the needs of other stacks are not read
     needs = await read_needs(context, known.values(), [read.target])
-    for one in spare:
-        if not needs.has(one):
+    for image in spare:
+        if not needs.has(image):
             context.leadership.check()
-            log.info("driver image that nobody needs", name=one.metadata.name, kernel=one.spec.kernel)
-            await context.cluster.delete(DRIVER_IMAGES, one.metadata)
+            log.info("driver image that nobody needs", name=image.metadata.name, kernel=image.spec.kernel)
+            await context.cluster.delete(DRIVER_IMAGES, image.metadata)
 
 
-def _old(context: Context, image: DriverImage) -> bool:
+def _is_old(context: Context, image: DriverImage) -> bool:
     return context.clock.now() - timing.parse(image.metadata.creation_timestamp) >= KEPT

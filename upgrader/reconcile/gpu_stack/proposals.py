@@ -1,4 +1,4 @@
-"""Plans that a stack makes and approves by itself, as `spec.onDrift` says; decided in core.gpu_stack.proposals."""
+"""Plans that a stack creates and approves by itself, by `spec.onDrift`; decided in core.gpu_stack.proposals."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -24,26 +24,26 @@ from upgrader.reconcile.upgrade_plan import plan_view
 log = structlog.get_logger()
 
 
-async def answer(context: Context, read: StackReading, steady: Steady) -> Proposal | None:
-    """Make or approve the stack's own plan where that is due; what was decided, None where drift is only reported."""
+async def answer_drift(context: Context, read: StackReading, steady: Steady) -> Proposal | None:
+    """Create or approve the stack's own plan if due; returns the decision, None if drift is only reported."""
     if read.stack.spec.on_drift is OnDrift.REPORT:
         return None
-    found = proposals.decide(_view(context, read, steady))
-    if found is None or not (found.create or found.approve):
-        return found
-    if found.create:
-        await _create(context, read, found)
+    proposal = proposals.decide(_proposal_view(context, read, steady))
+    if proposal is None or not (proposal.create or proposal.approve):
+        return proposal
+    if proposal.create:
+        await _create_plan(context, read, proposal)
     else:
-        plan = next(one for one in read.plans if one.metadata.name == found.approve)
+        plan = next(one for one in read.plans if one.metadata.name == proposal.approve)
         context.leadership.check()
-        # In one write: what is approved is how the stack wants it now, not how it was when the plan was proposed.
-        spec = {**_how(read), "approval": _approval(context, read)}
+        # In one write: the approval covers the stack's present settings, not those of the time of the proposal.
+        spec = {**_plan_settings(read), "approval": _stack_approval(context, read)}
         await context.cluster.merge(UPGRADE_PLANS, plan.metadata, {"spec": spec})
-        log.info("plan approved by its stack", plan=found.approve)
-    return found
+        log.info("plan approved by its stack", plan=proposal.approve)
+    return proposal
 
 
-def _view(context: Context, read: StackReading, steady: Steady) -> ProposalView:
+def _proposal_view(context: Context, read: StackReading, steady: Steady) -> ProposalView:
     now, catalogue, spec = context.clock.now(), Catalogue(read.snapshot.images), read.stack.spec
     differ = {one.node for one in read.drift if one.drifted}
     drifted = [
@@ -60,23 +60,23 @@ def _view(context: Context, read: StackReading, steady: Steady) -> ProposalView:
         drifted=len(drifted),
         steady=len(long),
         images=proposals.images_seen(long, read.snapshot, read.target, now),
-        plans=tuple(_seen(one) for one in read.plans),
-        blocked=_led_away(read.plans, read.target.revision),
+        plans=tuple(_plan_seen(plan) for plan in read.plans),
+        blocked=_leads_away(read.plans, read.target.revision),
         limits=_plan_of(read).limits is not None,
         written=read.stack.status.update_revision == read.target.revision,
     )
 
 
-def _led_away(plans: Iterable[UpgradePlan], revision: str) -> bool:
-    """Whether a plan ever began to lead away from the revision, whatever became of it: then a person decides."""
-    return any(one.spec.target_revision != revision == one.status.stack_revision for one in plans)
+def _leads_away(plans: Iterable[UpgradePlan], revision: str) -> bool:
+    """Whether any plan has started to lead away from the revision: then a person decides."""
+    return any(plan.spec.target_revision != revision == plan.status.stack_revision for plan in plans)
 
 
 def _plan_of(read: StackReading) -> DriftPlanSpec:
     return read.stack.spec.drift_plan or DriftPlanSpec()
 
 
-def _seen(plan: UpgradePlan) -> PlanSeen:
+def _plan_seen(plan: UpgradePlan) -> PlanSeen:
     return PlanSeen(
         name=plan.metadata.name,
         target_revision=plan.spec.target_revision,
@@ -87,32 +87,32 @@ def _seen(plan: UpgradePlan) -> PlanSeen:
     )
 
 
-async def _create(context: Context, read: StackReading, found: Proposal) -> None:
+async def _create_plan(context: Context, read: StackReading, proposal: Proposal) -> None:
     stack, revision = read.stack.metadata, read.target.revision
-    name = object_name(f"{stack.name[:24]}-drift-{revision}", stack.uid, revision, str(found.create))
+    name = object_name(f"{stack.name[:24]}-drift-{revision}", stack.uid, revision, str(proposal.create))
     body: dict[str, Any] = {
         "apiVersion": UPGRADE_PLANS.api_version,
         "kind": UPGRADE_PLANS.kind,
         "metadata": {
             "name": name,
             "labels": {names.LABEL_STACK: stack.name},
-            "annotations": {names.ANNOTATION_ON_DRIFT: str(found.create)},
+            "annotations": {names.ANNOTATION_ON_DRIFT: str(proposal.create)},
         },
         "spec": {
             "stack": stack.name,
             "targetRevision": revision,
-            **_how(read),
-            **({"approval": _approval(context, read)} if found.approved else {}),
+            **_plan_settings(read),
+            **({"approval": _stack_approval(context, read)} if proposal.approved else {}),
         },
     }
     context.leadership.check()
-    with suppress(ConflictError):  # made before a restart; its name follows from the revision and the number
+    with suppress(ConflictError):  # created before a restart; its name follows from revision and number
         await context.cluster.create(UPGRADE_PLANS, body)
-    log.info("plan made for drift", plan=name, approved=found.approved)
+    log.info("plan made for drift", plan=name, approved=proposal.approved)
 
 
-def _how(read: StackReading) -> dict[str, Any]:
-    """How the stack's own plans go."""
+def _plan_settings(read: StackReading) -> dict[str, Any]:
+    """Strategy, checkpoint settings and tolerated failures of the stack's own plans."""
     spec = _plan_of(read)
     return {
         "strategy": explicit(spec.strategy),
@@ -121,8 +121,8 @@ def _how(read: StackReading) -> dict[str, Any]:
     }
 
 
-def _approval(context: Context, read: StackReading) -> dict[str, Any]:
-    """The limits that a person wrote into the stack, and no other. Nobody is ever expendable by it."""
+def _stack_approval(context: Context, read: StackReading) -> dict[str, Any]:
+    """An approval with the limits in the stack's spec. It names no expendable gang."""
     limits = _plan_of(read).limits
     if limits is None:
         raise AssertionError("nothing is approved without limits")

@@ -1,4 +1,4 @@
-"""The status of a GpuStack: revisions, counts, drift, and conditions that name the nodes a person should look at."""
+"""The status of a GpuStack: revisions, counts, drift, and conditions that name nodes to look at."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,31 +20,33 @@ from upgrader.core.node_protocol.node_labels import Standing as LabelStanding
 from upgrader.reconcile.checkpoint_request import abandoned_owners
 from upgrader.reconcile.checkpoint_request.abandoned_owners import Abandoned
 from upgrader.reconcile.gpu_stack.drift_status import Answered, without_image
-from upgrader.reconcile.gpu_stack.unplanned_upgrades import latest
+from upgrader.reconcile.gpu_stack.unplanned_upgrades import latest_ended_upgrade
 from upgrader.reconcile.observe import pod_events
 from upgrader.reconcile.observe.other_plans import away_from
 from upgrader.reconcile.observe.stack_reading import StackReading
 from upgrader.reconcile.operands import missing_pods, nondisruptive_operands, operands
 from upgrader.reconcile.operands.node_features import Labelling
-from upgrader.reconcile.runtime.conditions import Told, condition
-from upgrader.reconcile.runtime.context import Context, record
+from upgrader.reconcile.runtime.conditions import Told, next_condition
+from upgrader.reconcile.runtime.context import Context, record_status
 from upgrader.reconcile.runtime.isolation import STEP_FAILED
 
 LABELLER = "NodeFeatures"
 SHOWN = 10
 LONGEST = 400
-"""Characters of a failure's message in the condition: its end, which says what matters and what to do."""
+"""Characters of a failure's message in the condition, from its end, which contains cause and resolution."""
 
 
-async def refuse(context: Context, stack: GpuStack, message: str, left: Sequence[Abandoned]) -> None:
-    """The spec cannot be made a revision of; `left`: stopped owners that are still to be restarted."""
-    told = (Told("Valid", "False", "RevisionNotMade", message), *abandoned_owners.conditions(stack, left))
-    found = [condition(stack.status.conditions, one, context.clock.now()) for one in told]
-    if any(one not in stack.status.conditions for one in found):
-        await record(context, GPU_STACKS, stack.metadata, {"conditions": [msgspec.to_builtins(one) for one in found]})
+async def write_refusal(context: Context, stack: GpuStack, message: str, left: Sequence[Abandoned]) -> None:
+    """Record that the spec gives no revision; `left`: stopped owners that are not restarted yet."""
+    told = (Told("Valid", "False", "RevisionNotMade", message), *abandoned_owners.stopped_owners_condition(stack, left))
+    conditions = [next_condition(stack.status.conditions, wanted, context.clock.now()) for wanted in told]
+    if any(wanted not in stack.status.conditions for wanted in conditions):
+        await record_status(
+            context, GPU_STACKS, stack.metadata, {"conditions": [msgspec.to_builtins(wanted) for wanted in conditions]}
+        )
 
 
-async def write(
+async def write_status(
     context: Context,
     read: StackReading,
     labelling: Labelling,
@@ -52,15 +54,15 @@ async def write(
     faults: Mapping[Operand, str],
     left: Sequence[Abandoned] = (),
 ) -> None:
-    """Write the status where it says something new.
+    """Write the status if it changes.
 
     Args:
         context: ports.
-        read: what the step looked at.
-        labelling: how it stands with labels of nodes.
-        answered: what is done about drift.
-        faults: why a quiet operand is not as it should be.
-        left: stopped owners that have no request any more.
+        read: inputs of the step.
+        labelling: state of the nodes' feature labels.
+        answered: the response to drift.
+        faults: errors of nondisruptive operands.
+        left: stopped owners without a request.
     """
     stack, now_drifted = read.stack, [one for one in read.drift if one.drifted]
     ready = sum(node.revision == read.target.revision and not node.taken for node in read.snapshot.nodes)
@@ -68,8 +70,8 @@ async def write(
     if current is None or (read.snapshot.nodes and not now_drifted):
         current = read.target.revision
     counts = operands.drift_counts(read.drift)
-    drifted = _drifted(read, counts, len(now_drifted))
-    standing = await _standings(context, read, faults)
+    drifted = _drifted_condition(read, counts, len(now_drifted))
+    standing = await _operand_statuses(context, read, faults)
     labeller = beside(labelling.wanted, labelling.pods) if labelling.asked else PartStanding(state=Standing.EXTERNAL)
     status: dict[str, Any] = {
         "observedGeneration": stack.metadata.generation,
@@ -81,30 +83,30 @@ async def write(
         "ready": ready,
         "drifted": len(now_drifted),
         "drift": [msgspec.to_builtins(one) for one in counts],
-        "operands": [_operand(one) for one in standing],
-        "nodeFeatures": _part(labeller),
+        "operands": [_operand_entry(one) for one in standing],
+        "nodeFeatures": _part_entry(labeller),
         "conditions": [
-            msgspec.to_builtins(condition(stack.status.conditions, one, context.clock.now()))
+            msgspec.to_builtins(next_condition(stack.status.conditions, one, context.clock.now()))
             for one in (
                 Told("Valid", "True", "RevisionMade", "the revision is kept"),
                 drifted,
                 _Installed(read, answered.goal).told(),
                 _operands_ready(standing, labeller),
                 *answered.told(read, context.clock.now()),
-                *_overlaps(read),
-                *_labelled(labelling),
-                *abandoned_owners.conditions(stack, left),
+                *_overlaps_condition(read),
+                *_labels_condition(labelling),
+                *abandoned_owners.stopped_owners_condition(stack, left),
             )
         ]
-        # What fails is told at the end of the step.
+        # The end of the step writes this condition.
         + [msgspec.to_builtins(one) for one in stack.status.conditions if one.type == STEP_FAILED],
     }
     present = msgspec.to_builtins(stack.status)
     if any(present.get(key) != value and (present.get(key) or value) for key, value in status.items()):
-        await record(context, GPU_STACKS, stack.metadata, status)
+        await record_status(context, GPU_STACKS, stack.metadata, status)
 
 
-def _drifted(read: StackReading, counts: Sequence[DriftCount], nodes: int) -> Told:
+def _drifted_condition(read: StackReading, counts: Sequence[DriftCount], nodes: int) -> Told:
     return Told(
         "Drifted",
         "True" if nodes else "False",
@@ -113,20 +115,20 @@ def _drifted(read: StackReading, counts: Sequence[DriftCount], nodes: int) -> To
     )
 
 
-async def _standings(
+async def _operand_statuses(
     context: Context, read: StackReading, faults: Mapping[Operand, str]
 ) -> tuple[OperandStanding, ...]:
-    """How it stands with each operand, with what is said of pods that do not start or cannot be made."""
-    wanted = _wanted(read)
+    """The status of each operand, with the reasons of pods that do not start or cannot be created."""
+    wanted = _wanted_nodes(read)
     pods = [*read.snapshot.operands, *missing_pods.operand_pods(context, read, wanted)]
     managed = dict.fromkeys([Operand.DRIVER, *nondisruptive_operands.managed(read.stack)], True)
     managed[Operand.RUNTIME] = bool(read.target.runtime_image)
     managed[Operand.DEVICE_PLUGIN] = bool(read.target.plugin_image)
-    return standings(managed, wanted, await pod_events.explained(context, pods), faults)
+    return standings(managed, wanted, await pod_events.explain_pods(context, pods), faults)
 
 
-def _wanted(read: StackReading) -> dict[Operand, frozenset[str]]:
-    """Nodes that should have an operand: by their labels, which upgrades write."""
+def _wanted_nodes(read: StackReading) -> dict[Operand, frozenset[str]]:
+    """Nodes that should have an operand, by the labels that upgrades write."""
     wanted: dict[Operand, set[str]] = defaultdict(set)
     by_themselves = nondisruptive_operands.managed(read.stack)
     for node in read.snapshot.nodes:
@@ -139,18 +141,18 @@ def _wanted(read: StackReading) -> dict[Operand, frozenset[str]]:
     return {key: frozenset(value) for key, value in wanted.items()}
 
 
-def _operand(one: OperandStanding) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(OperandStatus(shown=one.shown, **msgspec.structs.asdict(one)))
-    return found
+def _operand_entry(standing: OperandStanding) -> dict[str, Any]:
+    entry: dict[str, Any] = msgspec.to_builtins(OperandStatus(shown=standing.shown, **msgspec.structs.asdict(standing)))
+    return entry
 
 
-def _part(one: PartStanding) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(PartStatus(shown=one.shown, **msgspec.structs.asdict(one)))
-    return found
+def _part_entry(standing: PartStanding) -> dict[str, Any]:
+    entry: dict[str, Any] = msgspec.to_builtins(PartStatus(shown=standing.shown, **msgspec.structs.asdict(standing)))
+    return entry
 
 
 def _operands_ready(standing: Sequence[OperandStanding], labeller: PartStanding) -> Told:
-    """The condition OperandsReady: the first that is not, by name, with those that it blocks; the labeller last."""
+    """The condition OperandsReady: operands that are not ready, with the nodes they block; the labeller last."""
     every = [*((one.operand.value, one) for one in standing), (LABELLER, labeller)]
     missing = [(name, one) for name, one in every if one.state is Standing.WAITING]
     if not missing:
@@ -159,8 +161,8 @@ def _operands_ready(standing: Sequence[OperandStanding], labeller: PartStanding)
     return Told("OperandsReady", "False", f"{missing[0][0]}NotReady", said)
 
 
-def _overlaps(read: StackReading) -> Iterator[Told]:
-    """The condition Overlaps: True while other stacks select some of its nodes too; told where it was ever so."""
+def _overlaps_condition(read: StackReading) -> Iterator[Told]:
+    """The condition Overlaps: True while other stacks select some of its nodes; absent until that happens once."""
     shared = [node for node in read.snapshot.nodes if node.claimants]
     if shared:
         which = "; ".join(f"{node.name} by {' and '.join(node.claimants)}" for node in shared[:SHOWN])
@@ -170,8 +172,8 @@ def _overlaps(read: StackReading) -> Iterator[Told]:
         yield Told("Overlaps", "False", "NoOverlap", "no other stack selects a node of this one")
 
 
-def _labelled(labelling: Labelling) -> Iterator[Told]:
-    """The condition NodeFeatures, of a stack that labels: True where the labels are of the nodes' present boots."""
+def _labels_condition(labelling: Labelling) -> Iterator[Told]:
+    """The condition NodeFeatures of a stack that labels: True if all labels are of the nodes' present boots."""
     if not labelling.asked:
         return
     counts = [f"{labelling.nodes[one]} {one.value}" for one in LabelStanding if one in labelling.nodes]
@@ -185,17 +187,17 @@ def _labelled(labelling: Labelling) -> Iterator[Told]:
 
 
 class _Installed:
-    """The condition Installed: the nodes that a stack cares for by itself, and why it could not."""
+    """The condition Installed: nodes that a stack installs or repairs by itself, and the reasons of failures."""
 
     def __init__(self, read: StackReading, goal: Target) -> None:
         self._read, self._goal = read, goal
         self._catalogue = Catalogue(read.snapshot.images)
-        self._by_uid = {one.metadata.uid: one for one in read.upgrades}
+        self._by_uid = {upgrade.metadata.uid: upgrade for upgrade in read.upgrades}
 
     def told(self) -> Told:
-        """The condition as it should be."""
+        """The condition."""
         nodes = [node for node in self._read.snapshot.nodes if not node.skip]
-        failed = [(node.name, *found) for node in nodes if (found := self._failure(node)) is not None]
+        failed = [(node.name, *failure) for node in nodes if (failure := self._failure(node)) is not None]
         if failed:
             which = "; ".join(f"{name}: {message}" for name, _, message in failed[:SHOWN])
             return Told(
@@ -215,7 +217,7 @@ class _Installed:
         return Told("Installed", "True", "EveryNode", said)
 
     def _needs(self, node: NodeFacts) -> bool:
-        # What is left alone gets nothing by itself, however long it is waited for: Overlaps, Adopted and skip say why.
+        # A node that is left alone gets no upgrade; Overlaps, Adopted and the label skip state why.
         return not node.left_alone and self._lacks(node)
 
     def _lacks(self, node: NodeFacts) -> bool:
@@ -225,26 +227,26 @@ class _Installed:
         return any(not ends(one.status.phase) for one in self._read.upgrades_of_node.get(node.uid, ()))
 
     def _failure(self, node: NodeFacts) -> tuple[str, str] | None:
-        """Why a node is not as its stack could have it, as one word and as a sentence."""
+        """Why a node has no working driver, as a reason and as a sentence."""
         if node.claimed_by in self._read.orphans:
             why = f"NodeUpgrade {node.claimed_by} is no more; the node is installed anew when no GPU pod is left there"
             return "UpgradeDeleted", why
         holder = self._by_uid.get(node.claimed_by)
         if holder is not None and ends(holder.status.phase):
-            return _said(holder)
-        last = latest(self._read.upgrades_of_node.get(node.uid, ()))
-        # While the next attempt is under way the reason of the one before still stands.
+            return _failure_reason(holder)
+        last = latest_ended_upgrade(self._read.upgrades_of_node.get(node.uid, ()))
+        # While the next attempt is under way, the reason of the previous attempt stays.
         if (
             last is None
             or last.status.phase is not NodePhase.FAILED
             or not (self._needs(node) or self._under_way(node))
         ):
             return None
-        reason, message = _said(last)
+        reason, message = _failure_reason(last)
         return reason, f"{message} (tried again {RETRY.total_seconds() / 60:.0f} min after its end)"
 
 
-def _said(upgrade: NodeUpgrade) -> tuple[str, str]:
+def _failure_reason(upgrade: NodeUpgrade) -> tuple[str, str]:
     reason, message = upgrade.status.reason or "Failed", upgrade.status.message
     short = message if len(message) <= LONGEST else f"…{message[-LONGEST:]}"
     return reason, f"{upgrade.spec.reason.value} {reason}, attempt {upgrade.spec.attempt}: {short}"

@@ -1,8 +1,8 @@
-"""What we stopped or marked and no GpuStack looks for: the step of each would, and there is none for it (law 9).
+"""Cleanup of stopped gangs, annotated pods and closed nodes that belong to no GpuStack (law 9).
 
-Stack, plan and request may all have been deleted, by force too and while nobody led. What is stopped is found by the
-record on its owner, who is asked by the marks on the pods, and which nodes are closed by those on the nodes. Owners and
-pods are looked for by any stack, nodes by those only that select them.
+Stack, plan and request may all be deleted, also by force and while no controller leads. Stopped gangs are found by the
+record on their owner, requested members by the annotations of their pods, closed nodes by their claim. Every stack
+handles owners and pods; only the stacks that select a node handle that node.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from upgrader.core.model.fleet import Target
 from upgrader.core.model.phases import ends
 from upgrader.core.workloads.owner_objects import stopped_owners
 from upgrader.reconcile.checkpoint_request import abandoned_owners
-from upgrader.reconcile.checkpoint_request.orphaned_annotations import marked, show, take_away
+from upgrader.reconcile.checkpoint_request.orphaned_annotations import marked, note_refused_pods, remove_annotations
 from upgrader.reconcile.gpu_stack.closed_nodes import ClosedNodes
 from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.isolation import Faults
@@ -27,24 +27,24 @@ from upgrader.telemetry import metrics
 log = structlog.get_logger()
 
 KIND, NAME = "Cluster", "without-stacks"
-"""The loop that is none of an object's."""
+"""Key of the loop, which belongs to no object."""
 PAUSE_SECONDS = 60.0
-"""From a look that found nothing to do until the next."""
+"""Pause after a pass that found nothing to do."""
 
 
 @dataclass(kw_only=True)
 class Stackless:
-    """The step of that loop. What it remembers is a hint: without it one look more is made before a restart."""
+    """The step of that loop. Its memory is a hint: without it, a restart of a gang takes one more pass."""
 
     waiting: str = ""
-    """What the look before found, as it was logged; empty: it found nothing."""
+    """Owners that the previous pass found, as logged; empty: none."""
     nodes: ClosedNodes = field(default_factory=ClosedNodes)
 
     async def step(self, context: Context, _name: str = NAME) -> float:
-        """One look; seconds until the next.
+        """One pass; returns seconds until the next.
 
         Raises:
-            ClusterError: the API server refused or did not answer; the step is made again.
+            ClusterError: the API server refused or did not answer; the step is repeated.
         """
         faults, listed = Faults(kind=KIND), await context.cluster.list(GPU_STACKS)
         stacks = [stack for stack in listed if stack.metadata.deletion_timestamp is None]
@@ -58,42 +58,42 @@ class Stackless:
         return context.idle_seconds if faults.found else PAUSE_SECONDS
 
     async def _take_back(self, context: Context, faults: Faults) -> list[abandoned_owners.Abandoned]:
-        """Restart gangs and take marks from pods; gangs that are still stopped then."""
-        found = await context.workloads.read(context.cluster)
+        """Restart gangs and remove request annotations from pods; returns gangs that stay stopped."""
+        workload = await context.workloads.read(context.cluster)
         left: list[abandoned_owners.Abandoned] = []
         with faults.contained("owners that we stopped"):
             upgrades = await context.cluster.list(NODE_UPGRADES)
             left = await abandoned_owners.restart_owners(
                 context,
-                stopped_owners(found.works),
+                stopped_owners(workload.works),
                 await context.cluster.list(UPGRADE_PLANS),
-                resource=await _resource(context, upgrades),
-                late=_late(upgrades) if self.waiting else None,
+                resource=await _gpu_resource_name(context, upgrades),
+                late=_all_upgrades_ended(upgrades) if self.waiting else None,
             )
         with faults.contained("pods whose requests are gone"):
-            show(await take_away(context, marked(found.pods)), faults)
+            note_refused_pods(await remove_annotations(context, marked(workload.pods)), faults)
         return left
 
     def _tell(self, left: Sequence[abandoned_owners.Abandoned]) -> None:
-        """No status is there to show it in, so the log does, once for each news."""
+        """Log stopped owners, once for each change, since there is no status to show them in."""
         said = "; ".join(f"{one.stopped.shown} (plan {one.stopped.plan}): {one.why}" for one in left)
         if said and said != self.waiting:
             log.warning("stopped by us, and no GpuStack is left", owners=said)
         self.waiting = said
 
 
-def _late(upgrades: Sequence[NodeUpgrade]) -> bool:
-    """Whether nothing is left that a restart could wait for: no upgrade brings a node back, and each upgrade ends."""
-    return all(ends(one.status.phase) for one in upgrades)
+def _all_upgrades_ended(upgrades: Sequence[NodeUpgrade]) -> bool:
+    """Whether all upgrades have ended, so that no node comes back that a restart could wait for."""
+    return all(ends(upgrade.status.phase) for upgrade in upgrades)
 
 
-async def _resource(context: Context, upgrades: Sequence[NodeUpgrade]) -> str:
-    """By which name nodes offer their GPUs: as the latest upgrade has it, else the latest revision that is kept."""
+async def _gpu_resource_name(context: Context, upgrades: Sequence[NodeUpgrade]) -> str:
+    """The extended resource of GPUs: that of the latest upgrade, else of the latest kept revision."""
     if upgrades:
-        return max(upgrades, key=lambda one: one.metadata.creation_timestamp or "").spec.target.resource_name
+        return max(upgrades, key=lambda upgrade: upgrade.metadata.creation_timestamp or "").spec.target.resource_name
     listed = await context.cluster.list(CONTROLLER_REVISIONS, context.stack.namespace, labels=names.LABEL_STACK)
-    kept = [one for one in listed if not one.metadata.owner_references]
+    kept = [revision for revision in listed if not revision.metadata.owner_references]
     if not kept:
         return ""
-    latest = max(kept, key=lambda one: (one.metadata.creation_timestamp or "", one.revision))
+    latest = max(kept, key=lambda revision: (revision.metadata.creation_timestamp or "", revision.revision))
     return msgspec.convert(latest.data["target"], Target).resource_name

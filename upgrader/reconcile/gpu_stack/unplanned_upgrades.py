@@ -1,8 +1,7 @@
-"""Upgrades that a stack orders by itself: first drivers, new kernels, and nodes whose upgrade was deleted under way.
+"""Upgrades that a stack creates by itself: first drivers, new kernels, and nodes whose open upgrade was deleted.
 
-Their names follow from what they are for and from the attempt, so that ordering them again after a restart makes none
-twice. Of those that failed at a node the last one stays, to say why; older ones are deleted, so that a node that fails
-for weeks fills nothing.
+Their names follow from purpose and attempt, so that a restarted controller creates none twice. Of the failed upgrades
+of a node the last one is kept, for its message; older ones are deleted, so that their number stays bounded.
 """
 
 from collections.abc import Iterable
@@ -21,10 +20,10 @@ from upgrader.core.gpu_stack.unplanned_upgrades import Attempt, Need
 from upgrader.core.model.fleet import ImageFacts, NodeFacts, Target
 from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason, ends
 from upgrader.core.workloads.gangs import ENDED
-from upgrader.reconcile.facts.pod_facts import ours
+from upgrader.reconcile.facts.pod_facts import is_own_pod
 from upgrader.reconcile.gpu_stack import driver_removal
 from upgrader.reconcile.gpu_stack.debounce_cache import Sightings
-from upgrader.reconcile.node_upgrade.orphaned_claims import still_orphaned, unmark
+from upgrader.reconcile.node_upgrade.orphaned_claims import release_claim, still_orphaned
 from upgrader.reconcile.observe.revisions import read_target
 from upgrader.reconcile.observe.stack_reading import StackReading
 from upgrader.reconcile.operands import daemonsets
@@ -37,29 +36,31 @@ log = structlog.get_logger()
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """A node upgrade that is to be ordered now, with what its node's labels will choose."""
+    """A node upgrade to create now, with the target and the image of its operands."""
 
     order: custom_objects.Order
     target: Target
     image: ImageFacts
 
 
-async def due(context: Context, read: StackReading, sightings: Sightings, goal: Target, faults: Faults) -> list[Due]:
-    """The upgrades that nodes need now; `goal` is what a node without a driver is given.
+async def due_upgrades(
+    context: Context, read: StackReading, sightings: Sightings, goal: Target, faults: Faults
+) -> list[Due]:
+    """The upgrades that nodes need now; `goal` is the target of a node without a driver.
 
-    Marks of upgrades that are no more and had changed nothing are taken away here, and drivers that fit no kernel.
+    Claims of deleted upgrades that changed nothing are released here, and drivers without an image removed.
     """
     catalogue = Catalogue(read.snapshot.images)
     broken = {one.uid for one in read.snapshot.nodes if unplanned_upgrades.need(one, catalogue) is Need.REPAIR}
     sightings.keep(read.stack.metadata.name, broken)
-    under_way = {one.spec.node.uid for one in read.own_upgrades if not ends(one.status.phase)}
-    found: list[Due] = []
+    under_way = {upgrade.spec.node.uid for upgrade in read.own_upgrades if not ends(upgrade.status.phase)}
+    upgrades: list[Due] = []
     for node in read.snapshot.nodes:
         if not node.left_alone and node.uid not in under_way:
             with faults.contained(f"node {node.name}"):
                 one = await _due_at(context, read, sightings, node, goal, catalogue)
-                found += [one] if one is not None else []
-    return found
+                upgrades += [one] if one is not None else []
+    return upgrades
 
 
 async def _due_at(
@@ -73,56 +74,60 @@ async def _due_at(
         return None
     match unplanned_upgrades.need(node, catalogue, orphaned=orphaned):
         case Need.UNMARK if fresh is not None:
-            await unmark(context, fresh)
+            await release_claim(context, fresh)
         case Need.INSTALL:
-            return await _install(context, read, node, goal, catalogue)
+            return await _due_installation(context, read, node, goal, catalogue)
         case Need.REPAIR:
             now, apart = context.clock.now(), context.active_seconds
             if sightings.twice(read.stack.metadata.name, node, now, apart):
-                return await _bring_back(context, read, node, goal, catalogue)
+                return await _due_repair(context, read, node, goal, catalogue)
         case _:
             pass
     return None
 
 
-async def order(context: Context, read: StackReading, one: Due) -> None:
-    """Make the NodeUpgrade; its operands first, which change no node by themselves."""
-    await daemonsets.ensure(context, read.stack, one.target, one.image)
+async def order_upgrade(context: Context, read: StackReading, upgrade: Due) -> None:
+    """Create the NodeUpgrade, after its operands, which change no node by themselves."""
+    await daemonsets.ensure_daemonsets(context, read.stack, upgrade.target, upgrade.image)
     log.info(
         "upgrade ordered",
-        node=one.order.node.name,
-        reason=one.order.reason.value,
-        attempt=one.order.attempt,
-        revision=one.order.target.revision,
+        node=upgrade.order.node.name,
+        reason=upgrade.order.reason.value,
+        attempt=upgrade.order.attempt,
+        revision=upgrade.order.target.revision,
     )
-    await create_once(context, NODE_UPGRADES, custom_objects.node_upgrade(one.order))
+    await create_once(context, NODE_UPGRADES, custom_objects.node_upgrade(upgrade.order))
 
 
-async def prune(context: Context, read: StackReading) -> None:
-    """Delete failed upgrades after which another upgrade to their node has ended."""
+async def prune_failed_upgrades(context: Context, read: StackReading) -> None:
+    """Delete failed upgrades of a node that has a later ended upgrade."""
     for upgrades in read.upgrades_of_node.values():
-        last = latest(upgrades)
-        for one in upgrades:
-            older = one is not last and one.status.phase is NodePhase.FAILED and one.metadata.uid not in read.claims
-            if older and one.metadata.deletion_timestamp is None:
+        last = latest_ended_upgrade(upgrades)
+        for upgrade in upgrades:
+            older = (
+                upgrade is not last
+                and upgrade.status.phase is NodePhase.FAILED
+                and upgrade.metadata.uid not in read.claims
+            )
+            if older and upgrade.metadata.deletion_timestamp is None:
                 context.leadership.check()
-                await context.cluster.delete(NODE_UPGRADES, one.metadata)
+                await context.cluster.delete(NODE_UPGRADES, upgrade.metadata)
 
 
-def latest(upgrades: Iterable[NodeUpgrade]) -> NodeUpgrade | None:
+def latest_ended_upgrade(upgrades: Iterable[NodeUpgrade]) -> NodeUpgrade | None:
     """The upgrade that ended last."""
-    ended = (one for one in upgrades if ends(one.status.phase))
-    return max(ended, key=lambda one: (_ended_at(one), one.spec.attempt), default=None)
+    ended = (upgrade for upgrade in upgrades if ends(upgrade.status.phase))
+    return max(ended, key=lambda upgrade: (_ended_at(upgrade), upgrade.spec.attempt), default=None)
 
 
 def _ended_at(upgrade: NodeUpgrade) -> datetime:
-    # One that was taken back before its first step has none.
+    # An upgrade that was withdrawn before its first step has no step.
     said = upgrade.status.steps[-1].ended_at if upgrade.status.steps else None
     return timing.parse(said or upgrade.metadata.creation_timestamp)
 
 
 async def install_target(context: Context, read: StackReading) -> Target:
-    """New nodes get what was approved: the running plan's revision, else the one that the pool has."""
+    """The approved target for new nodes: the running plan's revision, else the current one of the pool."""
     running = read.running
     wanted = read.stack.status.current_revision
     if running is not None and running.status.phase is not PlanPhase.ABORTING:
@@ -131,7 +136,7 @@ async def install_target(context: Context, read: StackReading) -> Target:
     return (known or read.target).as_it_runs
 
 
-async def _install(
+async def _due_installation(
     context: Context, read: StackReading, node: NodeFacts, goal: Target, catalogue: Catalogue
 ) -> Due | None:
     image = catalogue.wanted(node, goal)
@@ -141,16 +146,16 @@ async def _install(
         return None
     source = custom_objects.present_state(node, None, None)
     source = msgspec.structs.replace(source, kubelet_binary=goal.kubelet_binary, resource_name=goal.resource_name)
-    return _due(context, read, node, UpgradeReason.INSTALL, source, (goal, image))
+    return _due_attempt(context, read, node, UpgradeReason.INSTALL, source, (goal, image))
 
 
-async def _bring_back(
+async def _due_repair(
     context: Context, read: StackReading, node: NodeFacts, goal: Target, catalogue: Catalogue
 ) -> Due | None:
-    """To the revision that the node had, with the image for its new kernel.
+    """The repair of a node to its revision, with the image for its new kernel.
 
-    Without one its driver is taken away, so that nothing crash-loops, and it waits for that image; meanwhile it may be
-    given what was approved for its pool, where there is an image of that.
+    Without that image the driver is removed, so that nothing crash-loops, and the node waits for the image; meanwhile
+    it may get the approved target of its pool, if that has an image.
     """
     revision = node.removed_driver.revision if node.removed_driver is not None else node.revision
     had = await read_target(context, read.stack.metadata.name, revision) if revision else None
@@ -160,12 +165,12 @@ async def _bring_back(
         await driver_removal.remove_driver(context, read, node)
         return None
     if image is None:
-        return await _install(context, read, node, goal, catalogue)
+        return await _due_installation(context, read, node, goal, catalogue)
     source = custom_objects.present_state(node, had, catalogue.of(node))
-    return _due(context, read, node, UpgradeReason.REPAIR, source, (had, image))
+    return _due_attempt(context, read, node, UpgradeReason.REPAIR, source, (had, image))
 
 
-def _due(
+def _due_attempt(
     context: Context,
     read: StackReading,
     node: NodeFacts,
@@ -177,13 +182,13 @@ def _due(
     before = [
         Attempt(number=one.spec.attempt, ended_at=_ended_at(one) if ends(one.status.phase) else None)
         for one in read.upgrades_of_node.get(node.uid, ())
-        if one.metadata.name == _name(node, reason, state, one.spec.attempt)
+        if one.metadata.name == _attempt_name(node, reason, state, one.spec.attempt)
     ]
     attempt = unplanned_upgrades.next_attempt(before, context.clock.now())
     if attempt is None:
         return None
     ordered = custom_objects.Order(
-        name=_name(node, reason, state, attempt),
+        name=_attempt_name(node, reason, state, attempt),
         node=node,
         stack=read.stack.metadata.name,
         group=custom_objects.lone_group(node.name),
@@ -196,14 +201,14 @@ def _due(
     return Due(order=ordered, target=goal[0], image=goal[1])
 
 
-def _name(node: NodeFacts, reason: UpgradeReason, state: NodeState, attempt: int) -> str:
-    # The boot is part of the name: a node may need the same repair again (kernel A, B, A), and then at once.
+def _attempt_name(node: NodeFacts, reason: UpgradeReason, state: NodeState, attempt: int) -> str:
+    # The name includes the boot: a node may need the same repair again (kernel A, B, A), and without a pause.
     identity = (reason.value, node.uid, node.boot_id, state.revision, state.driver_key, node.claimed_by, str(attempt))
     return custom_objects.upgrade_name(node.name, *identity)
 
 
 async def _still_upgrade(context: Context, node: NodeFacts) -> bool:
-    """Whether the upgrade Job of the upgrade that is no more still works on the node: it is waited for."""
+    """Whether a pod of the deleted upgrade's Job still runs on the node; the installation waits for it."""
     pods = await context.cluster.list(PODS, fields=f"spec.nodeName={node.name}")
-    mine = (pod for pod in pods if ours(pod, context.stack.namespace))
+    mine = (pod for pod in pods if is_own_pod(pod, context.stack.namespace))
     return any(pod.metadata.labels[names.LABEL_COMPONENT] == UPGRADE and pod.status.phase not in ENDED for pod in mine)

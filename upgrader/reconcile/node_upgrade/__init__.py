@@ -1,5 +1,5 @@
-"""The NodeUpgrade: what its next step depends on, and what is performed for it; evictions, Jobs, claims, forced steps.
+"""Reconciliation of a NodeUpgrade: inputs and acts of its step, evictions, Jobs, claims, forced steps.
 
-Here: reading one node, performing what core.node_upgrade decides, recording it.
+Here: reading one node, performing and recording the decisions of core.node_upgrade.
 Not here: gangs.
 """

@@ -1,7 +1,6 @@
-"""Evicting pods one by one under their budgets: what the API server answers, and when it is asked again.
+"""Evictions of single pods under their budgets: the API server's refusals, and the pause until the next attempt.
 
-A refusal is recorded in the upgrade, so that a restarted controller keeps to it; nothing is ever retried in a tight
-loop.
+A refusal is recorded in the upgrade, so that a restarted controller keeps the pause; there are no tight retry loops.
 """
 
 from collections.abc import Sequence
@@ -22,36 +21,36 @@ from upgrader.reconcile.runtime.context import Context
 log = structlog.get_logger()
 
 PAUSE_SECONDS = 10.0
-"""Until a budget that allows nothing is asked again, where the API server does not say when."""
+"""Pause after a budget that allows no disruption, if the API server gives no Retry-After."""
 
 LONG_SECONDS = 60.0
-"""Until what is refused for good is tried again: a person may have changed it."""
+"""Pause after a permanent refusal: a person may change its cause."""
 
 LONGEST_SECONDS = 300.0
-"""No answer makes us wait longer than this."""
+"""Longest pause, whatever the API server answers."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a pod was not evicted, as a sentence, and how long nobody is asked again, in seconds."""
+    """Why a pod was not evicted, as a sentence, and the pause until the next attempt, in seconds."""
 
     message: str
     seconds: float
 
 
 async def evict(context: Context, pods: Sequence[OtherPod]) -> Refusal | None:
-    """Evict what can be evicted now; what was refused, told of the first pod, or None.
+    """Evict all pods that can be evicted now; returns the refusal of the first refused pod, or None.
 
     Raises:
-        UnreachableError: no answer; the step is made again.
+        UnreachableError: no answer; the step is repeated.
     """
-    refused = [found for pod in pods if (found := await _one(context, pod)) is not None]
+    refused = [refusal for pod in pods if (refusal := await _evict_pod(context, pod)) is not None]
     if not refused:
         return None
     more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-    return Refusal(message=f"{refused[0].message}{more}", seconds=min(one.seconds for one in refused))
+    return Refusal(message=f"{refused[0].message}{more}", seconds=min(refusal.seconds for refusal in refused))
 
 
-async def _one(context: Context, pod: OtherPod) -> Refusal | None:
+async def _evict_pod(context: Context, pod: OtherPod) -> Refusal | None:
     fresh = await context.cluster.get(PODS, pod.name, pod.namespace)
     if fresh is None or fresh.metadata.uid != pod.uid or fresh.metadata.deletion_timestamp is not None:
         return None
@@ -69,7 +68,7 @@ async def _one(context: Context, pod: OtherPod) -> Refusal | None:
         said = "its PodDisruptionBudget does not allow to evict it now, or the API server is busy"
         refusal = Refusal(message=f"pod {name}: {said}", seconds=min(max(seconds, 1.0), LONGEST_SECONDS))
     except TwoBudgetsError:
-        names = " and ".join(await _budgets(context, fresh))
+        names = " and ".join(await _budgets_of_pod(context, fresh))
         said = f"PodDisruptionBudgets {names} both select it, and such a pod is never evicted; delete one of them"
         refusal = Refusal(message=f"pod {name}: {said}", seconds=LONG_SECONDS)
     except REFUSED as error:
@@ -82,14 +81,15 @@ async def _one(context: Context, pod: OtherPod) -> Refusal | None:
     return refusal
 
 
-async def _budgets(context: Context, pod: Pod) -> list[str]:
-    found = [
-        cluster_snapshot.disruption_budget(one) for one in await context.cluster.list(PDBS, pod.metadata.namespace)
+async def _budgets_of_pod(context: Context, pod: Pod) -> list[str]:
+    budgets = [
+        cluster_snapshot.disruption_budget(budget)
+        for budget in await context.cluster.list(PDBS, pod.metadata.namespace)
     ]
-    return sorted(one.name for one in found if selects(one.selector, pod.metadata.labels))
+    return sorted(one.name for one in budgets if selects(one.selector, pod.metadata.labels))
 
 
-def wire(context: Context, refusal: Refusal) -> dict[str, Any]:
-    """The refusal as a node upgrade's status keeps it."""
+def eviction_status(context: Context, refusal: Refusal) -> dict[str, Any]:
+    """The refusal as stored in a node upgrade's status."""
     again = timing.after(context.clock.now(), refusal.seconds)
     return {"message": refusal.message, "notBefore": timing.show(again)}

@@ -1,4 +1,4 @@
-"""What a person orders for an upgrade that waits (`upgrader force`): written into the NodeUpgrade with who and why."""
+"""Steps that a person forces (`upgrader force`), recorded in the NodeUpgrade with author and reason."""
 
 from collections.abc import Iterable
 
@@ -14,63 +14,67 @@ from upgrader.core.model.phases import NodePhase
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.observe.revisions import former_resources, read_target
 from upgrader.reconcile.render import node_patches
-from upgrader.reconcile.runtime.context import Context, anew
+from upgrader.reconcile.runtime.context import Context, with_fresh_pods
 from upgrader.stack import manifests
 
 log = structlog.get_logger()
 
 
-def orders(upgrade: NodeUpgrade) -> dict[NodePhase, str]:
-    """Steps that are forced, each with who ordered it and why; the latest order of a step counts."""
-    return {one.step: f"by order of {one.by}: {one.reason}" for one in upgrade.spec.force}
+def forced_steps(upgrade: NodeUpgrade) -> dict[NodePhase, str]:
+    """Forced steps, each with author and reason; the latest entry of a step counts."""
+    return {order.step: f"by order of {order.by}: {order.reason}" for order in upgrade.spec.force}
 
 
-async def undeclared(context: Context, upgrades: Iterable[NodeUpgrade]) -> frozenset[str]:
-    """Uids of pods that may go by an order: of gangs that declare nothing, or whose owner replaces them.
+async def undeclared_pods(context: Context, upgrades: Iterable[NodeUpgrade]) -> frozenset[str]:
+    """Uids of pods that may be deleted by force: of gangs that declare nothing, or whose owner replaces them.
 
-    Read only where draining is forced, from everything that declares: pods, their owners, their namespaces. Doubt gives
-    none.
+    Read only if draining is forced, from all objects that declare: pods, their owners, their namespaces. In doubt, no
+    pod is given.
     """
-    waiting = [one for one in upgrades if one.status.phase is NodePhase.DRAINING and NodePhase.DRAINING in orders(one)]
-    found: set[str] = set()
-    for one in waiting:
-        stack = await context.cluster.get(GPU_STACKS, one.spec.stack)
-        target = await read_target(context, one.spec.stack, one.spec.target.revision)
+    waiting = [
+        upgrade
+        for upgrade in upgrades
+        if upgrade.status.phase is NodePhase.DRAINING and NodePhase.DRAINING in forced_steps(upgrade)
+    ]
+    uids: set[str] = set()
+    for upgrade in waiting:
+        stack = await context.cluster.get(GPU_STACKS, upgrade.spec.stack)
+        target = await read_target(context, upgrade.spec.stack, upgrade.spec.target.revision)
         if stack is None or target is None:
             continue
-        plan = await context.cluster.get(UPGRADE_PLANS, one.spec.plan) if one.spec.plan else None
-        method = plan.spec.checkpoint.method or "" if plan is not None else ""  # its jobs may be asked by default
+        plan = await context.cluster.get(UPGRADE_PLANS, upgrade.spec.plan) if upgrade.spec.plan else None
+        method = plan.spec.checkpoint.method or "" if plan is not None else ""  # its jobs may have a default method
         seen = await cluster_snapshot.read_snapshot(
-            anew(context),
+            with_fresh_pods(context),
             stack,
             target,
-            former=await former_resources(context, one.spec.stack, target.resource_name),
+            former=await former_resources(context, upgrade.spec.stack, target.resource_name),
             method=method,
-            reboots=manifests.empties(one),
+            reboots=manifests.empties(upgrade),
         )
         gangs = seen.gangs if seen is not None else ()
-        free = [gang for gang in gangs if one.spec.node.name in gang.nodes and not declares(gang)]
-        found |= {member.uid for gang in free for member in gang.members}
-    return frozenset(found)
+        free = [gang for gang in gangs if upgrade.spec.node.name in gang.nodes and not declares(gang)]
+        uids |= {member.uid for gang in free for member in gang.members}
+    return frozenset(uids)
 
 
 def declares(gang: Gang) -> bool:
-    """Whether a gang says how it is asked, also where that cannot be used: no order ends such a one (law 1)."""
+    """Whether a gang declares a checkpoint method, usable or not: such a gang is never ended by force (law 1)."""
     return not gang.replicated and bool(gang.method or gang.undeclared_because)
 
 
-async def give_back(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
-    """Nodes whose failed upgrade kept them, and which a person wants back: they are installed anew then."""
-    for one in upgrades:
-        why = orders(one).get(NodePhase.FAILED)
-        if why is None or one.status.phase is not NodePhase.FAILED or not _kept(context, one):
+async def release_nodes(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
+    """Release nodes of failed upgrades that a person forces; they are reinstalled afterwards."""
+    for upgrade in upgrades:
+        why = forced_steps(upgrade).get(NodePhase.FAILED)
+        if why is None or upgrade.status.phase is not NodePhase.FAILED or not _holds_node(context, upgrade):
             continue
-        node = await context.cluster.get(NODES, one.spec.node.name)
-        if node is None or node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) != one.metadata.uid:
+        node = await context.cluster.get(NODES, upgrade.spec.node.name)
+        if node is None or node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) != upgrade.metadata.uid:
             continue
         context.leadership.check()
         try:
-            await context.cluster.merge(NODES, node.metadata, node_patches.give_back(node, one.metadata.uid, ""))
+            await context.cluster.merge(NODES, node.metadata, node_patches.release_node(node, upgrade.metadata.uid, ""))
         except (ConflictError, NotFoundError) as error:
             log.info("conflict, requeued", node=node.metadata.name, because=error.brief)
             continue
@@ -83,6 +87,6 @@ async def give_back(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
         )
 
 
-def _kept(context: Context, upgrade: NodeUpgrade) -> bool:
+def _holds_node(context: Context, upgrade: NodeUpgrade) -> bool:
     node = (context.nodes.snapshot() or {}).get(upgrade.spec.node.name)
     return node is not None and node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) == upgrade.metadata.uid

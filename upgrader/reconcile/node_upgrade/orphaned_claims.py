@@ -1,4 +1,4 @@
-"""Claims on nodes whose upgrade is no more, or gave its node back: found, looked at once more, and taken away."""
+"""Claims of deleted or released upgrades on nodes: checked by a fresh read, and removed."""
 
 from collections.abc import Iterable
 
@@ -17,8 +17,8 @@ log = structlog.get_logger()
 
 
 async def still_orphaned(context: Context, upgrades: Iterable[NodeUpgrade], node: NodeFacts) -> Node | None:
-    """The node as it is now, where the claim still stands there (the cache may be behind) and nobody else comes."""
-    if any(one.spec.node.uid == node.uid and not ends(one.status.phase) for one in upgrades):
+    """The node from a fresh read if its claim is unchanged (the cache may be stale) and no other upgrade is open."""
+    if any(upgrade.spec.node.uid == node.uid and not ends(upgrade.status.phase) for upgrade in upgrades):
         return None
     fresh = await context.cluster.get(NODES, node.name)
     if fresh is None or fresh.metadata.uid != node.uid:
@@ -26,11 +26,11 @@ async def still_orphaned(context: Context, upgrades: Iterable[NodeUpgrade], node
     return fresh if fresh.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) == node.claimed_by else None
 
 
-async def unmark(context: Context, node: Node) -> None:
-    """Take away taint and claim of a node upgrade that is over or no more, and has changed nothing else."""
+async def release_claim(context: Context, node: Node) -> None:
+    """Remove taint and claim of an ended or deleted node upgrade that changed nothing else."""
     upgrade = node.metadata.annotations[names.ANNOTATION_CLAIMED_BY]
     context.leadership.check()
-    await context.cluster.merge(NODES, node.metadata, node_patches.give_back(node, upgrade, ""))
+    await context.cluster.merge(NODES, node.metadata, node_patches.release_node(node, upgrade, ""))
     log.info("marks taken away", node=node.metadata.name, upgrade=upgrade)
     await context.cluster.event(
         ObjectMeta(name=node.metadata.name, uid=node.metadata.uid),

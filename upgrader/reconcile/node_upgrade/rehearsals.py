@@ -1,4 +1,4 @@
-"""Showing the API server what a node upgrade will make, while nobody has been asked for it."""
+"""Dry runs of the objects that a node upgrade will create, before any checkpoint is requested for it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,25 +18,25 @@ from upgrader.stack import manifests
 log = structlog.get_logger()
 
 UNANSWERED = "no answer"
-"""One pause for all upgrades: a webhook that does not answer one of them answers none, and each would wait for it."""
+"""Key of one pause for all upgrades: a webhook that does not answer would delay each of them."""
 
 
-async def rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> None:
-    """See that the API server will take what the upgrade makes and starts, before anybody is asked for it.
+async def rehearse_upgrade(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> None:
+    """Check that the API server accepts the objects of the upgrade, before any checkpoint is requested for it.
 
-    What leads back to a revision that is taken back itself may be refused: that may be why it is left.
+    Objects for the way back to a revision that is rolled back itself may be refused: that may be why it is left.
 
     Raises:
-        ConfigurationError: it would not, with its words; it is asked again after a pause, so that a webhook of a whole
-            fleet is not asked each second for each node.
-        UnreachableError: it did not answer; the same.
+        ConfigurationError: it would refuse, with its message; the check is repeated after a pause, so that a webhook
+            is not called each second for each node.
+        UnreachableError: it did not answer; the check is repeated after a pause.
     """
     uid, now = upgrade.metadata.uid, context.clock.now()
     failure = context.rehearsals.failure(UNANSWERED, now) or context.rehearsals.failure(uid, now)
     if failure is not None:
         raise failure
     try:
-        await _rehearse(context, upgrade, node)
+        await _rehearse_objects(context, upgrade, node)
     except ConfigurationError as error:
         context.rehearsals.keep(uid, error, context.clock.now())
         raise
@@ -45,30 +45,30 @@ async def rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> N
         raise
 
 
-async def _rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> None:
+async def _rehearse_objects(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> None:
     name = manifests.upgrade_name(upgrade, reverting=False)
-    with _explained(f"to start Job {name}", "Apply deploy/rbac.yaml of this release."):
+    with _explain_refusal(f"to start Job {name}", "Apply deploy/rbac.yaml of this release."):
         await rehearse_start(context, upgrade)
     shown = manifests.rehearsal(upgrade, node, context.stack)
     for pod in shown.there:
-        await _show(context, pod, "which this upgrade makes later")
+        await _rehearse_pod(context, pod, "which this upgrade makes later")
     try:
         for pod in shown.back:
-            await _show(context, pod, "which this upgrade makes if it goes back")
+            await _rehearse_pod(context, pod, "which this upgrade makes if it goes back")
     except ConfigurationError as error:
         if not await _leaves_for_good(context, upgrade):
             raise
         log.warning("goes without a way back", upgrade=upgrade.metadata.name, because=error.brief)
 
 
-async def _show(context: Context, pod: dict[str, Any], what: str) -> None:
-    with _explained(f"pod {pod['metadata']['name']}, {what}", "Put right what it names."):
+async def _rehearse_pod(context: Context, pod: dict[str, Any], what: str) -> None:
+    with _explain_refusal(f"pod {pod['metadata']['name']}, {what}", "Put right what it names."):
         await context.cluster.rehearse(PODS, pod)
 
 
 @contextmanager
-def _explained(what: str, resolution: str) -> Iterator[None]:
-    """What is refused inside is told with what it is, and what to do."""
+def _explain_refusal(what: str, resolution: str) -> Iterator[None]:
+    """Turn a refusal inside into an error that names the refused object and the resolution."""
     try:
         yield
     except REFUSED as error:
@@ -82,6 +82,6 @@ def _explained(what: str, resolution: str) -> Iterator[None]:
 
 
 async def _leaves_for_good(context: Context, upgrade: NodeUpgrade) -> bool:
-    """Whether the upgrade is of a rollback, away from the revision that the stack still asks for."""
+    """Whether the upgrade is part of a rollback from the revision that the stack still requests."""
     stacks, plans = await context.cluster.list(GPU_STACKS), await context.cluster.list(UPGRADE_PLANS)
     return upgrade.spec.source.revision == taken_back(stacks, plans, upgrade.spec.stack) != ""

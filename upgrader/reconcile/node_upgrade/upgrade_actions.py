@@ -1,4 +1,4 @@
-"""Performing what was decided for one node, and recording it: acts first, each idempotent, then one status write."""
+"""Acts and record of a decision for one node: first idempotent acts, then one status write."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -19,84 +19,94 @@ from upgrader.core.node_upgrade import clearing
 from upgrader.core.node_upgrade.upgrade_state import NO_ANSWER, REFUSAL, Act, Decision, NodeView
 from upgrader.reconcile.node_upgrade import evictions, upgrade_jobs
 from upgrader.reconcile.node_upgrade.evictions import Refusal
-from upgrader.reconcile.node_upgrade.rehearsals import rehearse
-from upgrader.reconcile.node_upgrade.upgrade_reading import blocked, effective, list_others
+from upgrader.reconcile.node_upgrade.rehearsals import rehearse_upgrade
+from upgrader.reconcile.node_upgrade.upgrade_reading import blocked_condition, effective_state, list_others
 from upgrader.reconcile.render import node_patches
 from upgrader.reconcile.runtime import finalizers
-from upgrader.reconcile.runtime.context import Context, check_in_step, record
+from upgrader.reconcile.runtime.context import Context, check_in_step, record_status
 from upgrader.stack import manifests, pod_results
 from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
 
 ADMITTED_AGAIN_SECONDS = 10.0
-"""From a validation pod that its kubelet did not admit to the next; a plugin registers within a second or two."""
+"""Pause after a validation pod that the kubelet did not admit; a plugin registers within a second or two."""
 
 
-async def perform(
+async def perform_decision(
     context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, ask_until: str | None
 ) -> NodeUpgrade:
-    """Do the acts of a decision and record it; the upgrade as it is then.
+    """Perform the acts of a decision and record it; returns the upgrade after the write.
 
     Raises:
-        ConflictError: something changed since it was read; nothing is recorded and the next look decides again.
+        ConflictError: an object changed since it was read; nothing is recorded and the next step decides again.
     """
     refusal: Refusal | None = None
     for act in decision.acts:
         context.leadership.check()
         context.crash.reached(("NodeUpgrade", view.phase.value, "before-act"))
-        refusal = await _act(context, upgrade, view, decision, act) or refusal
+        refusal = await _perform_act(context, upgrade, view, decision, act) or refusal
         context.crash.reached(("NodeUpgrade", view.phase.value, "after-act"))
     if refusal is not None:
         blocked = decision.blocked or clearing.EVICTION_REFUSED
         decision = msgspec.structs.replace(decision, blocked=blocked, message=refusal.message)
-    status = _status(context, upgrade, view, decision, ask_until)
+    status = _status_patch(context, upgrade, view, decision, ask_until)
     if refusal is not None:
-        status |= {"message": refusal.message, "eviction": evictions.wire(context, refusal)}
+        status |= {"message": refusal.message, "eviction": evictions.eviction_status(context, refusal)}
     if not status:
         return upgrade
-    written = await record(context, NODE_UPGRADES, upgrade.metadata, status, left=view.phase, entered=decision.phase)
+    written = await record_status(
+        context, NODE_UPGRADES, upgrade.metadata, status, left=view.phase, entered=decision.phase
+    )
     if decision.phase is not view.phase:
-        await _tell(context, upgrade, view, decision)
+        await _emit_event(context, upgrade, view, decision)
     return written
 
 
-def stays(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> bool:
+def changes_nothing(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> bool:
     """Whether a decision does nothing and writes nothing."""
     if decision.acts or decision.phase is not view.phase or decision.reverting != view.reverting:
         return False
-    return not _waiting(context, upgrade, view, decision)
+    return not _waiting_patch(context, upgrade, view, decision)
 
 
 async def record_refusal(context: Context, upgrade: NodeUpgrade, error: UpgraderError) -> None:
-    """Show in the upgrade what was refused, or not answered; the next step tries again, and its deadline counts on."""
-    found, reason = blocked(upgrade.status), REFUSAL if error.refused else NO_ANSWER
-    if found is None or (found.reason, found.message) != (reason, str(error)):
-        status = {"message": error.brief, "conditions": [_blocked(context, reason, str(error))]}
-        await record(context, NODE_UPGRADES, upgrade.metadata, status)
+    """Record an error of the API server in the upgrade; the next step retries, and the deadline stays."""
+    condition, reason = blocked_condition(upgrade.status), REFUSAL if error.refused else NO_ANSWER
+    if condition is None or (condition.reason, condition.message) != (reason, str(error)):
+        status = {"message": error.brief, "conditions": [_blocked_condition(context, reason, str(error))]}
+        await record_status(context, NODE_UPGRADES, upgrade.metadata, status)
 
 
-async def forget(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
-    """Let go of upgrades that have ended and that somebody deleted."""
-    for one in upgrades:
-        if ends(one.status.phase) and one.metadata.deletion_timestamp and names.FINALIZER in one.metadata.finalizers:
-            await finalizers.take(context, NODE_UPGRADES, one.metadata)
+async def drop_finalizers(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
+    """Remove the finalizer of ended upgrades that are being deleted."""
+    for upgrade in upgrades:
+        if (
+            ends(upgrade.status.phase)
+            and upgrade.metadata.deletion_timestamp
+            and names.FINALIZER in upgrade.metadata.finalizers
+        ):
+            await finalizers.remove_finalizer(context, NODE_UPGRADES, upgrade.metadata)
 
 
-async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, act: Act) -> Refusal | None:
-    """Do it; what was refused only for now is given back."""
+async def _perform_act(
+    context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, act: Act
+) -> Refusal | None:
+    """Perform one act; returns a temporary refusal."""
     match act:
         case Act.PREPARE:
-            await rehearse(context, upgrade, _there(upgrade, view))
-            await _create(context, PODS, manifests.prepare_pod(upgrade, context.stack))
+            await rehearse_upgrade(context, upgrade, _present_node(upgrade, view))
+            await _create_named(context, PODS, manifests.prepare_pod(upgrade, context.stack))
         case Act.CLOSE:
-            await _mark(context, upgrade, partial(_closed, context, upgrade))
+            await _patch_node(context, upgrade, partial(_closing_patch, context, upgrade))
         case Act.EVICT:
             return await evictions.evict(context, decision.evict)
         case Act.OPERANDS_OFF:
-            await _mark(context, upgrade, node_patches.operands_off)
+            await _patch_node(context, upgrade, node_patches.operands_off)
         case Act.REMOVE_DRIVER:
-            await _mark(context, upgrade, lambda node: node_patches.driver_away(node, upgrade, effective(upgrade)))
+            await _patch_node(
+                context, upgrade, lambda node: node_patches.driver_away(node, upgrade, effective_state(upgrade))
+            )
         case Act.UPGRADE:
             body = manifests.upgrade_job(upgrade, reverting=view.reverting, settings=context.stack)
             job = await upgrade_jobs.make_job(context, body)
@@ -106,36 +116,38 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
             back = view.reverting and act is Act.CANCEL
             await upgrade_jobs.cancel_job(context, manifests.upgrade_name(upgrade, reverting=back))
         case Act.DRIVER_ON:
-            await _mark(context, upgrade, lambda node: node_patches.driver_on(node, effective(upgrade)))
+            await _patch_node(context, upgrade, lambda node: node_patches.driver_on(node, effective_state(upgrade)))
         case Act.OPERANDS_ON:
             await _look_again(context, upgrade, view)
-            await _mark(context, upgrade, lambda _: node_patches.operands_on())
+            await _patch_node(context, upgrade, lambda _: node_patches.operands_on())
         case Act.VALIDATE:
-            await _validate(context, _validation_pod(context, upgrade, view))
+            await _ensure_validation_pod(context, _validation_pod(context, upgrade, view))
         case Act.GIVE_BACK:
-            await _mark(
-                context, upgrade, lambda node: node_patches.give_back(node, upgrade.metadata.uid, _arrived(upgrade))
+            await _patch_node(
+                context,
+                upgrade,
+                lambda node: node_patches.release_node(node, upgrade.metadata.uid, _reached_revision(upgrade)),
             )
     return None
 
 
 async def _look_again(context: Context, upgrade: NodeUpgrade, view: NodeView) -> None:
-    """List the node's pods right before an act that would end some: much may lie between it and what was read.
+    """List the node's pods right before an act that would end some, since the last read may be old.
 
     Raises:
-        ConflictError: a pod came meanwhile; the next look decides what becomes of it.
+        ConflictError: a new pod is there; the next step decides about it.
     """
     fresh = msgspec.structs.replace(view, others=await list_others(context, upgrade, view))
     if there := clearing.arrivals(fresh):
         raise ConflictError(f"pod {there[0].namespace}/{there[0].name} came to node {upgrade.spec.node.name}")
 
 
-async def _validate(context: Context, body: dict[str, Any]) -> None:
-    """Make the validation pod; one that the kubelet did not admit is taken away first, after a while."""
+async def _ensure_validation_pod(context: Context, body: dict[str, Any]) -> None:
+    """Create the validation pod; a pod that the kubelet did not admit is deleted first, after a pause."""
     meta = body["metadata"]
     there = await context.cluster.get(PODS, meta["name"], meta["namespace"])
     if there is None or not pod_results.not_admitted(there):
-        await _create(context, PODS, body)
+        await _create_named(context, PODS, body)
         return
     made = timing.parse(there.metadata.creation_timestamp)
     if (context.clock.now() - made).total_seconds() >= ADMITTED_AGAIN_SECONDS:
@@ -143,32 +155,32 @@ async def _validate(context: Context, body: dict[str, Any]) -> None:
 
 
 def _validation_pod(context: Context, upgrade: NodeUpgrade, view: NodeView) -> dict[str, Any]:
-    node = _there(upgrade, view)
+    node = _present_node(upgrade, view)
     return manifests.validation_pod(upgrade, reverting=view.reverting, node=node, settings=context.stack)
 
 
-def _there(upgrade: NodeUpgrade, view: NodeView) -> NodeFacts:
+def _present_node(upgrade: NodeUpgrade, view: NodeView) -> NodeFacts:
     if view.node is None:
         raise NotFoundError(f"node {upgrade.spec.node.name} is gone")
     return view.node
 
 
-def _arrived(upgrade: NodeUpgrade) -> str:
-    """The revision that the node has now; empty where the walk did not come as far as switching a driver on."""
-    walked = any(one.name is NodePhase.LOADING for one in upgrade.status.steps)
-    return effective(upgrade).revision if walked else ""
+def _reached_revision(upgrade: NodeUpgrade) -> str:
+    """The revision that the node has now; empty if the upgrade never switched a driver on."""
+    walked = any(step.name is NodePhase.LOADING for step in upgrade.status.steps)
+    return effective_state(upgrade).revision if walked else ""
 
 
-async def _create(context: Context, kind: ResourceKind[Any], body: dict[str, Any]) -> None:
+async def _create_named(context: Context, kind: ResourceKind[Any], body: dict[str, Any]) -> None:
     try:
         await context.cluster.create(kind, body)
     except NameTakenError:
-        # The name follows from the NodeUpgrade, so it is there because this very act was done before a restart.
+        # The name follows from the NodeUpgrade, so this act was performed before a restart.
         log.info("already created", kind=kind.kind, name=body["metadata"]["name"])
 
 
-async def _mark(context: Context, upgrade: NodeUpgrade, patch: Callable[[Node], dict[str, Any] | None]) -> None:
-    """One Node patch that fits the Node as it is read right here; another node of the same name is never touched."""
+async def _patch_node(context: Context, upgrade: NodeUpgrade, patch: Callable[[Node], dict[str, Any] | None]) -> None:
+    """Patch the Node after a fresh read; another node of the same name is never changed."""
     node = await context.cluster.get(NODES, upgrade.spec.node.name)
     if node is None or node.metadata.uid != upgrade.spec.node.uid:
         raise NotFoundError(f"node {upgrade.spec.node.name} is gone")
@@ -180,22 +192,22 @@ async def _mark(context: Context, upgrade: NodeUpgrade, patch: Callable[[Node], 
         await context.cluster.merge(NODES, node.metadata, body)
 
 
-def _closed(context: Context, upgrade: NodeUpgrade, node: Node) -> dict[str, Any] | None:
-    """The patch that closes a node; None where it is closed."""
-    body = node_patches.close(node, upgrade, timing.show(context.clock.now()))
+def _closing_patch(context: Context, upgrade: NodeUpgrade, node: Node) -> dict[str, Any] | None:
+    """The patch that closes a node; None if it is closed."""
+    body = node_patches.close_node(node, upgrade, timing.show(context.clock.now()))
     if body is not None:
         check_in_step(context)
     return body
 
 
-def _status(
+def _status_patch(
     context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, ask_until: str | None
 ) -> dict[str, Any]:
-    """The status patch: empty where nothing worth a write changed."""
+    """The status patch; empty if no relevant field changed."""
     now = context.clock.now()
     if decision.phase is view.phase and decision.reverting == view.reverting:
-        return _waiting(context, upgrade, view, decision)
-    steps = [_wire(step) for step in upgrade.status.steps]
+        return _waiting_patch(context, upgrade, view, decision)
+    steps = [_step_entry(step) for step in upgrade.status.steps]
     if steps:
         steps[-1] |= {"endedAt": timing.show(now), "result": decision.message or decision.failure}
     status: dict[str, Any] = {
@@ -225,22 +237,22 @@ def _status(
     return status
 
 
-def _wire(step: StepStatus) -> dict[str, Any]:
+def _step_entry(step: StepStatus) -> dict[str, Any]:
     whole: dict[str, Any] = {"name": step.name.value, "startedAt": step.started_at, "deadline": step.deadline}
     return whole | ({"endedAt": step.ended_at, "result": step.result} if step.ended_at else {})
 
 
-def _waiting(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> dict[str, Any]:
-    """While a phase waits, its status is written only when it is blocked, or waits long enough to be asked about."""
-    found = blocked(upgrade.status)
-    if decision.blocked != (found.reason if found is not None else ""):
+def _waiting_patch(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> dict[str, Any]:
+    """The status patch of a phase that waits: only for a blocker, a new deadline, or a long wait."""
+    condition = blocked_condition(upgrade.status)
+    if decision.blocked != (condition.reason if condition is not None else ""):
         return {
             "message": decision.message,
-            "conditions": [_blocked(context, decision.blocked, decision.message)],
+            "conditions": [_blocked_condition(context, decision.blocked, decision.message)],
         }
     if decision.deadline is not None and decision.deadline != view.deadline:
         shown = timing.show(decision.deadline)
-        steps = [_wire(step) for step in upgrade.status.steps]
+        steps = [_step_entry(step) for step in upgrade.status.steps]
         for step in steps[-1:]:
             step["deadline"] = shown
         return {"message": decision.message, "deadline": shown, "steps": steps}
@@ -250,7 +262,7 @@ def _waiting(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: D
     return {}
 
 
-def _blocked(context: Context, reason: str, message: str) -> dict[str, Any]:
+def _blocked_condition(context: Context, reason: str, message: str) -> dict[str, Any]:
     return {
         "type": "Blocked",
         "status": "True" if reason else "False",
@@ -260,15 +272,15 @@ def _blocked(context: Context, reason: str, message: str) -> dict[str, Any]:
     }
 
 
-async def _tell(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> None:
-    """One Event on the Node when its upgrade ends: what became of it. (Its phases are in the NodeUpgrade.)"""
+async def _emit_event(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> None:
+    """Emit one Event on the Node with the result of its upgrade. (Its phases are in the NodeUpgrade.)"""
     if not ends(decision.phase) or view.node is None:
         return
     worth = decision.phase is NodePhase.SUCCEEDED or upgrade.spec.reason is UpgradeReason.REPAIR
     if not worth and view.phase in {NodePhase.PENDING, NodePhase.PREPARED}:
         return
     plan = f" for plan {upgrade.spec.plan}" if upgrade.spec.plan else ""
-    goal = effective(upgrade)
+    goal = effective_state(upgrade)
     text = f"{upgrade.spec.reason.value}{plan} {decision.phase.value}: driver {goal.driver_version}, {decision.message}"
     meta = ObjectMeta(name=view.node.name, uid=view.node.uid)
     await context.cluster.event(

@@ -1,6 +1,7 @@
-"""The Job of a node upgrade: made suspended, started by a patch of that very Job, taken away.
+"""The Job of a node upgrade: created suspended, started by a patch of that Job, deleted.
 
-What is sent late does nothing: a Job that arrives when its upgrade is over stays suspended, and a patch finds no Job.
+A late request has no effect: a Job that is created after the end of its upgrade stays suspended, and a late patch
+finds no Job.
 """
 
 from typing import Any
@@ -22,10 +23,10 @@ _START = (
 
 
 async def make_job(context: Context, body: dict[str, Any]) -> Job:
-    """The Job by its name, made where it is not there.
+    """Get the Job by its name, or create it.
 
     Raises:
-        ConflictError: somebody made it meanwhile; the next look finds it.
+        ConflictError: it was created in the meantime; the next step finds it.
     """
     meta = body["metadata"]
     job = await context.cluster.get(JOBS, meta["name"], meta["namespace"])
@@ -33,24 +34,24 @@ async def make_job(context: Context, body: dict[str, Any]) -> Job:
 
 
 async def start_job(context: Context, job: Job) -> None:
-    """Start a Job that was never started, whatever its controller writes into its status meanwhile.
+    """Start a Job that was never started, independent of status writes by its controller.
 
     Raises:
-        ConflictError: it was started, or taken away and made anew; the next look decides.
+        ConflictError: it was started, or deleted and recreated; the next step decides.
     """
     if job.spec.suspend and names.ANNOTATION_STARTED not in job.metadata.annotations:
         await context.cluster.edit(JOBS, job.metadata, _START)
 
 
 async def cancel_job(context: Context, name: str) -> None:
-    """Take a Job away, where it is there."""
+    """Delete a Job if it exists."""
     job = await context.cluster.get(JOBS, name, context.stack.namespace)
     if job is not None:
         await context.cluster.delete(JOBS, job.metadata)
 
 
 async def rehearse_start(context: Context, upgrade: NodeUpgrade) -> None:
-    """Start the Job of an upgrade while it is not there, which the API server refuses where the right to it is missing.
+    """Patch the Job of an upgrade before it exists, which the API server refuses if the right is missing.
 
     Raises:
         ClusterError: it refused, or did not answer.
@@ -60,4 +61,4 @@ async def rehearse_start(context: Context, upgrade: NodeUpgrade) -> None:
     try:
         await context.cluster.edit(JOBS, meta, _START)
     except (ConflictError, NotFoundError):
-        return  # it looks at rights first
+        return  # the API server checks rights first

@@ -1,4 +1,4 @@
-"""Reading what the next step of a node upgrade depends on: the Node, the pods on it, the upgrade Job."""
+"""The inputs of one step of a node upgrade: the Node, the pods on it, the upgrade Job."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
 from upgrader.reconcile.facts.device_claims import holds_by_claim, read_claimed
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.facts.owner_reading import declared_above
-from upgrader.reconcile.facts.pod_facts import controller_of, gpus_of, of_the_node, ours, replicated
+from upgrader.reconcile.facts.pod_facts import controller_of, gpus_of, is_own_pod, is_replicated, of_the_node
 from upgrader.reconcile.node_upgrade import force_requests
 from upgrader.reconcile.observe import pod_events
 from upgrader.reconcile.ports import Reads
@@ -41,29 +41,29 @@ OPERAND_PHASES = frozenset({"Pending", "Running", "Unknown"})
 
 
 HOLDERS = frozenset(COMPONENTS) - {"driver", "device-plugin"}
-"""Operands beside those that an upgrade waits for by their keys: each may hold a device open, so all are gone first."""
+"""Operands without a key on the node: each may hold a device open, so an upgrade waits until all have ended."""
 
 
 class MayGo(msgspec.Struct, frozen=True, kw_only=True):
-    """Uids of pods that may go although no gang of theirs is stopped, and of those that stay."""
+    """Uids of pods that may be evicted although their gang is not stopped, and of pods that stay."""
 
-    forced: frozenset[str] = frozenset()  # a person ordered them away
-    expendable: frozenset[str] = frozenset()  # nothing makes them again, and the approval names their gang
-    waited_for: frozenset[str] | None = frozenset()  # the plan waits for them; None: not known, so every pod may be one
+    forced: frozenset[str] = frozenset()  # a person forced their deletion
+    expendable: frozenset[str] = frozenset()  # they have no controller, and the approval names their gang
+    waited_for: frozenset[str] | None = frozenset()  # the plan waits for them; None: unknown, so every pod stays
 
 
 _BOOTED = frozenset({NodePhase.LOADING, NodePhase.VALIDATING})
-"""The phases after a node upgrade's own reboot, which its Job has seen to be over."""
+"""The phases after a node upgrade's own reboot, whose end its Job has confirmed."""
 
 
-def effective(upgrade: NodeUpgrade) -> NodeState:
-    """What the node should run at the end of the walk: the source while it goes back."""
+def effective_state(upgrade: NodeUpgrade) -> NodeState:
+    """The state that the node should have at the end; the source state while the upgrade is reverted."""
     return upgrade.spec.source if upgrade.status.reverting else upgrade.spec.target
 
 
 def expected_gpus(upgrade: NodeUpgrade) -> int:
-    """Devices that the node should offer at the end of the walk; 0 where that is not known."""
-    return manifests.offered(upgrade, effective(upgrade), upgrade.status.found.gpus)
+    """Devices that the node should offer at the end; 0 if unknown."""
+    return manifests.offered(upgrade, effective_state(upgrade), upgrade.status.found.gpus)
 
 
 async def read_upgrade(
@@ -74,9 +74,9 @@ async def read_upgrade(
     may_go: MayGo,
     reads: Reads,
 ) -> NodeView:
-    """One NodeUpgrade with its surroundings, as `reads` has them.
+    """One NodeUpgrade with its node, pods and Job, read by `reads`.
 
-    `members`: uids of pods that acknowledged or are being stopped; `spaces`: what namespaces declare.
+    `members`: uids of pods that acknowledged or are being stopped; `spaces`: declarations of namespaces.
     """
     node = await reads.get(NODES, upgrade.spec.node.name)
     if node is not None and node.metadata.uid != upgrade.spec.node.uid:
@@ -86,23 +86,23 @@ async def read_upgrade(
     if upgrade.status.phase is NodePhase.UPGRADING:
         name = manifests.upgrade_name(upgrade, reverting=upgrade.status.reverting)
         job = await reads.get(JOBS, name, context.stack.namespace)
-    gpus = _gpus(upgrade, await read_claimed(reads, pods))
+    gpus = _pool_gpus(upgrade, await read_claimed(reads, pods))
     around = {
-        pod.metadata.uid: await _around(reads, pod, spaces)
+        pod.metadata.uid: await _declared_around(reads, pod, spaces)
         for pod in pods
         if pod.metadata.uid not in members and _in_the_way(upgrade, pod, gpus)
     }
     view = build_view(upgrade, node, pods, job, members, around, gpus.claimed, namespace=context.stack.namespace)
-    others = tuple(_released(pod, may_go) for pod in view.others)
+    others = tuple(_permit_eviction(pod, may_go) for pod in view.others)
     jobs = await _upgrade_jobs(context, upgrade, pods, reads)
-    view = msgspec.structs.replace(view, others=others, forced=force_requests.orders(upgrade), upgrade_jobs=jobs)
-    return await _explained(context, view)
+    view = msgspec.structs.replace(view, others=others, forced=force_requests.forced_steps(upgrade), upgrade_jobs=jobs)
+    return await _explain_silence(context, view)
 
 
 async def _upgrade_jobs(context: Context, upgrade: NodeUpgrade, pods: Sequence[k.Pod], reads: Reads) -> UpgradeJobs:
-    """Upgrade Jobs that may still work on the node: read before one is made, by their pods rather than by themselves.
+    """Upgrade Jobs that may still work on the node, read by their pods before a Job is created.
 
-    A Job says that it is over on the clock of its controller, or is gone, while its pod still ends.
+    A Job may be finished by the clock of its controller, or deleted, while its pod still terminates.
     """
     if upgrade.status.phase not in {NodePhase.UNLOADING, NodePhase.UPGRADING}:
         return UpgradeJobs()
@@ -112,25 +112,25 @@ async def _upgrade_jobs(context: Context, upgrade: NodeUpgrade, pods: Sequence[k
         first = await reads.get(JOBS, name, context.stack.namespace)
     return UpgradeJobs(
         first=first is not None and not pod_results.job_ended(first),
-        pods=sum(ours(pod, context.stack.namespace) and _upgrades(pod) for pod in pods),
+        pods=sum(is_own_pod(pod, context.stack.namespace) and _is_upgrade_pod(pod) for pod in pods),
     )
 
 
-def _upgrades(pod: k.Pod) -> bool:
+def _is_upgrade_pod(pod: k.Pod) -> bool:
     return pod.metadata.labels.get(names.LABEL_COMPONENT) == UPGRADE and pod.status.phase in OPERAND_PHASES
 
 
 async def list_others(context: Context, upgrade: NodeUpgrade, view: NodeView) -> tuple[OtherPod, ...]:
-    """Pods that the upgrade would end, as they are now; who is a member is known from the view."""
+    """Pods that the upgrade would end, from a fresh list; the view states which are members."""
     pods = await context.cluster.list(PODS, fields=f"spec.nodeName={upgrade.spec.node.name}")
-    members = frozenset(one.uid for one in view.others if one.member)
+    members = frozenset(other.uid for other in view.others if other.member)
     claimed = await read_claimed(context.cluster, pods)
-    rest = [pod for pod in pods if not ours(pod, context.stack.namespace)]
-    return tuple(_others(upgrade, rest, members, {}, _gpus(upgrade, claimed)))
+    rest = [pod for pod in pods if not is_own_pod(pod, context.stack.namespace)]
+    return tuple(_other_pods(upgrade, rest, members, {}, _pool_gpus(upgrade, claimed)))
 
 
 def blind_view(upgrade: NodeUpgrade) -> NodeView:
-    """A NodeUpgrade whose node cannot be read: where its walk is, for the others. Nothing is decided on it."""
+    """A NodeUpgrade whose node cannot be read: its phase, for the others of its group. It gets no decision."""
     status = upgrade.status
     return NodeView(
         name=upgrade.metadata.name,
@@ -144,24 +144,30 @@ def blind_view(upgrade: NodeUpgrade) -> NodeView:
     )
 
 
-async def _explained(context: Context, view: NodeView) -> NodeView:
-    """With why the pod does not start that this phase waits for, where its own status does not say."""
+async def _explain_silence(context: Context, view: NodeView) -> NodeView:
+    """The view with the reason why this phase's pod does not start, if the pod's status does not state it."""
     listening = view.node is not None and view.node.ready
     match view.phase:
         case NodePhase.PREPARING:
-            found = await pod_events.of_pod(context, view.prepare, "the prepare pod", listening=listening)
-            return msgspec.structs.replace(view, prepare=found)
+            pod_result = await pod_events.explain_pod_result(
+                context, view.prepare, "the prepare pod", listening=listening
+            )
+            return msgspec.structs.replace(view, prepare=pod_result)
         case NodePhase.UPGRADING:
-            found = await pod_events.of_pod(context, view.upgrade, "the upgrade Job", listening=listening)
-            return msgspec.structs.replace(view, upgrade=found)
+            pod_result = await pod_events.explain_pod_result(
+                context, view.upgrade, "the upgrade Job", listening=listening
+            )
+            return msgspec.structs.replace(view, upgrade=pod_result)
         case NodePhase.VALIDATING:
-            found = await pod_events.of_pod(context, view.validate, "the validation pod", listening=listening)
-            return msgspec.structs.replace(view, validate=found)
+            pod_result = await pod_events.explain_pod_result(
+                context, view.validate, "the validation pod", listening=listening
+            )
+            return msgspec.structs.replace(view, validate=pod_result)
         case _:
             return view
 
 
-def _released(pod: OtherPod, may_go: MayGo) -> OtherPod:
+def _permit_eviction(pod: OtherPod, may_go: MayGo) -> OtherPod:
     expendable = pod.uid in may_go.expendable
     stays = may_go.waited_for is None or pod.uid in may_go.waited_for
     return msgspec.structs.replace(
@@ -172,10 +178,10 @@ def _released(pod: OtherPod, may_go: MayGo) -> OtherPod:
     )
 
 
-async def _around(reads: Reads, pod: k.Pod, spaces: Mapping[str, Declared]) -> Declared:
-    """What is declared around a pod. Its owners are read only where it would be evicted if they said nothing."""
+async def _declared_around(reads: Reads, pod: k.Pod, spaces: Mapping[str, Declared]) -> Declared:
+    """Declarations of a pod's owners and namespace. Owners are read only if the pod would be evicted without them."""
     space = spaces.get(pod.metadata.namespace, Declared())
-    if not replicated(pod, space):
+    if not is_replicated(pod, space):
         return space
     return nearest([await declared_above(reads, pod), space])
 
@@ -191,71 +197,69 @@ def build_view(
     *,
     namespace: str,
 ) -> NodeView:
-    """The values that `core.node_upgrade.upgrade_machine.decide` works on; pure.
+    """The input of `core.node_upgrade.upgrade_machine.decide`; pure.
 
-    `pods`: all of the node; our own are in `namespace`. `claimed`: see `device_claims.read_claimed`.
+    `pods`: all pods of the node; the operator's own are in `namespace`. `claimed`: see `device_claims.read_claimed`.
     """
-    status, goal = upgrade.status, effective(upgrade)
-    own = [pod for pod in pods if ours(pod, namespace)]
-    rest = [pod for pod in pods if not ours(pod, namespace)]
+    status, goal = upgrade.status, effective_state(upgrade)
+    own = [pod for pod in pods if is_own_pod(pod, namespace)]
+    rest = [pod for pod in pods if not is_own_pod(pod, namespace)]
     return NodeView(
         name=upgrade.metadata.name,
         uid=upgrade.metadata.uid,
         reason=upgrade.spec.reason,
         phase=status.phase,
         phase_since=timing.parse(status.steps[-1].started_at if status.steps else upgrade.metadata.creation_timestamp),
-        deadline=_deadline(upgrade, node),
+        deadline=_phase_deadline(upgrade, node),
         reverting=status.reverting,
         failure=status.reason,
-        why=_why(status),
-        refused=_refused(status),
-        node=_facts(upgrade, node) if node is not None else None,
+        why=_failure_message(status),
+        refused=_refusal_message(status),
+        node=_upgrade_node_facts(upgrade, node) if node is not None else None,
         source_key=upgrade.spec.source.driver_key,
         driver_key=goal.driver_key,
         plugin_key=goal.plugin_key,
         runtime_key=goal.runtime_key,
         revision=goal.revision,
-        kernel=_kernel(upgrade),
+        kernel=_expected_kernel(upgrade),
         planned=upgrade.spec.target.kernel if upgrade.spec.reboot is None or status.phase in _BOOTED else "",
         former=upgrade.spec.source.kernel,
         expected_gpus=expected_gpus(upgrade),
         prepare=pod_results.prepare_result(own, upgrade),
         upgrade=pod_results.upgrade_result(job, own),
         validate=pod_results.validate_result(own, upgrade, reverting=status.reverting),
-        driver=_operand(own, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
-        plugin=_operand(own, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
-        theirs=sum(_theirs(pod) for pod in rest),
-        runtime=_operand(own, names.LABEL_IMAGE_KEY, goal.runtime_key, status.phase, "runtime"),
-        others_of_ours=_holders(own),
-        others=tuple(_others(upgrade, rest, members, around, _gpus(upgrade, claimed or {}))),
+        driver=_operand_facts(own, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
+        plugin=_operand_facts(own, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
+        theirs=sum(_is_foreign_operand(pod) for pod in rest),
+        runtime=_operand_facts(own, names.LABEL_IMAGE_KEY, goal.runtime_key, status.phase, "runtime"),
+        others_of_ours=_device_holders(own),
+        others=tuple(_other_pods(upgrade, rest, members, around, _pool_gpus(upgrade, claimed or {}))),
         empties=manifests.empties(upgrade),
         not_evicted=status.eviction.message if status.eviction is not None else "",
         evict_after=timing.parse(status.eviction.not_before) if status.eviction is not None else None,
     )
 
 
-def _deadline(upgrade: NodeUpgrade, node: k.Node | None) -> datetime | None:
-    """When this phase is given up: as it was written, but closing counts from its taint.
+def _phase_deadline(upgrade: NodeUpgrade, node: k.Node | None) -> datetime | None:
+    """The deadline of this phase: as written, but that of closing counts from the taint.
 
-    A step that came late, whosever fault that was, has not waited: until the taint is there it is tried for as long
-    again.
+    A late step has not waited: until the taint exists, the deadline is extended by its full length.
     """
     status = upgrade.status
     written = timing.parse(status.deadline) if status.deadline else None
     if status.phase is not NodePhase.TAINTING or written is None or node is None:
         return written
-    allowed, facts = timedelta(seconds=row(status.phase).seconds or 0), _facts(upgrade, node)
+    allowed, facts = timedelta(seconds=row(status.phase).seconds or 0), _upgrade_node_facts(upgrade, node)
     if facts.claimed_by == upgrade.metadata.uid and facts.closed_at is not None:
         return max(written, facts.closed_at + allowed)
     return written + allowed
 
 
-def _facts(upgrade: NodeUpgrade, node: k.Node) -> NodeFacts:
+def _upgrade_node_facts(upgrade: NodeUpgrade, node: k.Node) -> NodeFacts:
     """The node, with what it is able to offer.
 
-    Where it is partitioned otherwise now, its capacity has for five minutes more what was offered before (kubelet
-    1.34, endpointStopGracePeriod of its device manager; read, not measured). Then resources count of which pods can
-    have something.
+    After a change of partitions, its capacity includes the former resources for five more minutes (kubelet 1.34,
+    endpointStopGracePeriod of its device manager; read, not measured). Then only allocatable resources count.
     """
     resource = upgrade.spec.target.resource_name
     facts = node_facts(node, resource)
@@ -266,10 +270,10 @@ def _facts(upgrade: NodeUpgrade, node: k.Node) -> NodeFacts:
     return msgspec.structs.replace(facts, gpus=sum(count for name, count in capacity.items() if name in offered))
 
 
-def _theirs(pod: k.Pod) -> bool:
-    """Whether another operator's label had deployed it; its DaemonSet takes it away when that says false.
+def _is_foreign_operand(pod: k.Pod) -> bool:
+    """Whether another operator's label deployed a pod; its DaemonSet removes it when that label is false.
 
-    A selector that a pod without a DaemonSet has would keep it there for ever.
+    A pod without a DaemonSet would stay forever, whatever its selector.
     """
     owner = controller_of(pod.metadata)
     by_daemonset = owner is not None and owner.kind == "DaemonSet"
@@ -278,90 +282,93 @@ def _theirs(pod: k.Pod) -> bool:
     )
 
 
-def _operand(pods: Sequence[k.Pod], label: str, key: str, phase: NodePhase, component: str) -> OperandFacts:
-    """Pods of an operand: while switching off, all of the component; afterwards only those of the wanted image."""
-    found = [
+def _operand_facts(pods: Sequence[k.Pod], label: str, key: str, phase: NodePhase, component: str) -> OperandFacts:
+    """Pods of an operand: during unloading, all of the component; afterwards only those of the wanted image."""
+    operand_pods = [
         pod
         for pod in pods
         if pod.metadata.labels.get(names.LABEL_COMPONENT) == component
         and pod.status.phase in OPERAND_PHASES
         and (phase is NodePhase.UNLOADING or pod.metadata.labels.get(label) == key)
     ]
-    ready = [pod for pod in found if pod.metadata.deletion_timestamp is None and _ready(pod)]
-    return OperandFacts(pods=len(found), ready=len(ready))
+    ready = [pod for pod in operand_pods if pod.metadata.deletion_timestamp is None and _is_ready(pod)]
+    return OperandFacts(pods=len(operand_pods), ready=len(ready))
 
 
-def _holders(pods: Sequence[k.Pod]) -> OperandFacts:
+def _device_holders(pods: Sequence[k.Pod]) -> OperandFacts:
     alive = (pod for pod in pods if pod.status.phase in OPERAND_PHASES)
     return OperandFacts(pods=sum(pod.metadata.labels.get(names.LABEL_COMPONENT) in HOLDERS for pod in alive))
 
 
-def _ready(pod: k.Pod) -> bool:
-    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+def _is_ready(pod: k.Pod) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
 
 
-def _others(
+def _other_pods(
     upgrade: NodeUpgrade,
     pods: Sequence[k.Pod],
     members: frozenset[str],
     around: Mapping[str, Declared],
     gpus: PoolGpus,
 ) -> list[OtherPod]:
-    found = []
+    others = []
     for pod in pods:
         if pod.status.phase in {"Succeeded", "Failed"} or not _in_the_way(upgrade, pod, gpus):
             continue
         leaving = pod.metadata.deletion_timestamp is not None
-        found.append(
+        others.append(
             OtherPod(
                 name=pod.metadata.name,
                 namespace=pod.metadata.namespace,
                 uid=pod.metadata.uid,
                 member=pod.metadata.uid in members,
                 gpus=gpus_of(pod, gpus) > 0,
-                evictable=_evictable(pod, around.get(pod.metadata.uid), gpus),
+                evictable=_is_evictable(pod, around.get(pod.metadata.uid), gpus),
                 leaving=leaving,
-                before_boot=upgrade.spec.reason is UpgradeReason.REPAIR and _rejected(pod),
+                before_boot=upgrade.spec.reason is UpgradeReason.REPAIR and _is_terminated(pod),
             )
         )
-    return found
+    return others
 
 
-def _evictable(pod: k.Pod, around: Declared | None, gpus: PoolGpus) -> bool:
-    """Whether a pod may go by itself; one with GPUs by ResourceClaim is waited for, as plans do."""
+def _is_evictable(pod: k.Pod, around: Declared | None, gpus: PoolGpus) -> bool:
+    """Whether a pod may be evicted alone; a pod with GPUs by ResourceClaim is waited for, as plans do."""
     if pod.metadata.deletion_timestamp is not None or holds_by_claim(pod, gpus.claimed):
         return False
-    return replicated(pod, around)
+    return is_replicated(pod, around)
 
 
 def _in_the_way(upgrade: NodeUpgrade, pod: k.Pod, gpus: PoolGpus) -> bool:
-    """Whether the upgrade would end a pod: its devices go, the CPUs that are its own, or the whole machine.
+    """Whether the upgrade would end a pod: by its devices, its exclusive CPUs, or a reboot.
 
-    What belongs to the node and comes back with it is not: pods of DaemonSets and static ones.
+    Pods of DaemonSets and static pods belong to the node and do not count.
     """
     if gpus_of(pod, gpus):
         return True
     return manifests.empties(upgrade) and not of_the_node(pod)
 
 
-def _gpus(upgrade: NodeUpgrade, claimed: Claimed) -> PoolGpus:
-    """What the node offered before the upgrade, and what it will offer: pods may ask for either."""
+def _pool_gpus(upgrade: NodeUpgrade, claimed: Claimed) -> PoolGpus:
+    """Resources that the node offered before the upgrade, and will offer: pods may request either."""
     before = upgrade.spec.source.resource_name
     return PoolGpus(resource=upgrade.spec.target.resource_name, former=(before,) if before else (), claimed=claimed)
 
 
-def blocked(status: NodeUpgradeStatus) -> k.Condition | None:
-    """The condition that says what blocks a node upgrade, while something does."""
-    return next((one for one in status.conditions if (one.type, one.status) == ("Blocked", "True")), None)
+def blocked_condition(status: NodeUpgradeStatus) -> k.Condition | None:
+    """The condition Blocked of a node upgrade, if it is True."""
+    return next(
+        (condition for condition in status.conditions if (condition.type, condition.status) == ("Blocked", "True")),
+        None,
+    )
 
 
-def _refused(status: NodeUpgradeStatus) -> str:
-    found = blocked(status)
-    return status.message if found is not None and found.reason in {REFUSAL, NO_ANSWER} else ""
+def _refusal_message(status: NodeUpgradeStatus) -> str:
+    condition = blocked_condition(status)
+    return status.message if condition is not None and condition.reason in {REFUSAL, NO_ANSWER} else ""
 
 
-def _why(status: NodeUpgradeStatus) -> str:
-    """What was said when the walk failed: it went on with switching off once more, or with giving the node back."""
+def _failure_message(status: NodeUpgradeStatus) -> str:
+    """The message of the failed step: the step before the second unloading, or before the release."""
     next_phase = NodePhase.UNLOADING if status.reverting else NodePhase.RELEASING
     after = [place for place, step in enumerate(status.steps) if step.name is next_phase and place]
     if status.reason in {"", ABORTED} or not after:
@@ -369,15 +376,15 @@ def _why(status: NodeUpgradeStatus) -> str:
     return status.steps[after[-1] - 1].result.removesuffix(GOING_BACK)
 
 
-def _kernel(upgrade: NodeUpgrade) -> str:
-    """The kernel that the node has to show after the upgrade Job of this way; empty where that does not reboot."""
+def _expected_kernel(upgrade: NodeUpgrade) -> str:
+    """The kernel that the node must run after the upgrade Job; empty if there is no reboot."""
     reboot = upgrade.spec.reboot
     if reboot is None:
         return ""
     return reboot.source if upgrade.status.reverting else reboot.target
 
 
-def _rejected(pod: k.Pod) -> bool:
-    """The kubelet says that everything of this pod has ended; a container that waits may still start."""
+def _is_terminated(pod: k.Pod) -> bool:
+    """Whether all containers of a pod have terminated; a waiting container may still start."""
     states = [*pod.status.init_container_statuses, *pod.status.container_statuses]
-    return bool(states) and all(one.state.terminated is not None for one in states)
+    return bool(states) and all(state.state.terminated is not None for state in states)

@@ -1,7 +1,7 @@
-"""The world as the rules see it: wire objects into values, and the one reading of it all.
+"""The snapshot of the cluster for the rules: conversion of wire objects into values, and one joint read.
 
-Everything but `read_snapshot` is a total function without I/O: what is missing or odd on the wire becomes the value
-that lets us do less (not ready, no GPUs, undeclared).
+Everything but `read_snapshot` is a total function without I/O: missing or invalid input becomes the value that permits
+less (not ready, no GPUs, undeclared).
 """
 
 import asyncio
@@ -43,14 +43,14 @@ from upgrader.reconcile.ports import Cluster
 from upgrader.reconcile.runtime.context import Context
 
 CLUSTER_NAMESPACE = "kube-system"
-"""Its uid stands for the cluster: it is there from the beginning and is never made again."""
+"""Its uid identifies the cluster: it exists from the beginning and is never recreated."""
 
 
 def target_of(spec: GpuStackSpec, stack: str) -> Target:
-    """What a stack asks of its nodes, named by its revision; digests are not known here.
+    """The target of a stack's nodes, named by its revision, without digests.
 
     Raises:
-        ConfigurationError: vendor, recipe and flavour of its driver do not go together, or ways of sharing its GPUs.
+        ConfigurationError: vendor, recipe and flavour of its driver, or its modes of GPU sharing, are incompatible.
     """
     kubelet, shared = spec.kubelet, spec.device_plugin.sharing
     driver = choose(spec.driver.vendor, spec.driver.recipe or "", spec.driver.flavour or "")
@@ -89,12 +89,12 @@ def in_pool(node: Node, spec: GpuStackSpec) -> bool:
     return all(node.metadata.labels.get(key) == value for key, value in spec.node_selector.items())
 
 
-def _selecting(node: Node, stacks: Iterable[GpuStack]) -> tuple[str, ...]:
-    return tuple(sorted(one.metadata.name for one in stacks if in_pool(node, one.spec)))
+def _selecting_stacks(node: Node, stacks: Iterable[GpuStack]) -> tuple[str, ...]:
+    return tuple(sorted(stack.metadata.name for stack in stacks if in_pool(node, stack.spec)))
 
 
 def image_facts(image: DriverImage, *, allowed: bool = True) -> ImageFacts | None:
-    """A driver image; None while it is not Ready. `allowed`: also where nobody vouches for it."""
+    """A driver image; None while it is not Ready. `allowed`: unverified images are accepted."""
     spec, status = image.spec, image.status
     if status.phase is not DriverImagePhase.READY or not status.key or not status.digest:
         return None
@@ -106,17 +106,17 @@ def image_facts(image: DriverImage, *, allowed: bool = True) -> ImageFacts | Non
         digest=status.digest,
         recipe=spec.recipe or "",
         flavour=spec.flavour or "",
-        unverified=not (allowed or _vouched(image)),
+        unverified=not (allowed or _is_verified(image)),
     )
 
 
-def _vouched(image: DriverImage) -> bool:
-    """Whether it was verified with the controller's key."""
+def _is_verified(image: DriverImage) -> bool:
+    """Whether an image was verified with the controller's key."""
     return any(check.check is CheckName.IMAGE_SIGNATURE and check.passed for check in image.status.checks)
 
 
 def image_build(image: DriverImage, *, allowed: bool = True) -> ImageBuild:
-    """A driver image in whatever phase it is."""
+    """A driver image in any phase."""
     spec, status = image.spec, image.status
     return ImageBuild(
         name=image.metadata.name,
@@ -130,23 +130,23 @@ def image_build(image: DriverImage, *, allowed: bool = True) -> ImageBuild:
         os=spec.os or "",
         arch=spec.arch,
         message=status.message,
-        unverified=status.phase is DriverImagePhase.READY and not (allowed or _vouched(image)),
+        unverified=status.phase is DriverImagePhase.READY and not (allowed or _is_verified(image)),
     )
 
 
-def _images(images: Iterable[DriverImage], *, allowed: bool) -> tuple[ImageFacts, ...]:
-    found = (image_facts(image, allowed=allowed) for image in images)
-    return tuple(sorted((facts for facts in found if facts is not None), key=lambda facts: facts.key))
+def _ready_images(images: Iterable[DriverImage], *, allowed: bool) -> tuple[ImageFacts, ...]:
+    ready = (image_facts(image, allowed=allowed) for image in images)
+    return tuple(sorted((facts for facts in ready if facts is not None), key=lambda facts: facts.key))
 
 
 def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
-    """A PodDisruptionBudget; one that was changed since its controller counted allows nothing, as in an eviction."""
+    """A PodDisruptionBudget; with a stale status it allows no disruption, as in an eviction."""
     counted = budget.status.observed_generation
     stale = counted is not None and counted < budget.metadata.generation
     return DisruptionBudget(
         name=budget.metadata.name,
         namespace=budget.metadata.namespace,
-        selector=_selector(budget),
+        selector=_budget_selector(budget),
         allowed=0 if stale else budget.status.disruptions_allowed,
     )
 
@@ -161,21 +161,21 @@ def snapshot_of(
     empties: Target | None = None,
     kept: FactCache | None = None,
 ) -> Snapshot:
-    """What was read, for one stack: its nodes, and the gangs that have a member on one of them.
+    """The snapshot of one stack: its nodes, and the gangs that have a member on one of them.
 
-    `gpus`: by what its pods hold GPUs, and its nodes offer them.
-    `empties`: what upgrades lead to; what one would end without GPUs, by a reboot or by other settings of the kubelet,
-    counts as a gang too. None: nothing of that is done.
-    `kept`: what the last look of the same loop has derived.
+    `gpus`: resources by which its pods hold GPUs and its nodes offer them.
+    `empties`: the target of upgrades; pods without GPUs that an upgrade would end, by a reboot or by other settings of
+    the kubelet, count as gangs too. None: no upgrade does that.
+    `kept`: facts that the same loop derived before.
     """
     kept = kept or FactCache()
     allowed = spec.driver.unverified == "Allow"
     gpus = msgspec.structs.replace(gpus, claimed=seen.claimed)
     nodes = kept.read_nodes(seen.nodes.values(), gpus.resource, gpus.former)
     holders = holders_by_node(seen.pods, seen.claimed)
-    rivals = [one for one in seen.stacks if one.metadata.name != stack]
+    rivals = [other for other in seen.stacks if other.metadata.name != stack]
     pool = {
-        name: _in_its_pool(nodes[name], _selecting(node, rivals), holders.get(name, ()))
+        name: _in_its_pool(nodes[name], _selecting_stacks(node, rivals), holders.get(name, ()))
         for name, node in seen.nodes.items()
         if in_pool(node, spec)
     }
@@ -183,15 +183,22 @@ def snapshot_of(
     emptied = frozenset(name for name, node in pool.items() if empties is not None and empties.empties(node))
     gangs = [gang for gang in kept.gangs.read(seen, gpus, spec, now, emptied) if gang.nodes & pool.keys()]
     return Snapshot(
-        cluster=next((one.metadata.uid for one in seen.namespaces if one.metadata.name == CLUSTER_NAMESPACE), ""),
+        cluster=next(
+            (namespace.metadata.uid for namespace in seen.namespaces if namespace.metadata.name == CLUSTER_NAMESPACE),
+            "",
+        ),
         taken_at=now,
         nodes=tuple(pool[name] for name in sorted(pool)),
         gangs=tuple(gangs),
-        images=_images(seen.images, allowed=allowed),
-        builds=tuple(sorted((image_build(one, allowed=allowed) for one in seen.images), key=lambda build: build.name)),
-        pdb_blocked=blocked(gangs, (disruption_budget(one) for one in seen.budgets)),
-        steering=_steering(seen.api_server_version),
-        shaped=tuple(sorted(one.metadata.name for one in seen.namespaces if seen.shaping and _opted_in(one))),
+        images=_ready_images(seen.images, allowed=allowed),
+        builds=tuple(
+            sorted((image_build(image, allowed=allowed) for image in seen.images), key=lambda build: build.name)
+        ),
+        pdb_blocked=blocked(gangs, (disruption_budget(budget) for budget in seen.budgets)),
+        steering=_can_steer_jobs(seen.api_server_version),
+        shaped=tuple(
+            sorted(namespace.metadata.name for namespace in seen.namespaces if seen.shaping and _opted_in(namespace))
+        ),
         foreign_unavailable_gpus=taken_elsewhere(seen.plans, others, stack),
         api_server_version=seen.api_server_version,
         taken_back=taken_back(seen.stacks, seen.plans, stack),
@@ -212,8 +219,8 @@ def _opted_in(namespace: Namespace) -> bool:
     return namespace.metadata.labels.get(names.LABEL_ADMISSION) == "true"
 
 
-def _steering(api_server_version: str) -> bool:
-    """Whether the template of a suspended Job can be changed; some other owners' can on any version."""
+def _can_steer_jobs(api_server_version: str) -> bool:
+    """Whether the template of a suspended Job is mutable; that of some other owners is in any version."""
     row = owner_kind("Job", "batch/v1")
     return row is not None and placement.possible(row, api_server_version)
 
@@ -228,24 +235,24 @@ async def read_snapshot(
     reboots: bool = False,
     kept: FactCache | None = None,
 ) -> Snapshot | None:
-    """Read the world once; None while the nodes are not in step with the API server (then nothing is decided).
+    """Read the cluster once; None while the nodes are not in sync with the API server (then nothing is decided).
 
     `former`: extended resources that other revisions of the stack offer, see `revisions.former_resources`.
-    `method` is how jobs are asked that do not say; without it they are waited for.
-    `reboots`: whether nodes would be emptied, to reboot them or to set their kubelets anew, where the target asks for
-    that; only plans do it.
-    `kept`: what the last look of the same loop has derived.
+    `method`: checkpoint method of jobs that declare none; without it they are waited for.
+    `reboots`: whether nodes are emptied, for a reboot or new kubelet settings, if the target requires that; only plans
+    do it.
+    `kept`: facts that the same loop derived before.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
-        ConfigurationError: a rule of the stack about who belongs together cannot be used.
+        ConfigurationError: a gang rule of the stack is invalid.
     """
     cluster, now = context.cluster, context.clock.now()
     if context.nodes.snapshot() is None:
         return None
     version, seen = await cluster.version(), await read_around(cluster, context.stack.namespace, context.workloads)
     known = context.nodes.snapshot()
-    if known is None:  # they got out of step while the rest was read
+    if known is None:  # they got out of step while other objects were read
         return None
     seen = msgspec.structs.replace(seen, nodes=known, api_server_version=version, method=method)
     empties = target if reboots else None
@@ -254,14 +261,14 @@ async def read_snapshot(
 
 
 async def read_around(cluster: Cluster, own_namespace: str, workloads: Workloads) -> Reading:
-    """All but the nodes themselves; `own_namespace`: in which our own pods are.
+    """Read everything but the nodes; `own_namespace`: namespace of the operator's own pods.
 
-    `workloads`: how old pods and their owners may be.
+    `workloads`: the shared reading of pods and their owners.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
     """
-    # Side by side: the API server answers one while another is decoded.
+    # Concurrently: the API server answers one request while another answer is decoded.
     (work, budgets), (images, namespaces, plans, binding, stacks) = await asyncio.gather(
         asyncio.gather(workloads.read(cluster), cluster.list(PDBS)),
         asyncio.gather(
@@ -287,7 +294,7 @@ async def read_around(cluster: Cluster, own_namespace: str, workloads: Workloads
     )
 
 
-def _selector(budget: PodDisruptionBudget) -> Selector | None:
+def _budget_selector(budget: PodDisruptionBudget) -> Selector | None:
     selector = budget.spec.selector
     if selector is None:
         return None
@@ -295,10 +302,10 @@ def _selector(budget: PodDisruptionBudget) -> Selector | None:
         labels=selector.match_labels,
         requirements=tuple(
             Requirement(
-                key=str(one.get("key", "")),
-                operator=str(one.get("operator", "")),
-                values=tuple(str(value) for value in one.get("values") or ()),
+                key=str(expression.get("key", "")),
+                operator=str(expression.get("operator", "")),
+                values=tuple(str(value) for value in expression.get("values") or ()),
             )
-            for one in selector.match_expressions
+            for expression in selector.match_expressions
         ),
     )

@@ -1,4 +1,4 @@
-"""How long things took on a stack: from its ended upgrades and from the requests of their plans."""
+"""Durations on a stack, learned from its ended upgrades and the requests of their plans."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -15,14 +15,14 @@ from upgrader.reconcile.ports import Cluster
 
 
 class Past(NamedTuple):
-    """What was done before now."""
+    """Past node upgrades and requests."""
 
     upgrades: Sequence[NodeUpgrade]
     requests: Sequence[CheckpointRequest]
 
 
 async def past_of(cluster: Cluster, stack: str, *, plan: str = "") -> Past:
-    """Node upgrades of a stack and all requests; only those of one plan where it is named.
+    """Node upgrades of a stack and all requests; only those of `plan` if it is given.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
@@ -33,37 +33,41 @@ async def past_of(cluster: Cluster, stack: str, *, plan: str = "") -> Past:
 
 
 async def durations_of(cluster: Cluster, stack: str) -> Durations:
-    """What a forecast for this stack goes by: the defaults, and more and more what was seen.
+    """Durations for a forecast of this stack: the defaults, weighted with observed durations.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
     """
-    return seen(*await past_of(cluster, stack))
+    return learn_durations(*await past_of(cluster, stack))
 
 
-def seen(upgrades: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]) -> Durations:
-    """From the rollout upgrades that succeeded, and the gangs that came back, of the plans of these upgrades.
+def learn_durations(upgrades: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]) -> Durations:
+    """Durations from succeeded rollout upgrades, and from restored gangs of their plans.
 
-    Tainting counts for the checkpoint, since a request tells its gang's stop and not its acknowledgement.
+    The checkpoint includes tainting, since a request records its gang's stop and not its acknowledgement.
     """
     done = [
-        {step.name: step.started_at for step in one.status.steps}
-        for one in upgrades
-        if one.spec.reason is UpgradeReason.ROLLOUT and one.status.phase is NodePhase.SUCCEEDED
+        {step.name: step.started_at for step in upgrade.status.steps}
+        for upgrade in upgrades
+        if upgrade.spec.reason is UpgradeReason.ROLLOUT and upgrade.status.phase is NodePhase.SUCCEEDED
     ]
     vouched = own_requests.vouchers(upgrades)
     restored = (request for request in requests if request.status.phase is RequestPhase.RESTORED)
     back = [request.status for request in restored if own_requests.is_own(request, None, vouched)]
     return duration_model.learned(
-        _between((one.get(NodePhase.DRAINING), one.get(NodePhase.RELEASING)) for one in done),
-        checkpoints=_between((one.marked_at, one.stopped_at) for one in back),
-        restarts=_between((one.restarted_at, one.restored_at) for one in back),
-        preparations=_between((one.get(NodePhase.PREPARING), one.get(NodePhase.PREPARED)) for one in done),
+        _seconds_between(
+            (step_times.get(NodePhase.DRAINING), step_times.get(NodePhase.RELEASING)) for step_times in done
+        ),
+        checkpoints=_seconds_between((status.marked_at, status.stopped_at) for status in back),
+        restarts=_seconds_between((status.restarted_at, status.restored_at) for status in back),
+        preparations=_seconds_between(
+            (step_times.get(NodePhase.PREPARING), step_times.get(NodePhase.PREPARED)) for step_times in done
+        ),
     )
 
 
-def _between(spans: Iterable[tuple[str | None, str | None]]) -> list[float]:
-    """Seconds from one time to the other, where both are known."""
+def _seconds_between(spans: Iterable[tuple[str | None, str | None]]) -> list[float]:
+    """Seconds between two times, if both are known."""
     return [
         (timing.parse(end) - timing.parse(start)).total_seconds()
         for start, end in spans

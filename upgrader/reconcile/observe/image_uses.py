@@ -1,4 +1,4 @@
-"""What a cluster needs of driver images: the kernels of its nodes, and what its objects name."""
+"""Driver images that a cluster needs: for the kernels of its nodes, and by references of its objects."""
 
 import asyncio
 from collections.abc import Iterable
@@ -21,36 +21,36 @@ from upgrader.reconcile.runtime.context import Context
 
 
 class Needs(Struct, frozen=True, kw_only=True):
-    """Kernels and image keys that a node has or may be given: a DriverImage for one of them is taken from nobody."""
+    """Kernels and image keys that nodes have or may get: a DriverImage for one of them is not deleted."""
 
     kernels: frozenset[str]
     keys: frozenset[str]
 
     def has(self, image: DriverImage) -> bool:
-        """Whether something may still ask for an image."""
+        """Whether an image may still be needed."""
         return image.spec.kernel in self.kernels or bool(image.status.key and image.status.key in self.keys)
 
 
 async def read_needs(context: Context, nodes: Iterable[Node], targets: Iterable[Target]) -> Needs:
-    """Of all nodes, all upgrades that are open or still hold their node, and the targets of plans that are open.
+    """Needs of all nodes, of upgrades that are open or hold their node, and of targets of open plans.
 
-    `targets`: what stacks ask for.
+    `targets`: targets of stacks.
 
     Raises:
-        ClusterError: a list was refused or did not come; then nothing may be taken away.
+        ClusterError: a list failed; then nothing may be deleted.
     """
     upgrades, plans = await asyncio.gather(context.cluster.list(NODE_UPGRADES), context.cluster.list(UPGRADE_PLANS))
     leading = [
-        await read_target(context, one.spec.stack, one.spec.target_revision)
-        for one in plans
-        if not ends(one.status.phase)
+        await read_target(context, plan.spec.stack, plan.spec.target_revision)
+        for plan in plans
+        if not ends(plan.status.phase)
     ]
     return needs_of(nodes, upgrades, [*targets, *(one for one in leading if one is not None)])
 
 
 def needs_of(nodes: Iterable[Node], upgrades: Iterable[NodeUpgrade], targets: Iterable[Target]) -> Needs:
-    """The same from what was read."""
-    kernels, keys, claims = {one.kernel for one in targets}, set[str](), set[str]()
+    """The needs of objects that were read."""
+    kernels, keys, claims = {target.kernel for target in targets}, set[str](), set[str]()
     for node in nodes:
         marks = node.metadata.annotations
         kernels |= {node.status.node_info.kernel_version, pending_kernel(node)}
@@ -69,34 +69,39 @@ def needs_of(nodes: Iterable[Node], upgrades: Iterable[NodeUpgrade], targets: It
 
 
 async def read_uses(cluster: Cluster) -> Uses:
-    """All of one cluster.
+    """All uses of one cluster.
 
-    Kernels come from nodeInfo, and from the label of node feature discovery where that says another one.
-    An upgrade that has not ended, every DriverImage, and a node that has a newer one installed name a kernel that is to
-    run; what a node upgrade names ran before.
+    Kernels come from nodeInfo, and from the label of node feature discovery if that differs. Pending kernels are those
+    of open upgrades, DriverImages, and next boots of nodes; previous kernels are those of all node upgrades.
 
     Raises:
-        ClusterError: a list was refused or did not come; then nothing is known, and nothing may be deleted.
+        ClusterError: a list failed; then nothing may be deleted.
     """
     nodes, upgrades, images = await asyncio.gather(
         cluster.list(NODES), cluster.list(NODE_UPGRADES), cluster.list(DRIVER_IMAGES)
     )
-    running = {one.status.node_info.kernel_version for one in nodes}
-    running |= {label for one in nodes if (label := _other_kernel(one))}
-    pending = {one.spec.target.kernel for one in upgrades if not ends(one.status.phase)}
-    pending |= {one.spec.kernel for one in images} | {pending_kernel(one) for one in nodes}
-    previous = {one.spec.source.kernel for one in upgrades} | {one.spec.target.kernel for one in upgrades}
-    named = {one.spec.source.driver_image for one in upgrades} | {one.spec.target.driver_image for one in upgrades}
-    named |= {one.status.digest or "" for one in images} | {one.spec.image or "" for one in images}
+    running = {node.status.node_info.kernel_version for node in nodes}
+    running |= {label for node in nodes if (label := _other_kernel(node))}
+    pending = {upgrade.spec.target.kernel for upgrade in upgrades if not ends(upgrade.status.phase)}
+    pending |= {image.spec.kernel for image in images} | {pending_kernel(node) for node in nodes}
+    previous = {upgrade.spec.source.kernel for upgrade in upgrades} | {
+        upgrade.spec.target.kernel for upgrade in upgrades
+    }
+    named = {upgrade.spec.source.driver_image for upgrade in upgrades} | {
+        upgrade.spec.target.driver_image for upgrade in upgrades
+    }
+    named |= {image.status.digest or "" for image in images} | {image.spec.image or "" for image in images}
     return Uses(
         running=frozenset(running - {""}),
         pending=frozenset(pending - {""}),
         previous=frozenset(previous - {""}),
-        named=frozenset(digest for one in named if (digest := one.rpartition("@")[2]).startswith("sha256:")),
+        named=frozenset(
+            digest for reference in named if (digest := reference.rpartition("@")[2]).startswith("sha256:")
+        ),
     )
 
 
 def _other_kernel(node: Node) -> str:
-    """The kernel label, escaped as it is, where it does not stand for the kernel that the kubelet says; else empty."""
+    """The escaped kernel label if it differs from the kernel that the kubelet reports; else empty."""
     label = node.metadata.labels.get(names.LABEL_KERNEL_NFD, "")
     return "" if same_kernel(label, node.status.node_info.kernel_version) else label

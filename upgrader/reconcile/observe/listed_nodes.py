@@ -1,11 +1,11 @@
-"""Nodes listed from the API server for one decision, in place of those that the cache has."""
+"""Nodes listed from the API server for one decision, in place of cached ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import NODES
-from upgrader.reconcile.runtime.context import Context, anew
+from upgrader.reconcile.runtime.context import Context, with_fresh_pods
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,14 +20,14 @@ class ListedNodes:
 
 
 async def list_nodes(context: Context) -> Context:
-    """The same ports with all nodes, and pods, as the API server has them now; a cache out of step stays out of step.
+    """The same ports with freshly listed nodes and pods; a cache out of sync stays out of sync.
 
-    A watch that a network has cut in half says nothing for minutes, and its cache does not know that it is old.
+    A half-open watch connection delivers nothing for minutes, while its cache still counts as in sync.
 
     Raises:
         ClusterError: the API server refused or did not answer.
     """
     if context.nodes.snapshot() is None:
-        return anew(context)
+        return with_fresh_pods(context)
     nodes = {node.metadata.name: node for node in await context.cluster.list(NODES)}
-    return replace(anew(context), nodes=ListedNodes(nodes=nodes))
+    return replace(with_fresh_pods(context), nodes=ListedNodes(nodes=nodes))

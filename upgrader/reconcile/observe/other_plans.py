@@ -1,4 +1,4 @@
-"""What plans mean for a pool that they are not about, or that another plan is about; pure."""
+"""Effects of plans on pools of other stacks and on other plans; pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,9 +9,9 @@ from upgrader.core.upgrade_plan.plan_precedence import UNDER_WAY
 
 
 def taken_elsewhere(plans: Sequence[UpgradePlan], others: Sequence[NodeFacts], stack: str) -> int:
-    """GPUs of the started batches of other stacks' plans, and of other nodes that a node upgrade holds without a batch.
+    """GPUs in started batches of other stacks' plans, and of other nodes held by an upgrade without a batch.
 
-    A node in its upgrade shows no GPUs: it counts as the largest that is known.
+    A node in its upgrade offers no GPUs: it counts as the largest known node.
     """
     batches = [
         batch
@@ -27,16 +27,16 @@ def taken_elsewhere(plans: Sequence[UpgradePlan], others: Sequence[NodeFacts], s
 
 
 def taken_back(stacks: Sequence[GpuStack], plans: Sequence[UpgradePlan], stack: str) -> str:
-    """The revision that a stack asks for, where a plan of it leads away from that; else empty."""
-    asked = next((one.status.update_revision for one in stacks if one.metadata.name == stack), None)
-    return asked if asked and away_from((one for one in plans if one.spec.stack == stack), asked) else ""
+    """The revision of a stack's spec, if a plan of the stack leads away from it; else empty."""
+    asked = next((other.status.update_revision for other in stacks if other.metadata.name == stack), None)
+    return asked if asked and away_from((plan for plan in plans if plan.spec.stack == stack), asked) else ""
 
 
 def away_from(plans: Iterable[UpgradePlan], revision: str) -> bool:
-    """Whether a plan has led, or leads, away from the revision that its stack asks for."""
+    """Whether a plan leads or led away from the revision of its stack's spec."""
     return any(
-        one.status.phase in {*UNDER_WAY, PlanPhase.COMPLETED}
-        and one.spec.target_revision != revision
-        and one.status.stack_revision == revision
-        for one in plans
+        plan.status.phase in {*UNDER_WAY, PlanPhase.COMPLETED}
+        and plan.spec.target_revision != revision
+        and plan.status.stack_revision == revision
+        for plan in plans
     )

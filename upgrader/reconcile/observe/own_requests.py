@@ -1,9 +1,9 @@
-"""Which CheckpointRequests are a plan's own.
+"""Ownership of CheckpointRequests by plans.
 
-A right to create them in a single namespace is a right to give them any label, so none counts by its labels: its name
-follows from plan, batch and gang, the plan is its controller by uid, it is in the gang's namespace, and the plan's
-status has its gang in its group. Where the plan is gone, or what it knew, an upgrade of the same plan and group stands
-for that: upgrades are of the cluster, and only the controller makes them.
+A tenant that may create requests in a namespace may set any label, so labels alone do not count: the name of an own
+request follows from plan, batch and gang, the plan is its controller by uid, it is in the gang's namespace, and the
+plan's status has its gang in its group. If the plan or its record is deleted, an upgrade of the same plan and group
+vouches for it: upgrades are cluster-scoped, and only the controller creates them.
 """
 
 import re
@@ -25,17 +25,17 @@ SHOWN = 10
 
 
 def vouchers(upgrades: Iterable[NodeUpgrade]) -> Vouchers:
-    """What upgrades stand for."""
+    """The requests that upgrades vouch for."""
     return frozenset(
-        (upgrade.spec.plan, _batch(upgrade.metadata), upgrade.spec.group, _controller(upgrade.metadata))
+        (upgrade.spec.plan, _batch_label(upgrade.metadata), upgrade.spec.group, _controller_uid(upgrade.metadata))
         for upgrade in upgrades
         if upgrade.spec.plan
     )
 
 
 def is_own(request: CheckpointRequest, plan: UpgradePlan | None, vouched: Vouchers) -> bool:
-    """Whether a request was made by the plan of its labels; `plan` is that plan, None where it is not there."""
-    name, batch, uid = request.spec.plan, _batch(request.metadata), _controller(request.metadata)
+    """Whether the plan in its labels created a request; `plan` is that plan, None if it does not exist."""
+    name, batch, uid = request.spec.plan, _batch_label(request.metadata), _controller_uid(request.metadata)
     meta, gang, group = request.metadata, request.spec.gang, request.spec.group or ""
     if not name or not uid or meta.labels.get(names.LABEL_PLAN) != name:
         return False
@@ -48,18 +48,18 @@ def is_own(request: CheckpointRequest, plan: UpgradePlan | None, vouched: Vouche
     return (name, batch, group, uid) in vouched
 
 
-def ownerless(request: CheckpointRequest) -> bool:
-    """Whether it names a plan and has no controller: no plan knows it as its own, so nobody drives it.
+def is_ownerless(request: CheckpointRequest) -> bool:
+    """Whether a request names a plan and has no controller: no plan owns it, so it is not reconciled.
 
-    Such a plan was deleted with `--cascade=orphan`, or there was none: a tenant made the request.
+    The plan was deleted with `--cascade=orphan`, or a tenant created the request.
     """
-    return bool(request.spec.plan) and not _controller(request.metadata)
+    return bool(request.spec.plan) and not _controller_uid(request.metadata)
 
 
 def _is_of(request: CheckpointRequest, plan: UpgradePlan, number: int) -> bool:
-    """Whether it is of a batch that the plan has started.
+    """Whether a request belongs to a started batch of the plan.
 
-    Of batches that have ended the plan does not keep the groups: their requests have ended, and are only counted.
+    The plan does not keep the groups of ended batches: their requests have ended, and are only counted.
     """
     stored = [group for each in plan.status.batches if each.number == number for group in each.groups]
     if not stored:
@@ -70,7 +70,7 @@ def _is_of(request: CheckpointRequest, plan: UpgradePlan, number: int) -> bool:
 def sort_out(
     requests: Sequence[CheckpointRequest], plan: UpgradePlan | None, upgrades: Iterable[NodeUpgrade]
 ) -> tuple[list[CheckpointRequest], list[CheckpointRequest]]:
-    """Of the requests that carry a plan's label its own, and those that are not."""
+    """Split requests with a plan's label into its own and others."""
     vouched = vouchers(upgrades)
     own: list[CheckpointRequest] = []
     others: list[CheckpointRequest] = []
@@ -79,25 +79,24 @@ def sort_out(
     return own, others
 
 
-def shown(others: Iterable[CheckpointRequest]) -> list[str]:
-    """Names for the plan's status, as NAMESPACE/NAME; bounded, since anybody may make any number of them."""
+def shown_names(others: Iterable[CheckpointRequest]) -> list[str]:
+    """Names for the plan's status, as NAMESPACE/NAME; bounded, since tenants may create any number of requests."""
     return sorted(f"{request.metadata.namespace}/{request.metadata.name}" for request in others)[:SHOWN]
 
 
-async def release(context: Context, others: Iterable[CheckpointRequest]) -> None:
-    """Take the finalizer off those that are being deleted: nothing is stopped or marked by them.
+async def drop_finalizers(context: Context, others: Iterable[CheckpointRequest]) -> None:
+    """Remove the finalizer from others' requests that are being deleted: they have stopped no gang.
 
-    Of a request that was the plan's own until somebody changed it the record on the gang's owner is left, by which the
-    stack restarts that.
+    If the request was the plan's own until it was changed, the stack restarts its gang by the record on the owner.
     """
     for request in others:
         if request.metadata.deletion_timestamp is not None and names.FINALIZER in request.metadata.finalizers:
-            await finalizers.take(context, CHECKPOINT_REQUESTS, request.metadata)
+            await finalizers.remove_finalizer(context, CHECKPOINT_REQUESTS, request.metadata)
 
 
-def _batch(meta: ObjectMeta) -> str:
+def _batch_label(meta: ObjectMeta) -> str:
     return meta.labels.get(LABEL_BATCH, "")
 
 
-def _controller(meta: ObjectMeta) -> str:
+def _controller_uid(meta: ObjectMeta) -> str:
     return next((owner.uid for owner in meta.owner_references if owner.controller), "")

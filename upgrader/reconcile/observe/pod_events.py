@@ -1,7 +1,7 @@
-"""Why pods of ours do not run whose status is silent: what Events say of them. The one place where Events are read.
+"""Reasons, from Events, why the operator's own pods do not run. Events are read only here.
 
-Of volumes and networks a kubelet tells in Events only, and so does a controller whose pods the API server refuses.
-Nothing is decided by it, so an API server that does not let us look is no reason to block.
+A kubelet reports faults of volumes and networks in Events only, and so does a controller whose pods the API server
+refuses. No decision depends on Events, so a missing right to read them blocks nothing.
 """
 
 import re
@@ -24,46 +24,46 @@ from upgrader.stack.pod_results import shortened
 P = TypeVar("P", bound=PartPod)
 
 _ONE_TRY = re.compile(r"\b[0-9a-f]{32,}\b")
-"""The id of a sandbox, another one with each try: with it a status would be written anew for each."""
+"""The id of a sandbox, which changes with each attempt: it would cause a status write for each."""
 _AGAIN = "(combined from similar events): "
 _REFUSED = "Error creating: "
 _USED = re.compile(r"\bused: .*?, limited: ")
-"""Of a quota: with it a status would be written anew whenever a pod comes or goes in its namespace."""
+"""Usage of a quota: it would cause a status write whenever a pod of its namespace is created or deleted."""
 STILL = timedelta(minutes=20)
-"""A refusal is told for so long: controllers try again after a quarter of an hour at the latest."""
+"""Age up to which a refusal is shown: controllers retry after a quarter of an hour at the latest."""
 _LONGEST = 300
 _GENERATED = 58
-"""How much of a maker's name, with its hyphen, the API server keeps in the names of its pods; five letters follow."""
+"""Characters of a controller's name, with its hyphen, in the names of its pods; five random letters follow."""
 
 
-async def explained(context: Context, pods: Iterable[P]) -> list[P]:
-    """The pods, and those that should be there, with what Events say of such as have been silent for long."""
-    found, now = list(pods), context.clock.now()
-    asked = chosen(((one.node, one.silence) for one in found), now, SHOWN)
-    return [await _explained(context, one, asked) for one in found]
+async def explain_pods(context: Context, pods: Iterable[P]) -> list[P]:
+    """Existing and missing pods, with the reasons from Events of those that have been silent for long."""
+    listed, now = list(pods), context.clock.now()
+    asked = chosen(((pod.node, pod.silence) for pod in listed), now, SHOWN)
+    return [await _explain_pod(context, pod, asked) for pod in listed]
 
 
-async def of_pod(context: Context, pod_result: PodResult, what: str, *, listening: bool) -> PodResult:
-    """One of our pods of an upgrade, with why it does not start; `listening`: its node is Ready, so its kubelet speaks.
+async def explain_pod_result(context: Context, pod_result: PodResult, what: str, *, listening: bool) -> PodResult:
+    """A pod of an upgrade, with the reason why it does not start; `listening`: its node is Ready.
 
-    While nothing is said its images may still be pulled, so no more is known than before.
+    Without an Event its images may still be pulled, so the result is unchanged.
     """
     silence = pod_result.silence
     if pod_result.trouble or silence is None or not long_silent(silence, context.clock.now()):
         return pod_result
     if not (listening or silence.maker):
         return pod_result
-    said = await _clause(context, silence)
+    said = await _explanation_clause(context, silence)
     if not said:
         return pod_result
     trouble = f"no pod of {what} is there; {said}" if silence.maker else f"{what} has not started; {said}"
     return msgspec.structs.replace(pod_result, trouble=trouble)
 
 
-async def _explained(context: Context, pod: P, asked: Collection[str]) -> P:
+async def _explain_pod(context: Context, pod: P, asked: Collection[str]) -> P:
     if pod.silence is None or pod.silence.key not in asked:
         return pod
-    said = await _clause(context, pod.silence)
+    said = await _explanation_clause(context, pod.silence)
     if pod.silence.maker:
         trouble = f"{NO_POD}; {said}" if said else NO_POD
     elif said is None:
@@ -73,21 +73,21 @@ async def _explained(context: Context, pod: P, asked: Collection[str]) -> P:
     return msgspec.structs.replace(pod, trouble=trouble)
 
 
-async def _clause(context: Context, silence: Silence) -> str | None:
-    """Who says what; empty where nobody says anything, None where nobody was asked yet."""
+async def _explanation_clause(context: Context, silence: Silence) -> str | None:
+    """The source and its message; empty if there is no Event, None if Events were not read yet."""
     memory, now = context.heard, context.clock.now()
     if not memory.due(silence.key, now):
         return memory.of(silence.key)
     try:
-        said = await _asked(context, silence)
-    except ClusterError as error:  # whatever it is: no step of a node upgrade or a stack waits for an explanation
+        said = await _read_events(context, silence)
+    except ClusterError as error:  # of any kind: no step of a node upgrade or a stack waits for an explanation
         before = None if error.refused else memory.of(silence.key)
         said = f"why is not known, since Events cannot be read: {error.brief}" if before is None else before
     memory.keep(silence.key, said, now)
     return said
 
 
-async def _asked(context: Context, silence: Silence) -> str:
+async def _read_events(context: Context, silence: Silence) -> str:
     namespace, uid, reason = context.stack.namespace, silence.uid, ""
     if silence.maker:
         reason = ",reason=FailedCreate"
@@ -98,28 +98,28 @@ async def _asked(context: Context, silence: Silence) -> str:
         uid = maker.metadata.uid
     events = await context.cluster.list(EVENTS, namespace, fields=f"involvedObject.uid={uid},type=Warning{reason}")
     if not silence.maker:
-        return _newest(events)
+        return _newest_warning(events)
     now = context.clock.now()
-    return _refusal([one for one in events if _since(one, now) < STILL], silence.maker)
+    return _creation_refusal([event for event in events if _event_age(event, now) < STILL], silence.maker)
 
 
-def _since(event: Event, now: datetime) -> timedelta:
-    """How long ago something was said; at a time that cannot be read: too long ago to count."""
+def _event_age(event: Event, now: datetime) -> timedelta:
+    """The age of an Event; an unreadable time gives an age beyond the limit."""
     at = untrusted.instant(event.last_said)
     return now - at if at is not None else STILL
 
 
-def _newest(events: Sequence[Event]) -> str:
-    """What was said first of all that is new: a fault that is told of again and again changes no word."""
-    last = max(events, key=lambda one: (one.metadata.creation_timestamp, one.metadata.name), default=None)
+def _newest_warning(events: Sequence[Event]) -> str:
+    """The Event that was created last; a repeated Event keeps its creation time, so the text stays the same."""
+    last = max(events, key=lambda event: (event.metadata.creation_timestamp, event.metadata.name), default=None)
     if last is None:
         return ""
     return f"its kubelet says {last.reason}: {shortened(_ONE_TRY.sub('…', last.message.removeprefix(_AGAIN)))}"
 
 
-def _refusal(events: Sequence[Event], maker: str) -> str:
-    """The API server's words, without what is another with each try; they say first what matters."""
-    last = max(events, key=lambda one: (one.last_said, one.metadata.name), default=None)
+def _creation_refusal(events: Sequence[Event], maker: str) -> str:
+    """The API server's refusal, shortened at its end, without parts that change with each attempt."""
+    last = max(events, key=lambda event: (event.last_said, event.metadata.name), default=None)
     if last is None:
         return ""
     prefix = f"{maker}-"[:_GENERATED]

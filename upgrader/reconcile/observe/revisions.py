@@ -1,6 +1,6 @@
-"""Revisions of a stack, kept as ControllerRevisions: what was asked, and the digests that its images had then.
+"""Revisions of a stack, kept as ControllerRevisions: the spec, and the digests of its images at that time.
 
-A revision is written once and never changed, so a rollback brings back the very same bytes.
+A revision is written once and never changed, so a rollback restores identical images.
 """
 
 from typing import Any
@@ -26,36 +26,41 @@ def revision_name(stack: str, revision: str) -> str:
 
 
 async def read_target(context: Context, stack: str, revision: str) -> Target | None:
-    """The target that a revision names; None while it is not written (or was removed)."""
-    found = await context.cluster.get(CONTROLLER_REVISIONS, revision_name(stack, revision), context.stack.namespace)
-    return None if found is None else msgspec.convert(found.data["target"], Target)
+    """The target of a revision; None if the revision does not exist."""
+    revision_object = await context.cluster.get(
+        CONTROLLER_REVISIONS, revision_name(stack, revision), context.stack.namespace
+    )
+    return None if revision_object is None else msgspec.convert(revision_object.data["target"], Target)
 
 
 async def revisions(context: Context, stack: str) -> list[ControllerRevision]:
     """All revisions of a stack, oldest first.
 
-    A DaemonSet keeps revisions of its own under its pods' labels, among them the stack's name: those have an owner.
+    Revisions of DaemonSets have the stack's label too, but they have an owner.
     """
-    found = await context.cluster.list(
+    listed = await context.cluster.list(
         CONTROLLER_REVISIONS, context.stack.namespace, labels=f"{names.LABEL_STACK}={stack}"
     )
-    return sorted((one for one in found if not one.metadata.owner_references), key=lambda one: one.revision)
+    return sorted(
+        (revision for revision in listed if not revision.metadata.owner_references),
+        key=lambda revision: revision.revision,
+    )
 
 
 async def former_resources(context: Context, stack: str, present: str) -> tuple[str, ...]:
-    """Extended resources that GPUs are offered by in other revisions of a stack: some nodes and pods may be of those.
+    """Extended resources of GPUs in other revisions of a stack, which some nodes and pods may still use.
 
-    `present`: the one that is not among them.
+    `present`: the resource of the present revision, which is excluded.
     """
-    kept = [msgspec.convert(one.data["target"], Target) for one in await revisions(context, stack)]
-    return tuple(sorted({one.resource_name for one in kept} - {present}))
+    kept = [msgspec.convert(revision.data["target"], Target) for revision in await revisions(context, stack)]
+    return tuple(sorted({target.resource_name for target in kept} - {present}))
 
 
 async def ensure_revision(context: Context, stack: GpuStack) -> Target | str:
-    """The present spec as a revision with pinned images; a sentence instead where an image is not there.
+    """The present spec as a revision with pinned images; a sentence instead if an image does not exist.
 
     Raises:
-        RegistryError: a registry did not answer, so nothing is known.
+        RegistryError: a registry did not answer.
     """
     target = with_revision(cluster_snapshot.target_of(stack.spec, stack.metadata.name))
     known = await read_target(context, stack.metadata.name, target.revision)
@@ -64,9 +69,9 @@ async def ensure_revision(context: Context, stack: GpuStack) -> Target | str:
     pinned = await pin(context, target)
     if isinstance(pinned, str):
         return pinned
-    number = 1 + max((one.revision for one in await revisions(context, stack.metadata.name)), default=0)
+    number = 1 + max((revision.revision for revision in await revisions(context, stack.metadata.name)), default=0)
     try:
-        await context.cluster.create(CONTROLLER_REVISIONS, _manifest(context, stack, pinned, number))
+        await context.cluster.create(CONTROLLER_REVISIONS, _revision_manifest(context, stack, pinned, number))
     except ConflictError:
         written = await read_target(context, stack.metadata.name, target.revision)
         return written if written is not None else "the revision is being written by somebody else"
@@ -74,7 +79,7 @@ async def ensure_revision(context: Context, stack: GpuStack) -> Target | str:
 
 
 async def pin(context: Context, target: Target) -> Target | str:
-    """The target with the digests that its images have now; a sentence instead where one is not in its registry.
+    """The target with the present digests of its images; a sentence instead if an image is not in its registry.
 
     Raises:
         RegistryError: a registry did not answer.
@@ -89,14 +94,14 @@ async def pin(context: Context, target: Target) -> Target | str:
         if not image:
             continue
         reference = located(image, context.stack.registry)
-        found = await context.registry.digest(reference)
-        if found is None:
+        digest = await context.registry.digest(reference)
+        if digest is None:
             return f"{reference} is not in its registry; push it, or correct spec.{field}"
-        pinned[fact] = found
+        pinned[fact] = digest
     return msgspec.structs.replace(target, **pinned)
 
 
-def _manifest(context: Context, stack: GpuStack, target: Target, number: int) -> dict[str, Any]:
+def _revision_manifest(context: Context, stack: GpuStack, target: Target, number: int) -> dict[str, Any]:
     return {
         "apiVersion": CONTROLLER_REVISIONS.api_version,
         "kind": CONTROLLER_REVISIONS.kind,

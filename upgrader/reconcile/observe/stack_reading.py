@@ -1,4 +1,4 @@
-"""What one step of a stack looked at, as it was read: the inputs of all that is decided for it."""
+"""The inputs of one step of a stack, as they were read."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,37 +16,41 @@ from upgrader.core.upgrade_plan.plan_machine import UNDER_WAY
 
 @dataclass(frozen=True, kw_only=True)
 class StackReading:
-    """Everything that one step of a stack looked at."""
+    """All inputs of one step of a stack."""
 
     stack: GpuStack
     target: Target
     plans: Sequence[UpgradePlan]
     upgrades: Sequence[NodeUpgrade]
-    """Those of this stack; all of the cluster where a claim on a node was none of theirs. Read after the nodes."""
+    """Upgrades of this stack; all upgrades of the cluster if a node has another claim. Read after the nodes."""
     snapshot: Snapshot
     drift: tuple[NodeDrift, ...]
     reporting: Sequence[Pod]
-    """Pods that we made for this stack: some carry reports of their nodes."""
+    """The operator's own pods of this stack; some contain reports of their nodes."""
     asked: Sequence[Pod]
-    """Pods with the marks of a CheckpointRequest."""
+    """Pods with the annotations of a CheckpointRequest."""
 
     @cached_property
     def own_upgrades(self) -> list[NodeUpgrade]:
-        """Those that the stack has ordered by itself."""
-        return [one for one in self.upgrades if one.spec.plan is None and one.spec.stack == self.stack.metadata.name]
+        """Upgrades that the stack has created by itself."""
+        return [
+            upgrade
+            for upgrade in self.upgrades
+            if upgrade.spec.plan is None and upgrade.spec.stack == self.stack.metadata.name
+        ]
 
     @cached_property
     def upgrades_of_node(self) -> Mapping[str, list[NodeUpgrade]]:
-        """The same by uid of their node."""
-        found: dict[str, list[NodeUpgrade]] = defaultdict(list)
-        for one in self.own_upgrades:
-            found[one.spec.node.uid].append(one)
-        return found
+        """The stack's own upgrades by uid of their node."""
+        by_node: dict[str, list[NodeUpgrade]] = defaultdict(list)
+        for upgrade in self.own_upgrades:
+            by_node[upgrade.spec.node.uid].append(upgrade)
+        return by_node
 
     @property
     def running(self) -> UpgradePlan | None:
         """The plan under way."""
-        return next((one for one in self.plans if one.status.phase in UNDER_WAY), None)
+        return next((plan for plan in self.plans if plan.status.phase in UNDER_WAY), None)
 
     @cached_property
     def claims(self) -> frozenset[str]:
@@ -55,8 +59,8 @@ class StackReading:
 
     @cached_property
     def orphans(self) -> frozenset[str]:
-        """Claims on nodes whose upgrade is no more, or gave its node back."""
-        return orphaned(self.claims, self.upgrades)
+        """Claims on nodes whose upgrade is deleted or has released its node."""
+        return orphaned_claims(self.claims, self.upgrades)
 
     @cached_property
     def occupied(self) -> frozenset[str]:
@@ -65,23 +69,23 @@ class StackReading:
 
 
 def claims_of(snapshot: Snapshot) -> frozenset[str]:
-    """Uids of NodeUpgrades that nodes carry as claims."""
+    """Uids of NodeUpgrades in the claims of nodes."""
     return frozenset(node.claimed_by for node in snapshot.nodes if node.claimed_by)
 
 
-def orphaned(claims: AbstractSet[str], upgrades: Iterable[NodeUpgrade]) -> frozenset[str]:
-    """Claims that belong to no NodeUpgrade of any stack or plan, or to one that gave its node back.
+def orphaned_claims(claims: AbstractSet[str], upgrades: Iterable[NodeUpgrade]) -> frozenset[str]:
+    """Claims of no existing NodeUpgrade of any stack or plan, or of one that has released its node.
 
-    An upgrade is made before it claims its node, and claims are read first: one that is in force is never among them.
-    A leader that was frozen may write a claim when the next one has ended the upgrade, which had not seen it.
+    An upgrade is created before it claims its node, and claims are read first, so a valid claim is never among them.
+    A former leader that was frozen may write a claim after the next leader has ended the upgrade.
 
     Args:
-        claims: as nodes had them.
-        upgrades: all NodeUpgrades that may have made such a claim, read after the nodes.
+        claims: claims of nodes.
+        upgrades: all NodeUpgrades that may have such a claim, read after the nodes.
     """
-    return frozenset(claims - {one.metadata.uid for one in upgrades if not _gave_back(one)})
+    return frozenset(claims - {upgrade.metadata.uid for upgrade in upgrades if not _gave_back(upgrade)})
 
 
 def _gave_back(upgrade: NodeUpgrade) -> bool:
-    """Whether a node upgrade failed and left nothing on its node; where even the way back failed its marks stay."""
+    """Whether a node upgrade failed and released its node; after a failed revert its claim stays."""
     return upgrade.status.phase is NodePhase.FAILED and upgrade.status.reason != "RevertFailed"

@@ -1,4 +1,4 @@
-"""Gangs that a plan has stopped, by its requests and by what its status remembers of them; pure."""
+"""Gangs that a plan has stopped, by its requests and its status; pure."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,18 @@ from upgrader.core.model.phases import RequestPhase
 def stopped_owners(plan: UpgradePlan, requests: Sequence[CheckpointRequest]) -> frozenset[str]:
     """Uids of owners whose gangs the plan has stopped.
 
-    The plan's status remembers those that its requests once told: requests can be removed by force.
+    The plan's status keeps owners of former requests, since requests can be removed by force.
     """
     told = {request.spec.owner.uid for request in requests if request.status.stopped_at is not None}
     return frozenset(plan.status.stopped_owners) | told
 
 
 def stops_to_remember(plan: UpgradePlan, requests: Sequence[CheckpointRequest]) -> list[str]:
-    """What the plan's status keeps of them: a stop that is only ordered can still be withdrawn."""
+    """Owners for the plan's status, without those in phase Stopping, whose stop can still be withdrawn."""
     return sorted(stopped_owners(plan, [each for each in requests if each.status.phase is not RequestPhase.STOPPING]))
 
 
 def stopped_gangs(plan: UpgradePlan, requests: Sequence[CheckpointRequest], snapshot: Snapshot) -> frozenset[str]:
-    """Gangs that the plan has stopped once; a job that was made again is another one, though it has the same name."""
+    """Gangs that the plan has stopped once; a recreated job of the same name is another job."""
     uids = stopped_owners(plan, requests)
     return frozenset(gang.name for gang in snapshot.gangs if gang.owner is not None and gang.owner.uid in uids)

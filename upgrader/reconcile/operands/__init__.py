@@ -1,5 +1,5 @@
-"""The operands of a stack: DaemonSets, discovery labels, monitoring objects, pods that are missing.
+"""Reconciliation of a stack's operands: DaemonSets, feature labels, monitoring objects, missing pods.
 
-Here: what is applied for a stack and read of it.
-Not here: when a node changes (node_upgrade).
+Here: objects that are applied for a stack, and their state.
+Not here: changes of nodes (node_upgrade).
 """

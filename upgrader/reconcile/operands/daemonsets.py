@@ -1,4 +1,4 @@
-"""The DaemonSets of operands that are rolled out by labels of nodes: one for each image, made before nodes name it."""
+"""DaemonSets of operands that node labels select: one for each image, created before a node's label names it."""
 
 from upgrader.api.resources import DAEMONSETS
 from upgrader.api.v1alpha1 import GpuStack
@@ -8,8 +8,8 @@ from upgrader.reconcile.runtime.context import Context
 from upgrader.stack import manifests
 
 
-async def ensure(context: Context, stack: GpuStack, target: Target, image: ImageFacts) -> None:
-    """The DaemonSets that a node's labels will choose; applying them changes no node by itself."""
+async def ensure_daemonsets(context: Context, stack: GpuStack, target: Target, image: ImageFacts) -> None:
+    """Apply the DaemonSets that a node's labels will select; this changes no node by itself."""
     name, key = stack.metadata.name, plugin_key_of(target)
     bodies = [manifests.driver_daemonset(name, image, context.stack)]
     runtime = runtime_key_of(target)
@@ -21,5 +21,5 @@ async def ensure(context: Context, stack: GpuStack, target: Target, image: Image
         meta = body["metadata"]
         if await context.cluster.get(DAEMONSETS, meta["name"], meta["namespace"]) is None:
             context.leadership.check()
-            # Without an owner: another stack may come to use the same image, and must not lose it with this one.
+            # Without an owner: another stack may use the same image, and must not lose it with this stack.
             await context.cluster.apply(DAEMONSETS, body)

@@ -1,8 +1,8 @@
-"""Labels of simulated GPUs: what the pods of feature discovery read on their nodes becomes labels, written here only.
+"""Labels of simulated GPUs, from the reports of feature discovery pods, written here only.
 
-NVIDIA's discovery leaves a file of which node-feature-discovery makes labels; ours needs nobody else. A pod on a node
-has no right to write a label, so its kubelet carries its report. What we wrote is recorded on the Node in the same
-patch, so that it can be taken back, and told from what others wrote.
+NVIDIA's discovery writes a file from which node-feature-discovery creates labels; the simulated discovery needs no
+other component. A pod has no right to label its node, so it reports in its container status. The same patch records
+the written labels on the Node, so that they can be removed, and distinguished from labels of others.
 """
 
 from collections import defaultdict
@@ -28,59 +28,59 @@ from upgrader.reconcile.runtime.context import Context
 log = structlog.get_logger()
 
 AT_ONCE = 50
-"""Nodes written in one step of a stack: upgrades come first, and their pauses are a second."""
+"""Nodes written in one step of a stack at most, since upgrades need a step each second."""
 LONGEST = 300
-"""Characters of what a pod said that are passed on."""
+"""Characters of a pod's message in an error."""
 
 
-async def label(context: Context, read: StackReading) -> str:
-    """Bring the labels of a stack's nodes to what its pods have read; why that is not so on some node, else empty.
+async def label_nodes(context: Context, read: StackReading) -> str:
+    """Set the labels of a stack's nodes from the reports of its pods; returns an error of one node, else empty.
 
     Raises:
-        ClusterError: the API server refused or did not answer; the step is made again.
+        ClusterError: the API server refused or did not answer; the step is repeated.
     """
     if read.target.operands != SIM:
-        return ""  # NVIDIA's is on the nodes, and node-feature-discovery labels
+        return ""  # NVIDIA's discovery runs, and node-feature-discovery labels
     name = read.stack.metadata.name
-    reports, fault = _reports(read.reporting)
+    reports, fault = _read_reports(read.reporting)
     claimants = {node.name: node.claimants for node in read.snapshot.nodes}
-    nodes = _nodes(context)
+    nodes = _known_nodes(context)
     views = {
-        at: _view(node, name, node.status.node_info.boot_id, reports.get(at, ()), claimants.get(at, ()), read)
+        at: _label_view(node, name, node.status.node_info.boot_id, reports.get(at, ()), claimants.get(at, ()), read)
         for at, node in nodes.items()
     }
     decisions = {at: decide(view) for at, view in views.items()}
-    await _write(context, nodes, decisions)
-    broken = sorted(at for at, node in nodes.items() if _unreadable(node))
+    await _write_labels(context, nodes, decisions)
+    broken = sorted(at for at, node in nodes.items() if _has_unreadable_record(node))
     return f"{broken[0]}: the record of its GPU labels cannot be read: remove it, and the labels" if broken else fault
 
 
-async def leave(context: Context, stack: str) -> bool:
-    """Take back the labels of a stack that does not discover any more; whether all are gone.
+async def remove_labels(context: Context, stack: str) -> bool:
+    """Remove the labels of a stack without discovery; whether all are removed.
 
     Raises:
-        ClusterError: the API server refused or did not answer; the step is made again.
+        ClusterError: the API server refused or did not answer; the step is repeated.
     """
-    nodes = _nodes(context)
-    views = {at: _gone(node, stack) for at, node in nodes.items()}
+    nodes = _known_nodes(context)
+    views = {at: _unlabel_view(node, stack) for at, node in nodes.items()}
     decisions = {at: decide(view) for at, view in views.items() if view.record and view.record.stack == stack}
-    return not await _write(context, nodes, decisions)
+    return not await _write_labels(context, nodes, decisions)
 
 
 def written(node: Node) -> list[str]:
-    """Names of the GPU labels on a node that are as we wrote them."""
+    """Names of the recorded GPU labels on a node that are unchanged."""
     text = node.metadata.annotations.get(names.ANNOTATION_GPU_FEATURES, "")
     return list(written_labels(node.metadata.labels, read_record(text)))
 
 
-def _nodes(context: Context) -> Mapping[str, Node]:
+def _known_nodes(context: Context) -> Mapping[str, Node]:
     nodes = context.nodes.snapshot()
     if nodes is None:
         raise UnreachableError("the nodes are not in step with the API server")
     return nodes
 
 
-def _view(
+def _label_view(
     node: Node, stack: str, boot_id: str, reports: Sequence[GpuReport], claimants: tuple[str, ...], read: StackReading
 ) -> GpuLabelView:
     on = node.metadata.labels.get(names.LABEL_OPERANDS) == names.ON
@@ -88,27 +88,27 @@ def _view(
         on and cluster_snapshot.in_pool(node, read.stack.spec) and node.metadata.labels.get(names.LABEL_SKIP) != "true"
     )
     return msgspec.structs.replace(
-        _gone(node, stack),
-        wanted=wanted and not _unreadable(node),
+        _unlabel_view(node, stack),
+        wanted=wanted and not _has_unreadable_record(node),
         claimants=claimants,
         report=newest(reports, boot_id),
         slices=read.target.time_slices,
     )
 
 
-def _gone(node: Node, stack: str) -> GpuLabelView:
+def _unlabel_view(node: Node, stack: str) -> GpuLabelView:
     record = read_record(node.metadata.annotations.get(names.ANNOTATION_GPU_FEATURES, ""))
     return GpuLabelView(stack=stack, labels=node.metadata.labels, wanted=False, record=record)
 
 
-def _unreadable(node: Node) -> bool:
+def _has_unreadable_record(node: Node) -> bool:
     text = node.metadata.annotations.get(names.ANNOTATION_GPU_FEATURES)
     return text is not None and read_record(text) is None
 
 
-async def _write(context: Context, nodes: Mapping[str, Node], decisions: Mapping[str, GpuLabelDecision]) -> bool:
-    """Write, a few nodes at once; whether anything is left. A node that changed meanwhile is looked at again."""
-    due = [at for at, one in sorted(decisions.items()) if one.writes]
+async def _write_labels(context: Context, nodes: Mapping[str, Node], decisions: Mapping[str, GpuLabelDecision]) -> bool:
+    """Write up to `AT_ONCE` nodes; whether any is left. After a conflict the next step reads the node again."""
+    due = [at for at, decision in sorted(decisions.items()) if decision.writes]
     left = len(due) > AT_ONCE
     for at in due[:AT_ONCE]:
         decision = decisions[at]
@@ -120,30 +120,30 @@ async def _write(context: Context, nodes: Mapping[str, Node], decisions: Mapping
         except ConflictError:
             left = True
         except NotFoundError:
-            continue  # and its labels with it
+            continue  # deleted, and its labels with it
         else:
             log.info("GPU labels written", node=at, labels=len(decision.labels))
     return left
 
 
-def _reports(pods: Iterable[Pod]) -> tuple[Mapping[str, list[GpuReport]], str]:
-    """What the stack's pods have said, by node, and the first that said what is no report."""
+def _read_reports(pods: Iterable[Pod]) -> tuple[Mapping[str, list[GpuReport]], str]:
+    """Reports of the stack's pods by node, and the first message that is not a report."""
     component = COMPONENT_OF[Operand.FEATURE_DISCOVERY]
-    found: dict[str, list[GpuReport]] = defaultdict(list)
+    reports: dict[str, list[GpuReport]] = defaultdict(list)
     fault = ""
     for pod in pods:
         if pod.metadata.labels.get(names.LABEL_COMPONENT) != component:
             continue
-        for text in _messages(pod):
+        for text in _report_messages(pod):
             try:
-                found[pod.spec.node_name].append(untrusted.decode(text, GpuReport))
+                reports[pod.spec.node_name].append(untrusted.decode(text, GpuReport))
             except UnreadableError as error:
                 fault = fault or f"{pod.spec.node_name}: what its pod said is no report: {error}"[:LONGEST]
-    return found, fault
+    return reports, fault
 
 
-def _messages(pod: Pod) -> Iterator[str]:
-    """What containers left that read the GPUs and ended well."""
+def _report_messages(pod: Pod) -> Iterator[str]:
+    """Termination messages of containers that read the GPUs and succeeded."""
     statuses: Sequence[ContainerStatus] = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     for status in statuses:
         ended = status.state.terminated or status.last_state.terminated

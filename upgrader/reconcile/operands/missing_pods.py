@@ -1,4 +1,4 @@
-"""Nodes without a pod that should be there: as pods that are not ready, with whoever should have made them."""
+"""Missing pods of operands: represented as pods that are not ready, with the controller that should create them."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -12,13 +12,15 @@ from upgrader.stack.naming import keyed_name
 
 
 def operand_pods(context: Context, read: StackReading, wanted: Mapping[Operand, frozenset[str]]) -> list[OperandPod]:
-    """For each node that should have an operand and has no pod of it, one that is not ready."""
+    """A pod that is not ready for each node that should have an operand and has no pod of it."""
     found, nodes = [], {node.name: node for node in read.snapshot.nodes}
-    there = {(one.operand, one.node) for one in read.snapshot.operands}
+    there = {(pod.operand, pod.node) for pod in read.snapshot.operands}
     stack = read.stack.metadata.name
     for operand in Operand:
         lacking = [node for node in wanted.get(operand, ()) if (operand, node) not in there]
-        for node, silence in _silences(context, stack, operand.value, lacking, _maker(stack, operand, nodes)):
+        for node, silence in _pod_silences(
+            context, stack, operand.value, lacking, _maker_of_pod(stack, operand, nodes)
+        ):
             found.append(OperandPod(operand=operand, node=node, trouble=NO_POD, silence=silence))
     return found
 
@@ -26,21 +28,21 @@ def operand_pods(context: Context, read: StackReading, wanted: Mapping[Operand, 
 def part_pods(
     context: Context, stack: str, part: str, maker: str, wanted: Iterable[str], there: Iterable[str]
 ) -> list[PartPod]:
-    """The same for a part beside the operands, of which one DaemonSet, `maker`, makes all pods."""
+    """The same for a part other than the operands, whose pods are created by one DaemonSet, `maker`."""
     lacking = sorted(set(wanted) - set(there))
-    silences = _silences(context, stack, part, lacking, lambda _: maker)
+    silences = _pod_silences(context, stack, part, lacking, lambda _: maker)
     return [PartPod(node=node, trouble=NO_POD, silence=silence) for node, silence in silences]
 
 
-def _silences(
+def _pod_silences(
     context: Context, stack: str, part: str, nodes: Iterable[str], maker: Callable[[str], str]
 ) -> list[tuple[str, Silence]]:
     since = context.heard.lacking(stack, part, nodes, context.clock.now())
     return [(node, Silence(since=at, maker=maker(node))) for node, at in since.items()]
 
 
-def _maker(stack: str, operand: Operand, nodes: Mapping[str, NodeFacts]) -> Callable[[str], str]:
-    """By node, the DaemonSet whose pod its labels ask for."""
+def _maker_of_pod(stack: str, operand: Operand, nodes: Mapping[str, NodeFacts]) -> Callable[[str], str]:
+    """The DaemonSet that a node's labels select, as a function of the node."""
     match operand:
         case Operand.DRIVER:
             return lambda node: keyed_name(operand, nodes[node].driver_key)

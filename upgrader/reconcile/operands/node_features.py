@@ -1,7 +1,7 @@
-"""Labels of node features: what pods of a stack have read on their nodes becomes labels, written here and nowhere else.
+"""Labels of node features, from the reports of a stack's pods, written here only.
 
-A pod on a node cannot write a label, and needs no right for what it does: its kubelet carries its report. What we wrote
-is recorded on the Node in the same patch, so that it can be taken back, and told from what others wrote.
+A pod has no right to label its node: it reports in its container status. The same patch records the written labels on
+the Node, so that they can be removed, and distinguished from labels of others.
 """
 
 from collections import defaultdict
@@ -31,17 +31,17 @@ log = structlog.get_logger()
 
 AUTO = "Auto"
 AT_ONCE = 50
-"""Nodes written in one step of a stack: upgrades come first, and their pauses are a second."""
+"""Nodes written in one step of a stack at most, since upgrades need a step each second."""
 LONGEST = 300
-"""Characters of what a pod said that are passed on."""
+"""Characters of a pod's message in an error."""
 NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 
 
 class Labelling(Struct, frozen=True, kw_only=True):
-    """How it stands with the labels of a stack's nodes: nodes by standing, with the first message of each.
+    """The state of the labels of a stack's nodes: nodes by standing, with the first message of each.
 
-    `wanted` are the nodes that should have a pod that reads, `pods` those that are there or missing. `more`: there is
-    something left to write in the next step.
+    `wanted`: nodes that should have a reading pod. `pods`: existing and missing pods. `more`: the next step has nodes
+    left to write.
     """
 
     asked: bool = False
@@ -53,54 +53,54 @@ class Labelling(Struct, frozen=True, kw_only=True):
 
     @property
     def open(self) -> list[Standing]:
-        """What is not settled, the worst first."""
-        return [one for one in Standing if one in self.nodes and one not in SETTLED]
+        """Standings that are not settled, the worst first."""
+        return [standing for standing in Standing if standing in self.nodes and standing not in SETTLED]
 
 
 class _Said(Struct, frozen=True, kw_only=True):
-    """What the pods of one node have said."""
+    """Reports and faults of the pods of one node."""
 
     reports: list[FeatureReport] = []
     faults: list[str] = []
 
 
 async def label(context: Context, stack: GpuStack, pods: Iterable[Pod]) -> Labelling:
-    """Bring the labels of the stack's nodes to what its pods have read, or take them back where it does not label.
+    """Set the labels of the stack's nodes from the reports of its pods, or remove them if it does not label.
 
-    `pods`: those that we made for the stack.
+    `pods`: the operator's own pods of the stack.
 
     Raises:
-        ClusterError: the API server did not answer; the step is made again.
+        ClusterError: the API server did not answer; the step is repeated.
     """
     auto = stack.spec.node_features == AUTO
     if auto:
-        await _ensure(context, stack)
-    listed = [one for one in pods if auto and one.metadata.labels.get(names.LABEL_COMPONENT) == naming.NODE_FEATURES]
-    own = await pod_events.explained(
-        context, (operand_pods.part_pod(one) for one in listed if operand_pods.counts(one))
+        await _ensure_daemonset(context, stack)
+    listed = [pod for pod in pods if auto and pod.metadata.labels.get(names.LABEL_COMPONENT) == naming.NODE_FEATURES]
+    own = await pod_events.explain_pods(
+        context, (operand_pods.part_pod(pod) for pod in listed if operand_pods.is_active_pod(pod))
     )
     name = stack.metadata.name
-    done = await _write(context, name, stack if auto else None, _told(listed, own))
-    there, maker = [one.node for one in own], manifests.node_features_name(stack)
+    done = await _write_labels(context, name, stack if auto else None, _statements_by_node(listed, own))
+    there, maker = [pod.node for pod in own], manifests.node_features_name(stack)
     lacking = missing_pods.part_pods(context, name, naming.NODE_FEATURES, maker, done.wanted, there)
-    return msgspec.structs.replace(done, pods=(*own, *await pod_events.explained(context, lacking)))
+    return msgspec.structs.replace(done, pods=(*own, *await pod_events.explain_pods(context, lacking)))
 
 
-async def leave(context: Context, name: str) -> bool:
-    """Take back the labels of a stack that is no more; whether all are gone.
+async def remove_labels(context: Context, name: str) -> bool:
+    """Remove the labels of a deleted stack; whether all are removed.
 
     Raises:
-        ClusterError: some could not be taken back; the step is made again.
+        ClusterError: some could not be removed; the step is repeated.
     """
-    return not (await _write(context, name, None, {})).more
+    return not (await _write_labels(context, name, None, {})).more
 
 
 def written(node: Node) -> list[str]:
-    """Names of the feature labels on a node that are as we wrote them, and that nobody else keeps."""
-    return list(decide(_view(node, "", _Said(), wanted=False)).labels)
+    """Names of the recorded feature labels on a node that are unchanged and have no other writer."""
+    return list(decide(_label_view(node, "", _Said(), wanted=False)).labels)
 
 
-async def _ensure(context: Context, stack: GpuStack) -> None:
+async def _ensure_daemonset(context: Context, stack: GpuStack) -> None:
     body = manifests.node_features_daemonset(stack, context.stack)
     meta = body["metadata"]
     present = await context.cluster.get(DAEMONSETS, meta["name"], meta["namespace"])
@@ -110,12 +110,12 @@ async def _ensure(context: Context, stack: GpuStack) -> None:
         await context.cluster.apply(DAEMONSETS, body)
 
 
-async def _write(context: Context, name: str, stack: GpuStack | None, said: Mapping[str, _Said]) -> Labelling:
+async def _write_labels(context: Context, name: str, stack: GpuStack | None, said: Mapping[str, _Said]) -> Labelling:
     nodes = context.nodes.snapshot()
     if nodes is None:
         raise UnreachableError("the nodes are not in step with the API server")
-    views = _views((nodes[at] for at in sorted(nodes)), name, stack, said)
-    others = await _others(context, views, nodes, name)
+    views = _label_views((nodes[at] for at in sorted(nodes)), name, stack, said)
+    others = await _other_labellers(context, views, nodes, name)
     counts: dict[Standing, int] = defaultdict(int)
     messages: dict[Standing, str] = {}
     written, more = 0, False
@@ -124,7 +124,7 @@ async def _write(context: Context, name: str, stack: GpuStack | None, said: Mapp
         decision = decide(held)
         if decision.writes and written < AT_ONCE:
             written += 1
-            decision = await _act(context, nodes[at], held, decision)
+            decision = await _label_node(context, nodes[at], held, decision)
         more = more or decision.writes
         if view.wanted:
             standing = Standing.WAITING if decision.writes else decision.standing
@@ -135,19 +135,21 @@ async def _write(context: Context, name: str, stack: GpuStack | None, said: Mapp
     return Labelling(asked=stack is not None, nodes=dict(counts), said=messages, wanted=wanted, more=more)
 
 
-def _views(nodes: Iterable[Node], name: str, stack: GpuStack | None, said: Mapping[str, _Said]) -> dict[str, LabelView]:
-    """Nodes that this stack labels, and those that carry a record; a person's label `skip` keeps us off."""
-    found: dict[str, LabelView] = {}
+def _label_views(
+    nodes: Iterable[Node], name: str, stack: GpuStack | None, said: Mapping[str, _Said]
+) -> dict[str, LabelView]:
+    """Nodes that this stack labels, and nodes with a record; nodes with the label `skip` are left alone."""
+    views: dict[str, LabelView] = {}
     for node in nodes:
         wanted = stack is not None and cluster_snapshot.in_pool(node, stack.spec)
         recorded = names.ANNOTATION_NODE_FEATURES in node.metadata.annotations
         if node.metadata.labels.get(names.LABEL_SKIP) != "true" and (wanted or recorded):
             told = said.get(node.metadata.name, _Said())
-            found[node.metadata.name] = _view(node, name, told, wanted=wanted)
-    return found
+            views[node.metadata.name] = _label_view(node, name, told, wanted=wanted)
+    return views
 
 
-def _view(node: Node, stack: str, told: _Said, *, wanted: bool) -> LabelView:
+def _label_view(node: Node, stack: str, told: _Said, *, wanted: bool) -> LabelView:
     meta, info = node.metadata, node.status.node_info
     text = meta.annotations.get(names.ANNOTATION_NODE_FEATURES)
     record = read_record(text) if text is not None else None
@@ -165,41 +167,41 @@ def _view(node: Node, stack: str, told: _Said, *, wanted: bool) -> LabelView:
     )
 
 
-async def _others(
+async def _other_labellers(
     context: Context, views: Mapping[str, LabelView], nodes: Mapping[str, Node], name: str
 ) -> Mapping[str, str]:
-    """The other stack that labels a node, by node; a stack that is gone, or labels no longer, leaves its labels."""
+    """The other stack that labels a node, by node; a deleted stack, or one that no longer labels, does not count."""
     recorded = {at: view.record.stack for at, view in views.items() if view.record and view.record.stack != name}
     if not recorded:
         return {}
     stacks = {
-        one.metadata.name: one
-        for one in await context.cluster.list(GPU_STACKS)
-        if one.metadata.deletion_timestamp is None and one.spec.node_features == AUTO
+        other.metadata.name: other
+        for other in await context.cluster.list(GPU_STACKS)
+        if other.metadata.deletion_timestamp is None and other.spec.node_features == AUTO
     }
-    held = (one for one in recorded.items() if one[1] in stacks)
+    held = (record for record in recorded.items() if record[1] in stacks)
     return {at: owner for at, owner in held if cluster_snapshot.in_pool(nodes[at], stacks[owner].spec)}
 
 
-async def _act(context: Context, node: Node, view: LabelView, decision: LabelDecision) -> LabelDecision:
-    """Write; the decision as it turned out. A node that changed meanwhile is looked at again in the next step."""
+async def _label_node(context: Context, node: Node, view: LabelView, decision: LabelDecision) -> LabelDecision:
+    """Label a node; returns the resulting decision. After a conflict the next step reads the node again."""
     try:
-        if view.wanted and decision.record is not None and await _announced(context, node.metadata.name):
+        if view.wanted and decision.record is not None and await _is_announced(context, node.metadata.name):
             message = "node-feature-discovery has read it, by its NodeFeature object, and will label it"
             return LabelDecision(standing=Standing.ANNOUNCED, message=message)
-        await _patch(context, node, decision)
+        await _patch_labels(context, node, decision)
     except ConflictError:
         return decision
     except NotFoundError:
         return LabelDecision(standing=Standing.NOT_OURS)
     except ClusterError as error:
         if not error.refused or not view.wanted:
-            raise  # what is to be taken back is taken back, or tried again
+            raise  # the removal of labels is retried
         return LabelDecision(standing=Standing.REFUSED, message=error.brief)
     return msgspec.structs.replace(decision, writes=False)
 
 
-async def _patch(context: Context, node: Node, decision: LabelDecision) -> None:
+async def _patch_labels(context: Context, node: Node, decision: LabelDecision) -> None:
     record = None if decision.record is None else msgspec.json.encode(decision.record).decode()
     context.leadership.check()
     await context.cluster.merge(
@@ -210,37 +212,37 @@ async def _patch(context: Context, node: Node, decision: LabelDecision) -> None:
     log.info("node labelled", node=node.metadata.name, standing=decision.standing.value, labels=len(decision.labels))
 
 
-async def _announced(context: Context, node: str) -> bool:
-    """Whether NFD's worker has told its master of a node which that has not labelled yet. Asked before writes only."""
+async def _is_announced(context: Context, node: str) -> bool:
+    """Whether NFD's worker has announced a node that its master has not labelled yet. Checked only before writes."""
     versions = (await context.cluster.served()).get((NODE_FEATURES.group, NODE_FEATURES.plural), ())
     if not versions:
         return False
     kind = msgspec.structs.replace(NODE_FEATURES, version=versions[0])
-    found = await context.cluster.list(kind, labels=f"{LABEL_NFD_NODE}={node}")
-    return any(one.metadata.name == node for one in found)
+    announced = await context.cluster.list(kind, labels=f"{LABEL_NFD_NODE}={node}")
+    return any(feature.metadata.name == node for feature in announced)
 
 
-def _told(listed: Iterable[Pod], pods: Iterable[PartPod]) -> Mapping[str, _Said]:
-    """What the stack's pods have said, by node; what keeps a pod from saying anything comes after its own words."""
-    found: dict[str, _Said] = defaultdict(_Said)
+def _statements_by_node(listed: Iterable[Pod], pods: Iterable[PartPod]) -> Mapping[str, _Said]:
+    """Reports and faults of the stack's pods by node; faults of the pod itself come after those of its containers."""
+    statements: dict[str, _Said] = defaultdict(_Said)
     for pod in listed:
         for status in pod.status.init_container_statuses:
-            report, fault = _said(status)
+            report, fault = _read_report(status)
             if report is not None:
-                found[pod.spec.node_name].reports.append(report)
+                statements[pod.spec.node_name].reports.append(report)
             if fault:
-                found[pod.spec.node_name].faults.append(fault)
-        # What watches ends with a report when another kernel is installed; how else it ended says nothing of the node.
-        later = (_said(status)[0] for status in pod.status.container_statuses)
-        found[pod.spec.node_name].reports.extend(one for one in later if one is not None)
+                statements[pod.spec.node_name].faults.append(fault)
+        # The watching container ends with a report when another kernel is installed; other ends are no report.
+        later = (_read_report(status)[0] for status in pod.status.container_statuses)
+        statements[pod.spec.node_name].reports.extend(report for report in later if report is not None)
     for part in pods:
         if part.trouble:
-            found[part.node].faults.append(part.trouble)
-    return found
+            statements[part.node].faults.append(part.trouble)
+    return statements
 
 
-def _said(status: ContainerStatus) -> tuple[FeatureReport | None, str]:
-    """The report that a container left, or what kept it from leaving one."""
+def _read_report(status: ContainerStatus) -> tuple[FeatureReport | None, str]:
+    """The report in a container's status, or why there is none."""
     waiting = status.state.waiting
     if waiting is not None and waiting.reason in NO_IMAGE:
         return None, f"the image {status.image or 'of its pod'} cannot be pulled"

@@ -1,6 +1,6 @@
-"""Quiet operands of a stack: kept as the stack says, by themselves; their images are pinned when they are named.
+"""Nondisruptive operands of a stack: kept as its spec states, without upgrades; an image is pinned when it is named.
 
-What they are does not change with a new look at the registry: only another name in the stack resolves anew.
+The digest stays the same when the tag moves: only another name in the stack is resolved again.
 """
 
 import structlog
@@ -9,7 +9,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import DaemonSet
 from upgrader.api.resources import DAEMONSETS
 from upgrader.api.v1alpha1 import GpuStack
-from upgrader.api.v1alpha1.gpu_stack import QuietOperandSpec
+from upgrader.api.v1alpha1.operand_specs import QuietOperandSpec
 from upgrader.core.driver_image.image_names import located
 from upgrader.core.errors import RegistryError
 from upgrader.core.model.operands import COMPONENTS, QUIET, Operand
@@ -24,39 +24,39 @@ log = structlog.get_logger()
 
 
 def managed(stack: GpuStack) -> dict[Operand, QuietOperandSpec]:
-    """The quiet operands that are ours, in their order."""
+    """The managed nondisruptive operands, in their order."""
     specs = {Operand.FEATURE_DISCOVERY: stack.spec.feature_discovery, Operand.MONITORING: stack.spec.monitoring}
     return {operand: spec for operand, spec in specs.items() if spec.management == MANAGED}
 
 
 async def ensure(context: Context, read: StackReading) -> dict[Operand, str]:
-    """Bring their DaemonSets to what the stack says; by operand why one is not, where that is for a person.
+    """Apply their DaemonSets; returns errors that need a person, by operand.
 
-    While another stack selects nodes of this one nothing is begun: its DaemonSets would be on those nodes too.
+    While another stack selects nodes of this stack nothing is applied: both stacks' DaemonSets would run there.
 
     Raises:
-        ClusterError: the API server refused or did not answer; the step is made again.
+        ClusterError: the API server refused or did not answer; the step is repeated.
     """
     if any(node.claimants for node in read.snapshot.nodes):
         return {}
     faults: dict[Operand, str] = {}
     wanted = managed(read.stack)
     keyed = {Operand.RUNTIME: read.target.runtime_image, Operand.DEVICE_PLUGIN: read.target.plugin_image}
-    ours = frozenset([*wanted, *(one for one, image in keyed.items() if image)])
+    ours = frozenset([*wanted, *(keyed_operand for keyed_operand, image in keyed.items() if image)])
     for operand, spec in wanted.items():
-        fault = await _ensure(context, read, operand, spec, ours)
+        fault = await _ensure_operand(context, read, operand, spec, ours)
         if fault:
             faults[operand] = fault
     return faults
 
 
-def unasked(one: DaemonSet, read: StackReading) -> bool:
-    """Whether it is a quiet operand that its stack no longer has."""
-    operand = COMPONENTS.get(one.metadata.labels.get(names.LABEL_COMPONENT, ""))
+def is_unwanted(daemonset: DaemonSet, read: StackReading) -> bool:
+    """Whether a DaemonSet is a nondisruptive operand that its stack no longer manages."""
+    operand = COMPONENTS.get(daemonset.metadata.labels.get(names.LABEL_COMPONENT, ""))
     return operand in QUIET and operand not in managed(read.stack)
 
 
-async def _ensure(
+async def _ensure_operand(
     context: Context, read: StackReading, operand: Operand, spec: QuietOperandSpec, ours: frozenset[Operand]
 ) -> str:
     stack, plugin = read.stack, read.target.plugin
@@ -64,12 +64,12 @@ async def _ensure(
     present = await context.cluster.get(DAEMONSETS, name, context.stack.namespace)
     named = located(spec.image or "", context.stack.registry)
     try:
-        image = _kept(present, named) or await context.registry.digest(named)
+        image = _pinned_image(present, named) or await context.registry.digest(named)
     except RegistryError as error:
         return f"the registry did not answer, trying again: {error.brief}"
     if image is None:
         return f"{named} is not in its registry; push it, or correct the image of {operand.value}"
-    one = QuietOperand(
+    quiet = QuietOperand(
         operand=operand,
         named=named,
         image=image,
@@ -77,7 +77,7 @@ async def _ensure(
         plugin=plugin,
         before=manifests.before(operand, plugin, ours),
     )
-    body = manifests.quiet_daemonset(stack, one, context.stack)
+    body = manifests.quiet_daemonset(stack, quiet, context.stack)
     wanted = body["metadata"]["annotations"][names.ANNOTATION_MANIFEST]
     if present is None or present.metadata.annotations.get(names.ANNOTATION_MANIFEST) != wanted:
         context.leadership.check()
@@ -85,11 +85,11 @@ async def _ensure(
         await context.cluster.apply(DAEMONSETS, body)
     if operand is Operand.MONITORING:
         return await scraping.ensure(context, stack.metadata.name)
-    return await gpu_features.label(context, read)
+    return await gpu_features.label_nodes(context, read)
 
 
-def _kept(present: DaemonSet | None, named: str) -> str | None:
-    """The digest that this name was resolved to before."""
+def _pinned_image(present: DaemonSet | None, named: str) -> str | None:
+    """The digest to which this name was resolved before."""
     if present is None or present.metadata.annotations.get(names.ANNOTATION_READABLE) != named:
         return None
     containers = present.spec.template.spec.get("containers") or [{}]

@@ -1,5 +1,5 @@
-"""Our custom resources as manifests, and what an upgrade changes on a Node as merge patches. Pure.
+"""Manifests of custom resources, and merge patches for Nodes. Pure.
 
-Here: what is written, as data.
-Not here: writing it.
+Here: request bodies.
+Not here: requests.
 """

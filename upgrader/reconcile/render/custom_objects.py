@@ -1,4 +1,4 @@
-"""The objects that order a node upgrade or a request, as manifests; pure. Names follow from what they are for."""
+"""Manifests of NodeUpgrades and CheckpointRequests; pure. Names follow from the purpose of an object."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -22,12 +22,12 @@ LABEL_BATCH = f"{names.GROUP}/batch"
 
 
 def batch_of(meta: ObjectMeta) -> int:
-    """The number of the batch that an object was made in; 0 where its label is no number."""
+    """The number of an object's batch; 0 if its label is no number."""
     return untrusted.whole(meta.labels.get(LABEL_BATCH)) or 0
 
 
 def wanted_state(target: Target, image: ImageFacts) -> NodeState:
-    """What a node should run under a revision, with the image for its kernel."""
+    """The state of a node under a revision, with the image for its kernel."""
     return NodeState(
         revision=target.revision,
         kernel=image.kernel,
@@ -55,8 +55,8 @@ def wanted_state(target: Target, image: ImageFacts) -> NodeState:
 
 
 def present_state(node: NodeFacts, had: Target | None, image: ImageFacts | None) -> NodeState:
-    """What a node runs now, as far as it is ours: empty where it was never installed."""
-    settings = _settings(node)
+    """The present state of a node, as far as the operator manages it: empty if it was never installed."""
+    settings = _kubelet_settings(node)
     if image is None or had is None:
         return NodeState(
             kubelet_version=node.kubelet_version,
@@ -64,7 +64,7 @@ def present_state(node: NodeFacts, had: Target | None, image: ImageFacts | None)
             kubelet_settings=settings,
         )
     state = wanted_state(had, image)
-    # The kubelet's version and settings are facts of the node: an earlier revision may not have managed them.
+    # The kubelet's version and settings are read from the node: an earlier revision may not have managed them.
     return msgspec.structs.replace(
         state,
         kubelet_version=node.kubelet_version,
@@ -74,11 +74,11 @@ def present_state(node: NodeFacts, had: Target | None, image: ImageFacts | None)
     )
 
 
-def _settings(node: NodeFacts) -> dict[str, str]:
-    """Settings of the kubelet that a node upgrade has made there.
+def _kubelet_settings(node: NodeFacts) -> dict[str, str]:
+    """Kubelet settings that a node upgrade has written on the node.
 
     Raises:
-        ConfigurationError: what stands on the node is none of ours.
+        ConfigurationError: the annotation on the node is invalid.
     """
     try:
         return untrusted.decode(node.kubelet_settings or "{}", dict[str, str])
@@ -89,9 +89,9 @@ def _settings(node: NodeFacts) -> dict[str, str]:
 
 
 def reboot_state(node: NodeFacts, target: Target, spec: GpuStackSpec) -> RebootState | None:
-    """The reboot that a node upgrade to a node includes; None where it runs the kernel that it should.
+    """The reboot of a node upgrade; None if the node runs the wanted kernel.
 
-    How a node is rebooted is taken from the stack as it is now: a revision that is gone back to may know an older way.
+    The way of the reboot is that of the present stack: the revision of a rollback may contain an older way.
     """
     kernel = target.kernel_of(node)
     if kernel == node.kernel:
@@ -102,14 +102,14 @@ def reboot_state(node: NodeFacts, target: Target, spec: GpuStackSpec) -> RebootS
 
 
 def lone_group(node: str) -> str:
-    """Name of the group of a node that is upgraded by itself."""
+    """Name of the group of a node that is upgraded alone."""
     return f"n-{digits(node, count=10)}"
 
 
 def group_name(plan: str, batch: int, nodes: Sequence[str]) -> str:
     """Name of a started group, and value of its taint.
 
-    Never the same in another batch: a Job keeps the toleration that it was restarted with.
+    It differs in each batch, since a Job keeps the toleration of its restart.
     """
     return f"c-{digits(plan, str(batch), *sorted(nodes), count=10)}"
 
@@ -120,7 +120,7 @@ def upgrade_name(node: str, *identity: str) -> str:
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A node upgrade to be made; `plan` and `batch` only where a plan orders it."""
+    """A node upgrade to create; `plan` and `batch` only for a plan."""
 
     name: str
     node: NodeFacts
@@ -133,7 +133,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 0
     reboot: RebootState | None = None
     attempt: int = 1
-    takes_over: str = ""  # uid of a node upgrade that is no more, whose claim stands on the node
+    takes_over: str = ""  # uid of a deleted node upgrade whose claim is on the node
 
 
 def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -170,12 +170,12 @@ def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str,
 
 
 def request_name(plan: str, batch: int | str, gang: str) -> str:
-    """Name of a CheckpointRequest; the batch also as its label has it."""
+    """Name of a CheckpointRequest; `batch` may be the text of its label."""
     return object_name(gang, plan, str(batch), gang)
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """An asking to be begun. `plan`, `batch` and `group` only where a plan asks."""
+    """A request to create; `plan`, `batch` and `group` only for a plan."""
 
     gang: Gang
     name: str
@@ -194,7 +194,7 @@ def checkpoint_request(ask: Ask) -> dict[str, Any]:
     """A CheckpointRequest's manifest for a gang that has an owner to stop.
 
     Raises:
-        ValueError: the gang has no such owner; the forecast blocks those.
+        ValueError: the gang has no such owner; the forecast blocks such gangs.
     """
     metadata: dict[str, Any] = {"name": ask.name, "namespace": ask.gang.namespace}
     if ask.plan is not None:
@@ -212,7 +212,7 @@ def _request_spec(ask: Ask) -> dict[str, Any]:
     gang, terms = ask.gang, ask.gang.terms
     if gang.owner is None:
         raise ValueError(f"gang {gang.name} has no owner that could be switched off")
-    running = [one for one in gang.members if one.phase == "Running"]
+    running = [member for member in gang.members if member.phase == "Running"]
     spec: dict[str, Any] = {
         "gang": gang.name,
         "owner": {
@@ -221,8 +221,11 @@ def _request_spec(ask: Ask) -> dict[str, Any]:
             "name": gang.owner.name,
             "uid": gang.owner.uid,
         },
-        "members": [{"pod": one.pod, "uid": one.uid, "node": one.node, "container": one.container} for one in running],
-        "method": gang.method or "none",  # named expendable although it cannot be asked
+        "members": [
+            {"pod": member.pod, "uid": member.uid, "node": member.node, "container": member.container}
+            for member in running
+        ],
+        "method": gang.method or "none",  # expendable without a method
         "fallbacks": [name for name in terms.methods if name != gang.method],
         "maxLossSeconds": terms.max_loss_seconds,
         "timeoutSeconds": ask.timeout_seconds,
@@ -247,6 +250,6 @@ def _request_spec(ask: Ask) -> dict[str, Any]:
 
 
 def next_request_id(last: int, seen: Iterable[str], now: int) -> int:
-    """max(now in seconds, 1 + the highest id on any member): it grows even when objects were cleaned away."""
-    known = (untrusted.whole(one) for one in seen)
-    return max(now, 1 + max((last, *(one for one in known if one is not None))))
+    """max(now in seconds, 1 + the highest id on any member): it grows even after objects were deleted."""
+    known = (untrusted.whole(request_id) for request_id in seen)
+    return max(now, 1 + max((last, *(request_id for request_id in known if request_id is not None))))

@@ -1,4 +1,4 @@
-"""The marks that upgrades and plans put on a Node, as merge patches; pure.
+"""Merge patches for the taints, labels and annotations of upgrades and plans on a Node; pure.
 
 `spec.unschedulable` is never among them (law 3).
 """
@@ -16,11 +16,11 @@ from upgrader.core.model.fleet import RemovedDriver, settings_text
 from upgrader.core.model.phases import UpgradeReason
 
 
-def close(node: Node, upgrade: NodeUpgrade, now: str) -> dict[str, Any] | None:
-    """Taint (added `now`, RFC 3339) and claim; None where both are there already."""
+def close_node(node: Node, upgrade: NodeUpgrade, now: str) -> dict[str, Any] | None:
+    """Add taint (with time `now`, RFC 3339) and claim; None if both exist."""
     ours = Taint(key=names.TAINT_MAINTENANCE, value=upgrade.spec.group, effect="NoSchedule", time_added=now)
     blocked = node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) == upgrade.metadata.uid
-    if blocked and any((one.key, one.value) == (ours.key, ours.value) for one in node.spec.taints):
+    if blocked and any((taint.key, taint.value) == (ours.key, ours.value) for taint in node.spec.taints):
         return None
     taints = [*foreign_taints(node), msgspec.to_builtins(ours)]
     return {
@@ -37,7 +37,7 @@ _OFF: dict[str, str | None] = {
 
 
 def operands_off(node: Node) -> dict[str, Any]:
-    """Driver none, operands off, revision taken; what another operator deploys there goes in the same write."""
+    """Set driver none and operands off, remove the revision, and switch off another operator's operands."""
     kept = node.metadata.annotations.get(names.ANNOTATION_ADOPTED)
     adopted = names.ANNOTATION_ADOPT in node.metadata.annotations
     over = adoption.taken_over(node.metadata.labels, kept) if adopted else None
@@ -48,58 +48,57 @@ def operands_off(node: Node) -> dict[str, Any]:
 
 
 def remove_driver(had: RemovedDriver) -> dict[str, Any]:
-    """The driver away that does not fit the running kernel, and what it was, in one write."""
+    """Remove the driver that does not fit the running kernel, and record it, in one write."""
     kept = msgspec.json.encode(had).decode()
     return {"metadata": {"labels": dict(_OFF), "annotations": {names.ANNOTATION_REMOVED_DRIVER: kept}}}
 
 
 def driver_away(node: Node, upgrade: NodeUpgrade, goal: NodeState) -> dict[str, Any] | None:
-    """The driver away that a node upgrade switched on before the node rebooted into another kernel.
+    """Remove the driver that a node upgrade switched on before the node rebooted into another kernel.
 
-    What the node had before is kept: the next upgrade brings it back to that, and to nothing newer. A node that is
-    being installed had nothing. The kubelet is by now as the walk, to `goal`, has made it. None where all is so
-    already.
+    The former driver and revision are recorded: the next upgrade restores them, and nothing newer. A node that is
+    being installed had none. The kubelet already has the settings of `goal`. None if nothing changes.
     """
     spec, there = upgrade.spec, node.metadata.annotations
-    settings = _settings(goal)
+    settings = _settings_annotation(goal)
     if (
         spec.reason is not UpgradeReason.INSTALL
         and read_removed_driver(there.get(names.ANNOTATION_REMOVED_DRIVER)) is None
     ):
         had = spec.target if spec.reason is UpgradeReason.REPAIR else spec.source
         kernel = node.status.node_info.kernel_version
-        return _with(
+        return _add_annotations(
             remove_driver(RemovedDriver(driver=spec.source.driver_key, revision=had.revision, kernel=kernel)), settings
         )
     off = all(node.metadata.labels.get(key) == value for key, value in _OFF.items())
-    return None if off and _tells(node, settings) else _with(operands_off(node), settings)
+    return None if off and _has_annotations(node, settings) else _add_annotations(operands_off(node), settings)
 
 
 def driver_on(node: Node, goal: NodeState) -> dict[str, Any]:
-    """The keys of driver, runtime hook and plugin; operands stay off until the driver is loaded.
+    """Set the keys of driver, runtime hook and plugin; operands stay off until the driver is loaded.
 
-    With them goes what the upgrade has set of the kubelet, where there is or was something.
+    The same patch records the kubelet settings of the upgrade, if there are or were any.
     """
     labels = {
         names.LABEL_DRIVER: goal.driver_key or names.NONE,
         names.LABEL_RUNTIME: goal.runtime_key or None,
         names.LABEL_DEVICE_PLUGIN: goal.plugin_key or None,
     }
-    patch, settings = {"metadata": {"labels": labels}}, _settings(goal)
-    return patch if _tells(node, settings) else _with(patch, settings)
+    patch, settings = {"metadata": {"labels": labels}}, _settings_annotation(goal)
+    return patch if _has_annotations(node, settings) else _add_annotations(patch, settings)
 
 
 def operands_on() -> dict[str, Any]:
-    """The device plugin and what else works on a loaded driver."""
+    """Switch on the device plugin and other operands that need a loaded driver."""
     return {"metadata": {"labels": {names.LABEL_OPERANDS: names.ON}}}
 
 
-def give_back(node: Node, uid: str, revision: str) -> dict[str, Any]:
-    """Taint and claim go; the revision that the walk arrived at comes, where the operands are on again.
+def release_node(node: Node, uid: str, revision: str) -> dict[str, Any]:
+    """Remove taint and claim, and set the revision that the node has reached if its operands are on.
 
-    `uid`, of the NodeUpgrade that releases the node, stays: so this changes the Node also where nothing was on it.
+    `uid` of the releasing NodeUpgrade is recorded, so this changes the Node even if it had no claim.
 
-    A node that was taken over and on which nothing of ours ran goes back to whoever had it.
+    An adopted node on which no operand of this operator ran is handed back to the other operator.
     """
     labels: dict[str, str] = {}
     there, on = node.metadata.annotations, node.metadata.labels.get(names.LABEL_OPERANDS) == names.ON
@@ -117,41 +116,41 @@ def give_back(node: Node, uid: str, revision: str) -> dict[str, Any]:
     }
 
 
-def _settings(goal: NodeState) -> dict[str, str | None]:
-    """What a node upgrade has set of the kubelet, as the annotation that says so."""
+def _settings_annotation(goal: NodeState) -> dict[str, str | None]:
+    """The annotation with the kubelet settings of a node upgrade."""
     return {names.ANNOTATION_KUBELET: settings_text(goal.kubelet_settings.items()) or None}
 
 
-def _tells(node: Node, annotations: dict[str, str | None]) -> bool:
+def _has_annotations(node: Node, annotations: dict[str, str | None]) -> bool:
     return all(node.metadata.annotations.get(key) == value for key, value in annotations.items())
 
 
-def _with(patch: dict[str, Any], annotations: dict[str, str | None]) -> dict[str, Any]:
+def _add_annotations(patch: dict[str, Any], annotations: dict[str, str | None]) -> dict[str, Any]:
     meta = patch["metadata"]
     return {"metadata": {**meta, "annotations": {**meta.get("annotations", {}), **annotations}}}
 
 
-def reserve(node: Node, plan: str) -> dict[str, Any]:
-    """The soft taint that keeps others away while a plan waits for what runs there."""
+def reserve_node(node: Node, plan: str) -> dict[str, Any]:
+    """Add the soft taint that keeps other pods away while a plan waits for completion."""
     ours = Taint(key=names.TAINT_RESERVED, value=plan, effect="PreferNoSchedule")
-    return {"spec": {"taints": [*_without(node, names.TAINT_RESERVED), msgspec.to_builtins(ours)]}}
+    return {"spec": {"taints": [*_other_taints(node, names.TAINT_RESERVED), msgspec.to_builtins(ours)]}}
 
 
-def unreserve(node: Node) -> dict[str, Any]:
-    """The same without it."""
-    return {"spec": {"taints": _without(node, names.TAINT_RESERVED) or None}}
+def unreserve_node(node: Node) -> dict[str, Any]:
+    """Remove the soft taint."""
+    return {"spec": {"taints": _other_taints(node, names.TAINT_RESERVED) or None}}
 
 
 def reserved_by(node: Node) -> str:
-    """The plan that a node is kept free for; empty where there is none."""
-    return next((one.value for one in node.spec.taints if one.key == names.TAINT_RESERVED), "")
+    """The plan that reserves a node; empty if there is none."""
+    return next((taint.value for taint in node.spec.taints if taint.key == names.TAINT_RESERVED), "")
 
 
 def foreign_taints(node: Node) -> list[dict[str, Any]]:
-    """The taints of others, as they go on the wire; a node that a node upgrade takes is not waited for any longer."""
-    return _without(node, names.TAINT_MAINTENANCE, names.TAINT_RESERVED)
+    """The taints of others, as wire objects; the reservation is dropped, since the upgrade has the node now."""
+    return _other_taints(node, names.TAINT_MAINTENANCE, names.TAINT_RESERVED)
 
 
-def _without(node: Node, *keys: str) -> list[dict[str, Any]]:
-    # Every other taint is written back as it was read, under the same resourceVersion.
-    return [msgspec.to_builtins(one) for one in node.spec.taints if one.key not in keys]
+def _other_taints(node: Node, *keys: str) -> list[dict[str, Any]]:
+    # Every other taint is written back unchanged, under the same resourceVersion.
+    return [msgspec.to_builtins(taint) for taint in node.spec.taints if taint.key not in keys]

@@ -1,5 +1,5 @@
-"""What every reconciler is given: its ports and settings, and the one way to write a status, an Event or a finalizer.
+"""The common base of reconcilers: ports and settings, and functions to write a status, a condition or a finalizer.
 
-Here: what has nothing to do with any one kind.
-Not here: decisions, and anything that reads more than one object.
+Here: functions that are independent of a kind.
+Not here: decisions, and reads of more than one object.
 """

@@ -1,4 +1,4 @@
-"""Conditions of our kinds, as in Kubernetes' API conventions: written anew only where they say something new."""
+"""Conditions of the operator's kinds, by Kubernetes' API conventions: unchanged conditions are not rewritten."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from upgrader.core import timing
 
 
 class Told(NamedTuple):
-    """What a condition says."""
+    """The content of a condition."""
 
     type: str
     status: str
@@ -17,9 +17,9 @@ class Told(NamedTuple):
     message: str
 
 
-def condition(present: Sequence[Condition], told: Told, now: datetime) -> Condition:
-    """The condition as it should be, after the present ones: its transition time moves only when its status does."""
-    before = next((one for one in present if one.type == told.type), None)
+def next_condition(present: Sequence[Condition], told: Told, now: datetime) -> Condition:
+    """The condition to write: its transition time changes only with its status."""
+    before = next((condition for condition in present if condition.type == told.type), None)
     if before is not None and (before.status, before.reason, before.message) == told[1:]:
         return before
     moved = timing.show(now)

@@ -1,4 +1,4 @@
-"""What every reconciler is given: its ports and a few settings, and the one way to write a status."""
+"""The context of every reconciler: ports, settings, and the functions to write a status and to create objects."""
 
 import asyncio
 from collections.abc import Mapping
@@ -37,28 +37,28 @@ T_co = TypeVar("T_co", covariant=True)
 log = structlog.get_logger()
 
 FIRST_PHASE = {"NodeUpgrade": NodePhase.PENDING.value, "CheckpointRequest": RequestPhase.REQUESTED.value}
-"""For these, being made is the intent."""
+"""Kinds whose creation is the intent of their first phase."""
 
 REHEARSED_AGAIN = timedelta(seconds=15)
-"""From the end of a dry run that failed until the next one."""
+"""Pause between a failed dry run and the next."""
 UNMARKED_AGAIN = timedelta(seconds=60)
-"""From when marks could not be taken from a pod until that is tried again."""
+"""Pause after annotations of a pod could not be removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gates:
-    """One at a time through what plans share: whoever holds a gate reads, decides and writes before the next one reads.
+    """Locks for resources that plans share: the holder reads, decides and writes before the next holder reads.
 
-    Steps of several plans run beside each other, so two of them could read before either wrote. One process leads, so a
-    lock in memory orders them; it keeps no truth, and what is decided inside goes by what the API server says then.
+    Steps of several plans run concurrently, so two of them could read before either writes. Only one process leads, so
+    locks in memory suffice; they hold no state, and decisions inside use fresh reads from the API server.
     """
 
     batches: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """The budget: started batches of all plans count, as their plans' statuses have them."""
+    """The budget: started batches in the statuses of all plans."""
     lanes: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Turns to write a checkpoint, as the statuses of all requests have them."""
+    """Turns to write a checkpoint, in the statuses of all requests."""
     builds: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Builds of driver images, as the statuses of all of them have them."""
+    """Builds of driver images, in the statuses of all DriverImages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,50 +72,50 @@ class Context:
     leadership: Leadership
     crash: CrashPoints
     methods: Mapping[str, CheckpointMethod]
-    """Checkpoint methods by the name that jobs declare: file, api."""
+    """Checkpoint methods by the name that jobs declare."""
     stack: StackSettings
     builds: BuildSettings = field(default_factory=BuildSettings)
     trust: Trust | None = None
-    """Who verifies images; None where no key is set."""
+    """Verifier of images; None if no key is set."""
     gates: Gates = field(default_factory=Gates)
     workloads: Workloads = field(default_factory=Workloads)
-    """All pods, their owners and claims, as old as a look may have them; see `anew`."""
+    """The shared reading of all pods, their owners and claims; see `with_fresh_pods`."""
     watched: Reads | None = None
-    """What watches have shown, a moment old: for what only waits. None: there are no watches, all is read anew."""
+    """Cached state of watches, for steps that only wait. None: there are no watches, every step reads again."""
     looks: Looks = field(default_factory=Looks)
-    """When groups were read anew."""
+    """Times of the last reads of groups."""
     facts: FactCaches = field(default_factory=FactCaches)
-    """What looks have derived from what has not changed since."""
+    """Facts derived from unchanged objects."""
     rehearsals: Pauses = field(default_factory=partial(Pauses, REHEARSED_AGAIN))
-    """Dry runs that were refused, or not answered, a moment ago."""
+    """Recent dry runs that were refused or not answered."""
     unmarking: Pauses = field(default_factory=partial(Pauses, UNMARKED_AGAIN))
-    """Pods whose marks we were refused to take away a moment ago, by uid."""
+    """Pods whose annotations could not be removed recently, by uid."""
     heard: Heard = field(default_factory=Heard)
-    """What Events said of pods that do not start. A hint, no truth."""
+    """Events of pods that do not start. A hint only."""
     active_seconds: float = 1.0
-    """Pause between two steps of a plan that has a batch under way."""
+    """Pause between two steps of a plan with an open batch."""
     idle_seconds: float = 15.0
     """Pause between two steps of anything else."""
     steps_at_once: int = 8
-    """Steps of a group in one look, while each leads to another phase; no walk has more that need not wait."""
+    """Steps of a group in one step of its plan, while each changes a phase; no upgrade has more without a wait."""
     notice_seconds: float = 30.0
-    """A phase that waits longer than this says in its status for what."""
+    """Time after which a waiting phase writes its reason into the status."""
     orders: dict[str, tuple[BatchForecast, ...]] = field(default_factory=dict)
-    """Batches as last forecast, by plan: their order is gone on with where no other is better. A hint, no truth."""
+    """Last forecast batches by plan: their order is kept if no other is better. A hint only."""
 
 
-def anew(context: Context) -> Context:
-    """The same ports, with pods and their owners as the API server has them now: for what decides."""
+def with_fresh_pods(context: Context) -> Context:
+    """The same ports, with freshly read pods and owners: for decisions."""
     return replace(context, workloads=context.workloads.anew())
 
 
 def check_in_step(context: Context) -> None:
-    """Right before something begins (a node upgrade, a request, the taint, a stop): nodes are still known.
+    """Check that nodes are in sync, right before a node upgrade, a request, a taint or a stop.
 
-    What is read first may take long, and the nodes get out of step meanwhile.
+    Previous reads may take long, and the nodes may get out of sync in the meantime.
 
     Raises:
-        UnreachableError: they are out of step; the next step looks again.
+        UnreachableError: they are out of sync; the next step retries.
     """
     if context.nodes.snapshot() is None:
         raise UnreachableError(
@@ -125,7 +125,7 @@ def check_in_step(context: Context) -> None:
         )
 
 
-async def record(
+async def record_status(
     context: Context,
     kind: ResourceKind[T_co],
     meta: ObjectMeta,
@@ -134,24 +134,24 @@ async def record(
     left: StrEnum | None = None,
     entered: StrEnum | None = None,
 ) -> T_co:
-    """Write a status, fitting what was read; `left` and `entered` name the phases for the crash points.
+    """Write a status with the resourceVersion of `meta`; `left` and `entered` are the phases for the crash points.
 
     Raises:
-        ConflictError: the object changed since it was read; the step is made again from a new look.
+        ConflictError: the object changed since it was read; the step is repeated.
     """
     context.leadership.check()
     written = await context.cluster.merge(kind, meta, {"status": dict(status)}, "status")
     if left is not None and entered is not None and left is not entered:
-        # What records the end of one phase is the intent of the next: one write, so one place.
+        # The record of one phase's end is the intent of the next: one write, so one crash point.
         context.crash.reached((kind.kind, left.value, "after-record"), (kind.kind, entered.value, "after-intent"))
     return written
 
 
 async def create_once(context: Context, kind: ResourceKind[Any], body: dict[str, Any]) -> bool:
-    """Create an object whose name says what it is for; False where it is there already.
+    """Create an object whose name follows from its purpose; False if it exists.
 
     Raises:
-        UnreachableError: the nodes are out of step, so nothing begins.
+        UnreachableError: the nodes are out of sync, so nothing begins.
     """
     context.leadership.check()
     check_in_step(context)

@@ -1,4 +1,4 @@
-"""Our finalizer: an object that carries it stays, when it is deleted, until what it stands for is over."""
+"""The operator's finalizer: it delays the deletion of an object until its work is done."""
 
 from typing import TypeVar
 
@@ -10,28 +10,28 @@ from upgrader.reconcile.runtime.context import Context
 T = TypeVar("T")
 
 
-async def put(context: Context, kind: ResourceKind[T], meta: ObjectMeta) -> T:
-    """The object with our finalizer; the API server refuses that of one that is being deleted.
+async def add_finalizer(context: Context, kind: ResourceKind[T], meta: ObjectMeta) -> T:
+    """Add the finalizer; the API server refuses that for an object that is being deleted.
 
     Raises:
         ConflictError: the object changed since it was read.
     """
-    return await _write(context, kind, meta, [*_others(meta), names.FINALIZER])
+    return await _write_finalizers(context, kind, meta, [*_other_finalizers(meta), names.FINALIZER])
 
 
-async def take(context: Context, kind: ResourceKind[T], meta: ObjectMeta) -> T:
-    """The object without it; a deleted one is gone then.
+async def remove_finalizer(context: Context, kind: ResourceKind[T], meta: ObjectMeta) -> T:
+    """Remove the finalizer; this completes the deletion of an object that is being deleted.
 
     Raises:
         ConflictError: the object changed since it was read.
     """
-    return await _write(context, kind, meta, _others(meta))
+    return await _write_finalizers(context, kind, meta, _other_finalizers(meta))
 
 
-def _others(meta: ObjectMeta) -> list[str]:
-    return [one for one in meta.finalizers if one != names.FINALIZER]
+def _other_finalizers(meta: ObjectMeta) -> list[str]:
+    return [finalizer for finalizer in meta.finalizers if finalizer != names.FINALIZER]
 
 
-async def _write(context: Context, kind: ResourceKind[T], meta: ObjectMeta, finalizers: list[str]) -> T:
+async def _write_finalizers(context: Context, kind: ResourceKind[T], meta: ObjectMeta, finalizers: list[str]) -> T:
     context.leadership.check()
     return await context.cluster.merge(kind, meta, {"metadata": {"finalizers": finalizers}})

@@ -1,7 +1,7 @@
-"""One object's trouble stays its own: an error is kept with what was looked at, and everything else is driven on.
+"""Isolation of errors: an error is recorded with its subject, and all other objects are reconciled.
 
-What is met is told in the condition StepFailed of the plan or stack, and counted for Prometheus; it clears itself when
-the step works again.
+Errors are written into the condition StepFailed of the plan or stack, and counted for Prometheus; the condition clears
+when the step succeeds again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,47 +23,49 @@ from upgrader.core.errors import (
     UpgraderError,
     describe,
 )
-from upgrader.reconcile.runtime.conditions import Told, condition
-from upgrader.reconcile.runtime.context import Context, record
+from upgrader.reconcile.runtime.conditions import Told, next_condition
+from upgrader.reconcile.runtime.context import Context, record_status
 from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
 
 PASSING = (ConflictError, NotFoundError, ThrottledError, UnreachableError, LostLeadershipError)
-"""What ends a whole step and is no fault of what was looked at: it is made again, and no condition tells of it."""
+"""Errors that end a whole step without a fault of an object: the step is repeated, and no condition is written."""
 
 STEP_FAILED = "StepFailed"
 SHOWN = 5
-"""Objects that the condition names."""
+"""Number of objects that the condition names."""
 
 
 def faults_of(kind: ResourceKind[Any], present: Sequence[Condition] = ()) -> "Faults":
-    """Nothing went wrong yet in the step of an object with these conditions."""
-    return Faults(kind=kind.kind, known=next((one.message for one in present if one.type == STEP_FAILED), ""))
+    """The empty faults of a new step of an object with these conditions."""
+    return Faults(
+        kind=kind.kind, known=next((condition.message for condition in present if condition.type == STEP_FAILED), "")
+    )
 
 
 @dataclass(kw_only=True)
 class Faults:
-    """What went wrong in one step of an object, by what was looked at."""
+    """Errors in one step of an object, by subject."""
 
     kind: str
-    """Whose step it is, for the metric."""
+    """Kind of the object, for the metric."""
     known: str = ""
-    """What the condition tells already: that is not logged with a traceback each second."""
+    """Message of the present condition: its errors are not logged with a traceback again."""
     found: dict[str, str] = field(default_factory=dict)
     throttled: ThrottledError | None = None
-    """That the API server asks to wait."""
+    """The last throttling error of the API server."""
 
     def contained(self, subject: str) -> "Contained":
-        """Keep what is raised inside with its subject, and go on after it.
+        """Record an error raised inside with its subject, and continue after the block.
 
         Raises:
-            LostLeadershipError: nothing more may be written. What is no Exception (a cancellation) passes too.
+            LostLeadershipError: nothing more may be written. Other BaseExceptions (a cancellation) are raised too.
         """
         return Contained(self, subject)
 
     def note(self, subject: str, error: Exception) -> None:
-        """Keep an error with its subject."""
+        """Record, count and log an error with its subject."""
         metrics.RECONCILE_ERRORS.labels(kind=self.kind, error=type(error).__name__).inc()
         if isinstance(error, ThrottledError):
             self.throttled = error
@@ -76,40 +78,40 @@ class Faults:
             log.error("step failed for an unknown reason", of=subject, exc_info=error)
 
     def keep(self, subject: str, error: Exception) -> None:
-        """Name what an earlier step has noted and this one does not try: it is neither counted nor logged anew."""
+        """Record an error of an earlier step that this step does not retry: it is neither counted nor logged."""
         self.found[subject] = describe(error)
 
     def check(self) -> None:
-        """Raise what concerns the whole step, once all that could be driven was.
+        """Raise an error that concerns the whole step, after all objects were reconciled.
 
         Raises:
-            ThrottledError: the API server asks to wait.
+            ThrottledError: the API server throttles.
         """
         if self.throttled is not None:
             raise self.throttled
 
     def told(self, present: Sequence[Condition]) -> Iterator[Told]:
-        """The condition StepFailed; nothing where nothing fails and none was ever told."""
+        """The condition StepFailed; nothing if nothing fails and the object never had it."""
         if self.found:
             named = [f"{subject}: {text}" for subject, text in sorted(self.found.items())]
             more = [f"and {len(named) - SHOWN} more"] if len(named) > SHOWN else []
             message = f"tried again, everything else goes on: {'; '.join([*named[:SHOWN], *more])}"
             yield Told(STEP_FAILED, "True", "Error", message)
-        elif any(one.type == STEP_FAILED for one in present):
+        elif any(condition.type == STEP_FAILED for condition in present):
             yield Told(STEP_FAILED, "False", "NothingFails", "every part of the step works")
 
 
 class Contained:
-    """A context that no error of its subject leaves; see `Faults.contained`."""
+    """A context manager that records errors of its subject; see `Faults.contained`."""
 
     def __init__(self, faults: Faults, subject: str) -> None:
         self._faults, self._subject = faults, subject
 
     def __enter__(self) -> None:
-        """Nothing to begin."""
+        """Enter without an effect."""
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: object) -> bool:
-        """Whether the error stays here."""
+        """Whether the error is suppressed."""
         if not isinstance(error, Exception) or isinstance(error, LostLeadershipError):
             return False
         if isinstance(error, ConflictError | NotFoundError):
@@ -119,27 +121,27 @@ class Contained:
         return True
 
 
-async def tell(
+async def write_step_failed(
     context: Context, kind: ResourceKind[Any], name: str, present: Sequence[Condition], faults: Faults
 ) -> None:
-    """Write the condition StepFailed of an object where it says something new.
+    """Write the condition StepFailed of an object if it changes.
 
     Args:
         context: ports.
         kind: kind of the object; its status has conditions.
-        name: name of the object, which is cluster-wide.
-        present: its conditions, as this step has read them.
-        faults: what went wrong in this step.
+        name: name of the object, which is cluster-scoped.
+        present: its conditions, as read by this step.
+        faults: errors of this step.
     """
     metrics.show_faults(kind.kind, name, len(faults.found))
-    told = [condition(present, one, context.clock.now()) for one in faults.told(present)]
-    if all(one in present for one in told):
+    told = [next_condition(present, wanted, context.clock.now()) for wanted in faults.told(present)]
+    if all(wanted in present for wanted in told):
         return
     try:
-        fresh = await context.cluster.get(kind, name)  # its status may have been written meanwhile
+        fresh = await context.cluster.get(kind, name)  # its status may have changed since
         if fresh is not None:
-            others = [one for one in fresh.status.conditions if one.type != STEP_FAILED]
+            others = [other for other in fresh.status.conditions if other.type != STEP_FAILED]
             status = {"conditions": msgspec.to_builtins([*others, *told])}
-            await record(context, kind, fresh.metadata, status)
+            await record_status(context, kind, fresh.metadata, status)
     except ClusterError as error:
         log.info("told at the next step", kind=kind.kind, name=name, because=error.brief)

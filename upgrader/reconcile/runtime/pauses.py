@@ -1,6 +1,6 @@
-"""What failed a moment ago, and is not tried again before a pause is over.
+"""Recent failures that are not retried before a pause is over.
 
-This lives in memory on purpose: forgetting it only makes one try once more.
+This is kept in memory only: after a restart, the action is tried once more.
 """
 
 from dataclasses import dataclass, field
@@ -11,17 +11,17 @@ from upgrader.core.errors import UpgraderError
 
 @dataclass
 class Pauses:
-    """Failures of the last seconds by what was tried, each with when it ended."""
+    """Recent failures by key, each with its time."""
 
     pause: timedelta
     failures: dict[str, tuple[datetime, UpgraderError]] = field(default_factory=dict)
 
     def failure(self, key: str, now: datetime) -> UpgraderError | None:
-        """The failure whose pause is not over; None where it is, or nothing failed. A clock set back ends it too."""
-        found = self.failures.get(key)
-        return found[1] if found is not None and timedelta() <= now - found[0] < self.pause else None
+        """The failure whose pause is not over, else None. A clock that is set back ends the pause."""
+        failed = self.failures.get(key)
+        return failed[1] if failed is not None and timedelta() <= now - failed[0] < self.pause else None
 
     def keep(self, key: str, error: UpgraderError, now: datetime) -> None:
-        """Remember a failure that has just ended; those whose pause is over go."""
+        """Record a failure; expired failures are dropped."""
         left = {name: kept for name, kept in self.failures.items() if now - kept[0] < self.pause}
         self.failures = left | {key: (now, error)}

@@ -1,4 +1,4 @@
-"""Many of the same at once, with a limit: one that waits for an answer keeps no other waiting."""
+"""Concurrent processing of items with a limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -7,10 +7,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def each(items: Iterable[T], act: Callable[[T], Awaitable[None]], limit: int) -> None:
-    """Do it for each item, as many as `limit` at the same time; they are begun in order.
+async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], limit: int) -> None:
+    """Call `act` for each item, up to `limit` concurrently; calls are begun in order.
 
-    The first error ends it: what is under way is cancelled, nothing further is begun, and it is raised as itself.
+    After the first error running calls are cancelled, no further call is begun, and the error is raised unchanged.
     """
     wanted = list(items)
     left = iter(wanted)
@@ -30,7 +30,7 @@ async def each(items: Iterable[T], act: Callable[[T], Awaitable[None]], limit: i
     try:
         await asyncio.gather(*workers)
     except BaseException:
-        for one in workers:
-            one.cancel()
+        for worker in workers:
+            worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
         raise

@@ -1,28 +1,28 @@
-"""Which loops an event on one of our objects matters to."""
+"""The loops that an event on one of the operator's objects wakes."""
 
 from typing import Any, Protocol
 
 from upgrader.api.resources import CHECKPOINT_REQUESTS, DRIVER_IMAGES, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 
 SOON = 5.0
-"""Seconds in which a stack and other plans look after a plan has changed: its status changes with each of its nodes,
-and each look of a stack is at its whole pool."""
+"""Seconds until a stack and other plans step after a change of a plan: its status changes with each of its nodes, and
+each step of a stack reads its whole pool."""
 
 
 class Waking(Protocol):
-    """What events are passed on to."""
+    """The receiver of wake-ups."""
 
     def wake(self, kind: str, name: str, within: float = 0.0) -> None:
-        """Wake one object's loop, at the latest `within` seconds from now."""
+        """Wake one object's loop, at most `within` seconds from now."""
         ...
 
     def wake_all(self, kind: str, within: float = 0.0) -> None:
-        """Wake all loops of a kind that are there."""
+        """Wake all existing loops of a kind."""
         ...
 
 
 def passed_on(loops: Waking, kind: str, body: dict[str, Any]) -> None:
-    """Wake whatever an event on this object matters to."""
+    """Wake the loops that depend on this object."""
     name = str(body["metadata"]["name"])
     match kind:
         case GPU_STACKS.kind:

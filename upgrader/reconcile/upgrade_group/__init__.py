@@ -1,5 +1,5 @@
-"""The upgrade group: one step of its nodes and gangs together, by a plan, a stack, or after both are gone.
+"""Reconciliation of an upgrade group: the joint step of its nodes and gangs, by a plan, a stack, or without both.
 
-Here: what nodes and gangs of one group have to know of each other.
+Here: the dependencies between nodes and gangs of one group.
 Not here: which groups there are (upgrade_plan).
 """

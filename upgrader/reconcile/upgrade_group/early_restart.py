@@ -1,4 +1,4 @@
-"""Upgraded nodes in service that nobody uses: a stopped gang goes on there at once, instead of waiting for its own."""
+"""Early restart of a stopped gang on idle upgraded nodes, instead of a wait for its own nodes."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -21,22 +21,25 @@ from upgrader.reconcile.facts.pod_facts import gpus_of
 from upgrader.reconcile.runtime.context import Context
 
 LOOK = timedelta(seconds=30)
-"""How often spares are looked for while a gang waits: it takes a list of all pods."""
+"""Interval of the search for idle nodes while a gang waits; each search lists all pods."""
 
 
-async def enough(
+async def fits_idle_nodes(
     context: Context, request: CheckpointRequest, owner: LiveOwner, upgrades: Sequence[NodeUpgrade], resource: str
 ) -> bool:
-    """Whether the gang fits on idle nodes of the target revision, one for each node that it was on.
+    """Whether the gang fits on idle nodes of the target revision, one for each of its nodes.
 
-    Nodes with as many whole GPUs as its own have GPUs, so that its members fit there as they did; only where it can be
-    steered there. Partitions are of sizes that we do not compare: no gang leaves its own nodes for them.
+    An idle node needs as many whole GPUs as the gang's nodes have GPUs, so that its members fit in the same way, and
+    the gang must be steerable. Sizes of partitions are not compared: no gang is moved to a partitioned node.
     """
-    own = [one for one in upgrades if one.status.phase in SWAPPING and not one.status.reverting]
-    targets = {one.spec.target.revision for one in upgrades}
-    if len(own) < len(upgrades) or len(targets) != 1 or _pinned(owner) or not due(context, upgrades):
+    own = [upgrade for upgrade in upgrades if upgrade.status.phase in SWAPPING and not upgrade.status.reverting]
+    targets = {upgrade.spec.target.revision for upgrade in upgrades}
+    if len(own) < len(upgrades) or len(targets) != 1 or _mounts_host_paths(owner) or not is_look_due(context, upgrades):
         return False
-    needed, size = len({member.node for member in request.spec.members}), max(one.status.found.gpus for one in own)
+    needed, size = (
+        len({member.node for member in request.spec.members}),
+        max(upgrade.status.found.gpus for upgrade in own),
+    )
     (target,) = targets
     free = [
         node
@@ -46,9 +49,9 @@ async def enough(
     if len(free) < needed or not placement.possible(owner.row, await context.cluster.version()):
         return False
     pods = await context.cluster.list(PODS)
-    # Those without a node count for all: whoever made them may be about to bind them there.
+    # A pod without a node may be bound to any of these nodes.
     waiting = [pod for pod in pods if not pod.spec.node_name and pod.status.phase not in ENDED]
-    former = tuple(sorted({one.spec.source.resource_name for one in upgrades} - {"", resource}))
+    former = tuple(sorted({upgrade.spec.source.resource_name for upgrade in upgrades} - {"", resource}))
     gpus = PoolGpus(resource=resource, former=former, claimed=await read_claimed(context.cluster, pods))
     if any(gpus_of(pod, gpus) for pod in waiting):
         return False
@@ -56,22 +59,24 @@ async def enough(
     return len([node for node in free if node.metadata.name not in busy]) >= needed
 
 
-def _pinned(owner: LiveOwner) -> bool:
-    """Whether its pods mount folders of their nodes: what they saved may be on these and on no other."""
+def _mounts_host_paths(owner: LiveOwner) -> bool:
+    """Whether its pods mount folders of their nodes, which may contain their checkpoints."""
     paths = [(*template, "spec", "volumes", "*", "hostPath") for template in owner.row.templates]
     return any(True for path in paths for _ in every(owner.body, path))
 
 
-def due(context: Context, upgrades: Sequence[NodeUpgrade]) -> bool:
-    """At once when the last node is switched off, and every `LOOK` after that."""
-    begun = [step.started_at for one in upgrades for step in one.status.steps if step.name is NodePhase.UNLOADING]
-    if not begun:
+def is_look_due(context: Context, upgrades: Sequence[NodeUpgrade]) -> bool:
+    """Whether the search is due: when the last node starts to unload, and every `LOOK` after that."""
+    starts = [
+        step.started_at for upgrade in upgrades for step in upgrade.status.steps if step.name is NodePhase.UNLOADING
+    ]
+    if not starts:
         return False
-    waited = context.clock.now() - max(timing.parse(one) for one in begun)
+    waited = context.clock.now() - max(timing.parse(started_at) for started_at in starts)
     return waited % LOOK < timedelta(seconds=2 * context.active_seconds)
 
 
 def _in_service(node: Node, resource: str, size: int) -> bool:
     facts = node_facts(node, resource)
-    closed = any(one.effect in {"NoSchedule", "NoExecute"} for one in node.spec.taints)
+    closed = any(taint.effect in {"NoSchedule", "NoExecute"} for taint in node.spec.taints)
     return facts.ready and not facts.taken and not facts.unschedulable and not closed and facts.gpus_whole >= size

@@ -1,7 +1,7 @@
-"""One step of everything that is under way: reads the upgrades and requests of each group, decides, acts, records.
+"""Reconciler of upgrade groups: reads the upgrades and requests of a group, decides, acts, records.
 
-A group that only waits, as far as watches show, costs no request. Before anything is done all is read anew; what a
-conflict shows as outdated is left to the next step.
+A group that only waits, as far as watches show, costs no request. Before an act everything is read again; after a
+conflict the next step continues.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from upgrader.reconcile.checkpoint_request.request_reading import LiveRequest
 from upgrader.reconcile.checkpoint_request.request_reconciler import Advanced, advance
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.node_upgrade import upgrade_actions
-from upgrader.reconcile.node_upgrade.upgrade_actions import perform
+from upgrader.reconcile.node_upgrade.upgrade_actions import perform_decision
 from upgrader.reconcile.runtime import side_by_side
 from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.isolation import Faults
@@ -34,12 +34,12 @@ from upgrader.reconcile.upgrade_group.group_view import (
     NODES_AT_ONCE,
     Seen,
     UpgradeGroup,
-    around,
-    grown,
+    gang_growth,
+    group_of_gang,
     note_refusal,
     read_nodes,
     read_requests,
-    unready,
+    unready_gangs,
     view_group,
 )
 
@@ -48,31 +48,31 @@ log = structlog.get_logger()
 
 @dataclass(kw_only=True)
 class Crowd:
-    """What the groups of one step share: one gang at a time is placed on free nodes."""
+    """State that the groups of one step share: one gang at a time is placed on idle nodes."""
 
     taken: bool
-    """Whether a gang of the plan is being placed already: another must not count on the same free nodes."""
+    """Whether a gang of the plan is being placed: another gang must not use the same idle nodes."""
     gate: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Groups have their steps side by side: one looks for free nodes, and records that, before another looks."""
+    """Serializes the search of concurrent groups for idle nodes, including its record."""
 
 
 Renew = Callable[[UpgradeGroup], Awaitable[UpgradeGroup | None]]
 
 
 async def go(context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd, renew: Renew | None = None) -> None:
-    """Steps of one group, for as long as each leads to another phase: what need not wait does not.
+    """Step one group repeatedly, as long as each step changes a phase.
 
     Args:
         context: ports.
-        group: under way.
-        faults: what goes wrong with one gang or node is noted there; the others have their steps.
-        crowd: what the groups of this look share.
-        renew: gives the group anew once its upgrades and requests are in other phases, or None where that takes
-            the next look; without it only they change.
+        group: an open group.
+        faults: collects errors of single gangs and nodes; the others are stepped.
+        crowd: state shared by the groups of this step.
+        renew: gives the group with its upgrades and requests in new phases, or None if that needs the next step of
+            the plan; without it only upgrades and requests change.
     """
     for _ in range(context.steps_at_once):
-        after = await _step(context, group, faults, crowd)
-        if after is None or not after.open or _phases(after) == _phases(group):
+        after = await _step_group(context, group, faults, crowd)
+        if after is None or not after.open or _group_phases(after) == _group_phases(group):
             return
         renewed = await renew(after) if renew is not None else after
         if renewed is None:
@@ -80,24 +80,24 @@ async def go(context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd
         group = renewed
 
 
-def _phases(group: UpgradeGroup) -> tuple[list[NodePhase], list[RequestPhase]]:
-    return [one.status.phase for one in group.upgrades], [one.status.phase for one in group.requests]
+def _group_phases(group: UpgradeGroup) -> tuple[list[NodePhase], list[RequestPhase]]:
+    return [upgrade.status.phase for upgrade in group.upgrades], [request.status.phase for request in group.requests]
 
 
-async def _step(context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd) -> UpgradeGroup | None:
-    """One step: gangs first, so that nodes see what became of them in the next one.
+async def _step_group(context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd) -> UpgradeGroup | None:
+    """One step: gangs first, so that the next step of the nodes reads their new phases.
 
-    The group as it was written; None where something of it has to be read again first, or all of it waits.
+    Returns the group as written; None if part of it must be read again first, or all of it waits.
     """
     live_requests = await read_requests(context, group, faults)
     if await waiting.only_waits(context, group, live_requests, crowded=crowd.taken):
         return None
     seen = await read_nodes(context, group, faults, context.cluster)
-    refusals = unready(context, group, live_requests, seen)
-    requests: dict[str, CheckpointRequest | None] = {one.metadata.name: one for one in group.requests}
+    refusals = unready_gangs(context, group, live_requests, seen)
+    requests: dict[str, CheckpointRequest | None] = {request.metadata.name: request for request in group.requests}
     for name, live in live_requests.items():
         if not ends(live.view.phase):
-            # All or none: where a fellow cannot be stopped there is no upgrade, and no gang is stopped in vain.
+            # All or none: if one gang cannot be stopped there is no upgrade, so no other gang is stopped either.
             forbidden = next((why for fellow, why in refusals.items() if fellow != name and why), "")
             advanced = None
             waits = live.view.phase is RequestPhase.STOPPED and not group.undo
@@ -108,7 +108,7 @@ async def _step(context: Context, group: UpgradeGroup, faults: Faults, crowd: Cr
             if advanced is None:
                 refusals[name] = f"{live.view.gang} is looked at again"
     facts = view_group(group, live_requests, seen)
-    upgrades: dict[str, NodeUpgrade | None] = {one.metadata.name: one for one in group.upgrades}
+    upgrades: dict[str, NodeUpgrade | None] = {upgrade.metadata.name: upgrade for upgrade in group.upgrades}
 
     async def walk(walker: tuple[NodeUpgrade, NodeView]) -> None:
         upgrade, view = walker
@@ -116,15 +116,15 @@ async def _step(context: Context, group: UpgradeGroup, faults: Faults, crowd: Cr
             upgrades[view.name] = None
             with faults.contained(f"node {upgrade.spec.node.name}"):
                 if view.name not in seen.unread:
-                    upgrades[view.name] = await _walk(context, group, upgrade, view, facts)
+                    upgrades[view.name] = await _step_upgrade(context, group, upgrade, view, facts)
 
-    await side_by_side.each(zip(group.upgrades, seen.views, strict=True), walk, NODES_AT_ONCE)
+    await side_by_side.for_each(zip(group.upgrades, seen.views, strict=True), walk, NODES_AT_ONCE)
     if None in (*upgrades.values(), *requests.values()):
         return None
     return replace(
         group,
-        upgrades=[one for one in upgrades.values() if one is not None],
-        requests=[one for one in requests.values() if one is not None],
+        upgrades=[written for written in upgrades.values() if written is not None],
+        requests=[request for request in requests.values() if request is not None],
     )
 
 
@@ -137,16 +137,17 @@ async def _step_gang(
     *,
     forbidden: str,
 ) -> Advanced | None:
-    """One step with one gang; None where it was refused, or something changed meanwhile."""
+    """Step one gang; None after a refusal or a conflict."""
     waits = live.view.phase is RequestPhase.STOPPED and not crowd.taken and not group.undo
     beside = msgspec.structs.replace(
-        around(group, seen),
-        siblings=tuple(one.status.phase for one in group.requests if one.metadata.name != live.view.name),
+        group_of_gang(group, seen),
+        siblings=tuple(request.status.phase for request in group.requests if request.metadata.name != live.view.name),
         forbidden=forbidden,
-        grown=grown(context, group, live),
-        spares=waits and await early_restart.enough(context, live.request, live.owner, group.upgrades, group.resource),
+        grown=gang_growth(context, group, live),
+        spares=waits
+        and await early_restart.fits_idle_nodes(context, live.request, live.owner, group.upgrades, group.resource),
     )
-    placing = partial(where, context, group, seen.views, ahead=live.request.status.restarted_early)
+    placing = partial(allowed_placement, context, group, seen.views, ahead=live.request.status.restarted_early)
     try:
         advanced = await advance(
             context, live, beside, where=placing, ask_until=group.ask_until, lane_width=group.lane_width
@@ -166,38 +167,38 @@ async def _step_gang(
     return advanced
 
 
-def where(
+def allowed_placement(
     context: Context, group: UpgradeGroup, views: Sequence[NodeView], *, ahead: bool = False
 ) -> placement.Placement:
-    """Where a gang of this group may be restarted: on the old revisions or on the new one, never on both.
+    """Placement of a restarted gang of this group: on old revisions or on the new one, never on both.
 
     After the upgrades: on its own nodes, whose taint it tolerates, and on others of their revision; NotIn also matches
-    a node whose label comes when it is given back. Before they are over, or where a node is kept: on nodes in service;
-    `ahead`: on those of the target revision only.
+    a node whose label is set at its release. Before their end, or if a node is kept: on nodes in service; `ahead`: only
+    on nodes of the target revision.
     """
     if ahead:
         return placement.Placement(left_behind=tuple(group.revisions_left), settled=True)
     there = [view for view in views if view.phase is not NodePhase.NODE_DELETED]
     left = tuple(group.revisions_left)
-    targets = {one.spec.target.revision for one in group.upgrades}
+    targets = {upgrade.spec.target.revision for upgrade in group.upgrades}
     if any(view.phase not in OVER and view.phase not in upgrade_machine.BEFORE_OFF for view in there):
         known = (*sorted(targets), *left)
-        nodes = [node_facts(one, group.resource) for one in (context.nodes.snapshot() or {}).values()]
-        # Where nothing is free, it is what its own nodes are on their way to.
+        nodes = [node_facts(node, group.resource) for node in (context.nodes.snapshot() or {}).values()]
+        # If no node is free, the revision that its own nodes will have.
         chosen = placement.refuge(nodes, known) or ((left[:1] if there[0].reverting else sorted(targets)) or ("",))[0]
-        return placement.Placement(left_behind=tuple(one for one in known if one != chosen), settled=True)
+        return placement.Placement(left_behind=tuple(target for target in known if target != chosen), settled=True)
     forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in there)
     here = "" if any(kept(view) for view in there) else group.name
     return placement.Placement(left_behind=left if forward else tuple(sorted(targets)), group=here)
 
 
-async def _walk(
+async def _step_upgrade(
     context: Context, group: UpgradeGroup, upgrade: NodeUpgrade, view: NodeView, facts: GroupView
 ) -> NodeUpgrade | None:
-    """One step of one upgrade, as it was written then; None where it was refused, or something changed meanwhile."""
+    """Step one upgrade; returns it as written, None after a refusal or a conflict."""
     decision = upgrade_machine.decide(view, facts, context.clock.now())
     try:
-        written = await perform(context, upgrade, view, decision, group.ask_until)
+        written = await perform_decision(context, upgrade, view, decision, group.ask_until)
     except (ConflictError, NotFoundError) as error:
         log.info("conflict, requeued", upgrade=view.name, because=error.brief)
         return None

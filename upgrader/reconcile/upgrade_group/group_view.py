@@ -1,6 +1,6 @@
-"""What one step of a group looks at: its upgrades with their nodes, its requests with their gangs.
+"""The inputs of one step of a group: its upgrades with their nodes, its requests with their gangs.
 
-Reads are made anew for each group in each step that acts, right before its decisions.
+Each step that acts reads them again for its group, right before its decisions.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ from upgrader.reconcile.runtime.isolation import Faults
 log = structlog.get_logger()
 
 NODES_AT_ONCE = 16
-"""Nodes of a group that are read, or walk, at the same time."""
+"""Nodes of a group that are read or stepped concurrently."""
 
 ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
 
@@ -43,14 +43,14 @@ class Seen:
     """The nodes of a group in this step."""
 
     views: tuple[NodeView, ...]
-    """In the order of the upgrades. One that could not be read has its phase and nothing of its node."""
+    """In the order of the upgrades. An upgrade whose node could not be read has only its phase."""
     unread: Mapping[str, str]
-    """Why, by the name of the upgrade."""
+    """Reasons of failed reads, by the name of the upgrade."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpgradeGroup:
-    """A group under way, as its plan (or, without one, its stack) knows it."""
+    """An open group, with the settings of its plan (or, without a plan, its stack)."""
 
     name: str
     resource: str
@@ -62,30 +62,30 @@ class UpgradeGroup:
     ask_until: str | None = None
     revisions_left: Sequence[str] = ()
     refused: str = ""
-    """Why its gangs cannot be asked now; then it is let go."""
+    """Why its gangs cannot be requested now; then the group is released."""
     expendable: frozenset[str] = frozenset()
-    """Gangs that the approval lets us stop without an acknowledgement."""
+    """Gangs that the approval allows to stop without an acknowledgement."""
     expendable_pods: frozenset[str] = frozenset()
-    """Uids of pods that nothing makes again, which are evicted as the approval allows."""
+    """Uids of pods without a controller that are evicted as the approval allows."""
     waited_for: frozenset[str] | None = frozenset()
-    """Uids of pods that the plan waits for although their owner replaces them; None: not known, so none is evicted."""
+    """Uids of pods that the plan waits for although their owner replaces them; None: unknown, so none is evicted."""
     turns: frozenset[str] | None = None
     """Requests that may write a checkpoint now; None: there are no lanes."""
     lane_width: int = 0
     shares: Mapping[str, int] = field(default_factory=dict)
-    """GPUs of each gang as its batch has counted them; a gang that is not named may have any."""
+    """GPUs of each gang as counted by its batch; a gang without an entry may have any number."""
 
     @property
     def open(self) -> bool:
-        """Whether anything of it has not ended."""
+        """Whether any upgrade or request has not ended."""
         return not (
-            all(ends(one.status.phase) for one in self.upgrades)
-            and all(ends(one.status.phase) for one in self.requests)
+            all(ends(upgrade.status.phase) for upgrade in self.upgrades)
+            and all(ends(request.status.phase) for request in self.requests)
         )
 
 
 async def read_requests(context: Context, group: UpgradeGroup, faults: Faults) -> dict[str, LiveRequest]:
-    """Requests by name; one whose owner cannot be read is left as it is, and keeps nobody else."""
+    """Requests by name; a request whose owner cannot be read is skipped, and does not delay the others."""
     live_requests: dict[str, LiveRequest] = {}
     for request in group.requests:
         name = request.metadata.name
@@ -100,12 +100,15 @@ async def read_requests(context: Context, group: UpgradeGroup, faults: Faults) -
 
 
 async def read_nodes(context: Context, group: UpgradeGroup, faults: Faults, reads: Reads) -> Seen:
-    """The nodes; of one that cannot be read only the phase is known: it stays where it is, its gangs go on."""
+    """The nodes; an upgrade whose node cannot be read stays in its phase, and its gangs continue."""
     members = frozenset(
-        member.uid for one in group.requests if one.status.phase in ACKNOWLEDGED for member in one.spec.members
+        member.uid
+        for request in group.requests
+        if request.status.phase in ACKNOWLEDGED
+        for member in request.spec.members
     )
-    spaces = {one.metadata.name: declared(one.metadata) for one in await reads.list(NAMESPACES)}
-    free = await force_requests.undeclared(context, group.upgrades)
+    spaces = {namespace.metadata.name: declared(namespace.metadata) for namespace in await reads.list(NAMESPACES)}
+    free = await force_requests.undeclared_pods(context, group.upgrades)
     may_go = MayGo(forced=free, expendable=group.expendable_pods, waited_for=group.waited_for)
     views: dict[str, NodeView] = {}
 
@@ -113,43 +116,43 @@ async def read_nodes(context: Context, group: UpgradeGroup, faults: Faults, read
         with faults.contained(f"node {upgrade.spec.node.name}"):
             views[upgrade.metadata.name] = await read_upgrade(context, upgrade, members, spaces, may_go, reads)
 
-    await side_by_side.each(group.upgrades, read, NODES_AT_ONCE)
+    await side_by_side.for_each(group.upgrades, read, NODES_AT_ONCE)
     return Seen(
-        views=tuple(views.get(one.metadata.name) or blind_view(one) for one in group.upgrades),
+        views=tuple(views.get(upgrade.metadata.name) or blind_view(upgrade) for upgrade in group.upgrades),
         unread={
-            one.metadata.name: f"node {one.spec.node.name} cannot be read"
-            for one in group.upgrades
-            if one.metadata.name not in views
+            upgrade.metadata.name: f"node {upgrade.spec.node.name} cannot be read"
+            for upgrade in group.upgrades
+            if upgrade.metadata.name not in views
         },
     )
 
 
 def view_group(group: UpgradeGroup, live_requests: Mapping[str, LiveRequest], seen: Seen) -> GroupView:
-    """The group as all of its nodes see it."""
+    """The group as input for decisions about its nodes."""
     return GroupView(
         nodes=seen.views,
-        requests=tuple(_facts(one, live_requests.get(one.metadata.name)) for one in group.requests),
+        requests=tuple(_request_facts(request, live_requests.get(request.metadata.name)) for request in group.requests),
         gangs=group.gangs,
         undo=group.undo,
         refused=group.refused,
     )
 
 
-def _facts(request: CheckpointRequest, live: LiveRequest | None) -> RequestFacts:
+def _request_facts(request: CheckpointRequest, live: LiveRequest | None) -> RequestFacts:
     bound = live is not None and live.bound
     return RequestFacts(
         name=request.metadata.name,
         gang=request.spec.gang,
         phase=request.status.phase,
-        bound=bound or request.status.restarted_early,  # it does not come back to these nodes
+        bound=bound or request.status.restarted_early,  # it does not return to these nodes
         message=request.status.message,
         deadline=timing.parse(request.status.deadline) if request.status.deadline else None,
-        nodes=frozenset(one.node for one in request.spec.members),
+        nodes=frozenset(member.node for member in request.spec.members),
     )
 
 
-def around(group: UpgradeGroup, seen: Seen) -> GroupOfGang:
-    """The group as all of its gangs see it."""
+def group_of_gang(group: UpgradeGroup, seen: Seen) -> GroupOfGang:
+    """The group as input for decisions about its gangs."""
     return GroupOfGang(
         nodes=tuple(view.phase for view in seen.views),
         undo=group.undo and all(view.phase in upgrade_machine.BEFORE_OFF or ends(view.phase) for view in seen.views),
@@ -160,42 +163,44 @@ def around(group: UpgradeGroup, seen: Seen) -> GroupOfGang:
     )
 
 
-def unready(context: Context, group: UpgradeGroup, gangs: Mapping[str, LiveRequest], seen: Seen) -> dict[str, str]:
-    """Why each gang could not be stopped now, by the name of its request; empty where it could be, or need not be."""
+def unready_gangs(
+    context: Context, group: UpgradeGroup, gangs: Mapping[str, LiveRequest], seen: Seen
+) -> dict[str, str]:
+    """Why each gang cannot be stopped now, by the name of its request; empty if it can be or need not be."""
     now = context.clock.now()
-    found = {}
+    reasons = {}
     for request in group.requests:
         live = gangs.get(request.metadata.name)
         cannot = "" if ends(request.status.phase) else f"{request.spec.gang} cannot be read"
         if live is not None:
-            beside = msgspec.structs.replace(around(group, seen), grown=grown(context, group, live))
+            beside = msgspec.structs.replace(group_of_gang(group, seen), grown=gang_growth(context, group, live))
             cannot = request_machine.unready(live.view, beside, now)
-        found[request.metadata.name] = cannot
-    return found
+        reasons[request.metadata.name] = cannot
+    return reasons
 
 
-def grown(context: Context, group: UpgradeGroup, live: LiveRequest) -> str:
-    """That members listed for this very step are more than the batch has counted, or on nodes that it does not take.
+def gang_growth(context: Context, group: UpgradeGroup, live: LiveRequest) -> str:
+    """Growth of a gang since its batch was started: more GPUs than counted, or members on other drifted nodes.
 
-    A gang may also run on nodes that need no upgrade: those have the group's target revision.
+    A gang may also run on nodes that need no upgrade, which have the group's target revision.
     """
     if live.view.phase is not RequestPhase.STOPPING:
         return ""
     members = [one for one in live.view.present if one.gpus and one.phase not in {"Succeeded", "Failed"}]
-    gpus, counted = sum(one.gpus for one in members), group.shares.get(live.view.gang)
+    gpus, counted = sum(member.gpus for member in members), group.shares.get(live.view.gang)
     if counted is not None and gpus > counted:
         return f"it has {gpus} GPUs now, {counted} when the batch was started"
-    taken = {one.spec.node.name for one in group.upgrades}
-    targets = {"", *(one.spec.target.revision for one in group.upgrades)}
+    taken = {upgrade.spec.node.name for upgrade in group.upgrades}
+    targets = {"", *(upgrade.spec.target.revision for upgrade in group.upgrades)}
     nodes = context.nodes.snapshot() or {}
-    for name in sorted({one.node for one in members if one.node in nodes} - taken):
+    for name in sorted({member.node for member in members if member.node in nodes} - taken):
         if nodes[name].metadata.labels.get(names.LABEL_REVISION, "") not in targets:
             return f"it also runs on node {name}, which its upgrade group does not take"
     return ""
 
 
 async def note_refusal(error: UpgraderError, name: str, say: Callable[[], Awaitable[None]]) -> None:
-    """One object's refusal stops nobody else's step; a whole API server that is away or busy does."""
+    """Record the refusal of one object without an effect on others; throttling of the API server is raised."""
     if isinstance(error, ThrottledError):
         raise error
     log.warning("refused", of=name, because=error.brief, details=error.details)

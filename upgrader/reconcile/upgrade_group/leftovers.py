@@ -1,7 +1,7 @@
-"""Node upgrades and requests that no started batch covers: their plan is gone, or what it knew of them.
+"""Node upgrades and requests that no started batch covers: their plan, or its record of them, was deleted.
 
-They are taken back (law 9): upgrades that have switched nothing off end where they are, the others walk to their end,
-and gangs are restarted.
+They are reverted (law 9): upgrades that have switched nothing off end in their phase, the others complete, and gangs
+are restarted.
 """
 
 from collections.abc import Collection, Sequence
@@ -29,32 +29,34 @@ async def take_back(
     faults: Faults,
     covered: Collection[str] = frozenset(),
 ) -> bool:
-    """One step of each group that is not `covered` (by name) and has not ended; whether there is one."""
-    open_upgrades = {one.spec.group for one in upgrades if not ends(one.status.phase)}
-    open_requests = {one.spec.group or "" for one in requests if not ends(one.status.phase)}
+    """Step each open group whose name is not in `covered`; whether there is one."""
+    open_upgrades = {upgrade.spec.group for upgrade in upgrades if not ends(upgrade.status.phase)}
+    open_requests = {request.spec.group or "" for request in requests if not ends(request.status.phase)}
     left = sorted((open_upgrades | open_requests) - set(covered))
     for name in left:
         log.warning("taking back what no batch covers", group=name)
         with faults.contained(f"what no batch covers, upgrade group {name}"):
-            await group_reconciler.go(context, _group(context, name, upgrades, requests), faults, Crowd(taken=True))
+            await group_reconciler.go(
+                context, _leftover_group(context, name, upgrades, requests), faults, Crowd(taken=True)
+            )
     return bool(left)
 
 
-async def release(context: Context, requests: Sequence[CheckpointRequest]) -> None:
-    """Let go of requests that have ended."""
-    for one in requests:
-        if ends(one.status.phase) and names.FINALIZER in one.metadata.finalizers:
-            await finalizers.take(context, CHECKPOINT_REQUESTS, one.metadata)
+async def drop_finalizers(context: Context, requests: Sequence[CheckpointRequest]) -> None:
+    """Remove the finalizer of ended requests."""
+    for request in requests:
+        if ends(request.status.phase) and names.FINALIZER in request.metadata.finalizers:
+            await finalizers.remove_finalizer(context, CHECKPOINT_REQUESTS, request.metadata)
 
 
-def _group(
+def _leftover_group(
     context: Context, name: str, upgrades: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]
 ) -> UpgradeGroup:
-    group_upgrades = [one for one in upgrades if one.spec.group == name]
-    group_requests = [one for one in requests if (one.spec.group or "") == name]
-    targets = {one.spec.target.revision for one in group_upgrades}
-    sources = {one.spec.source.revision for one in group_upgrades}
-    # What the plan had written down of this is gone with it.
+    group_upgrades = [upgrade for upgrade in upgrades if upgrade.spec.group == name]
+    group_requests = [request for request in requests if (request.spec.group or "") == name]
+    targets = {upgrade.spec.target.revision for upgrade in group_upgrades}
+    sources = {upgrade.spec.source.revision for upgrade in group_upgrades}
+    # The plan's record of these was deleted with it.
     known = {node.metadata.labels.get(names.LABEL_REVISION, "") for node in (context.nodes.snapshot() or {}).values()}
     return UpgradeGroup(
         name=name,

@@ -1,7 +1,7 @@
-"""Whether a step of a group would do nothing, as far as watches show: then nothing is read from the API server.
+"""The check, from watches only, that a step of a group would do nothing: then no request is sent to the API server.
 
-Most looks at what is under way find that it waits: for a pod, a person, a training job. What watches show may be old,
-so nothing is done by it: the step reads everything anew before it acts, and at the latest after `looks.ANEW`.
+Most steps of an open group find that it waits: for a pod, a person, a training job. Watches may be stale, so they
+cause no act: the step reads everything again before it acts, and at the latest after `looks.ANEW`.
 """
 
 from collections.abc import Mapping
@@ -20,29 +20,29 @@ from upgrader.reconcile.upgrade_group import early_restart
 from upgrader.reconcile.upgrade_group.group_view import (
     Seen,
     UpgradeGroup,
-    around,
-    grown,
+    gang_growth,
+    group_of_gang,
     read_nodes,
-    unready,
+    unready_gangs,
     view_group,
 )
 
 
 async def only_waits(context: Context, group: UpgradeGroup, found: Mapping[str, LiveRequest], *, crowded: bool) -> bool:
-    """Whether nothing is to be done or written for any gang or node of a group.
+    """Whether a step would neither act nor write for any gang or node of a group.
 
     Args:
         context: ports.
-        group: that has its step.
+        group: group of the step.
         found: its requests by name, read for this step.
-        crowded: whether another gang is being placed on free nodes now.
+        crowded: whether another gang is being placed on idle nodes now.
     """
     now = context.clock.now()
     if context.watched is None or not context.looks.recent(group.name, now):
         context.looks.keep(group.name, now)
         return False
-    if any(not ends(one.status.phase) and one.metadata.name not in found for one in group.requests):
-        return False  # one of them could not be read
+    if any(not ends(request.status.phase) and request.metadata.name not in found for request in group.requests):
+        return False  # a request could not be read
     faults = Faults(kind="")
     seen = await read_nodes(context, group, faults, context.watched)
     if seen.unread or not (
@@ -56,21 +56,21 @@ async def only_waits(context: Context, group: UpgradeGroup, found: Mapping[str, 
 def _gangs_wait(
     context: Context, group: UpgradeGroup, found: Mapping[str, LiveRequest], seen: Seen, *, crowded: bool
 ) -> bool:
-    refusals = unready(context, group, found, seen)
+    refusals = unready_gangs(context, group, found, seen)
     for name, live in found.items():
         if ends(live.view.phase):
             continue
         looked_for = live.view.phase is RequestPhase.STOPPED and not crowded and not group.undo
-        if live.unread or (looked_for and early_restart.due(context, group.upgrades)):
+        if live.unread or (looked_for and early_restart.is_look_due(context, group.upgrades)):
             return False
         beside = msgspec.structs.replace(
-            around(group, seen),
-            siblings=tuple(one.status.phase for one in group.requests if one.metadata.name != name),
+            group_of_gang(group, seen),
+            siblings=tuple(request.status.phase for request in group.requests if request.metadata.name != name),
             forbidden=next((why for fellow, why in refusals.items() if fellow != name and why), ""),
-            grown=grown(context, group, live),
+            grown=gang_growth(context, group, live),
         )
         decision = request_machine.decide(live.view, beside, context.clock.now())
-        if not request_reconciler.stays(context, live, decision, group.ask_until):
+        if not request_reconciler.changes_nothing(context, live, decision, group.ask_until):
             return False
     return True
 
@@ -78,6 +78,7 @@ def _gangs_wait(
 def _nodes_wait(context: Context, group: UpgradeGroup, found: Mapping[str, LiveRequest], seen: Seen) -> bool:
     facts, now = view_group(group, found, seen), context.clock.now()
     return all(
-        ends(view.phase) or upgrade_actions.stays(context, upgrade, view, upgrade_machine.decide(view, facts, now))
+        ends(view.phase)
+        or upgrade_actions.changes_nothing(context, upgrade, view, upgrade_machine.decide(view, facts, now))
         for upgrade, view in zip(group.upgrades, seen.views, strict=True)
     )

@@ -1,5 +1,5 @@
-"""The UpgradePlan: one step of it, its batches, its status, its rollback, what is left when it has ended.
+"""Reconciliation of an UpgradePlan: its step, batches, status, rollback, and cleanup after its end.
 
-Here: reading a plan, performing what core.upgrade_plan decides, recording it.
+Here: reading a plan, performing and recording the decisions of core.upgrade_plan.
 Not here: steps of nodes and gangs (upgrade_group).
 """

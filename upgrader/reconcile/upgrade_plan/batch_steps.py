@@ -1,4 +1,4 @@
-"""One step of each group of a plan's started batch; what goes wrong with one keeps no other from its step."""
+"""One step of each upgrade group of a plan's started batch; an error in one group does not stop the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,35 +29,35 @@ log = structlog.get_logger()
 
 _UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})
 _STOPPED = frozenset({RequestPhase.STOPPING, RequestPhase.STOPPED, RequestPhase.RESTARTING})
-"""Phases in which a gang may be stopped by us: nothing that others write may keep it from being restarted."""
+"""Phases in which the operator may have stopped a gang: objects that others write must not prevent its restart."""
 
 
 AT_ONCE = 16
-"""Groups that have their step at the same time."""
+"""Upgrade groups that are stepped concurrently."""
 
 
 @dataclass(kw_only=True)
 class Drive:
-    """One step of the groups of a plan."""
+    """One step of the upgrade groups of a plan."""
 
     context: Context
     faults: Faults
     crowd: Crowd
     driven: set[str] = field(default_factory=set)
-    """Names of groups that have had their step."""
+    """Names of groups whose step was made."""
 
     async def begun(self, read: PlanReading, *, undo: bool) -> None:
-        """Groups with gangs that we stopped, from nothing but their own objects: before all that may fail is read."""
+        """Step groups with stopped gangs, from their own objects only: before any read that may fail."""
         batch = read.open_batch
         if batch is None:
             return
         upgrades, requests = of_batch(read.upgrades, batch.number), of_batch(read.requests, batch.number)
-        stopped = {one.spec.group for one in requests if one.status.phase in _STOPPED}
-        found = [one for one in batch.groups if one.name in stopped]
-        await self._each(read, batch, found, upgrades, requests, turns=frozenset(), undo=undo)
+        stopped = {request.spec.group for request in requests if request.status.phase in _STOPPED}
+        groups = [group for group in batch.groups if group.name in stopped]
+        await self._each(read, batch, groups, upgrades, requests, turns=frozenset(), undo=undo)
 
     async def rest(self, read: PlanReading, *, undo: bool) -> None:
-        """Make what is missing of the open batch, then one step of each group that has had none."""
+        """Create missing upgrades of the open batch, then step each group that was not stepped yet."""
         batch, plan = read.open_batch, read.plan
         if batch is None:
             return
@@ -69,8 +69,8 @@ class Drive:
                     self.context.crash.reached(("UpgradePlan", PlanPhase.RUNNING.value, "after-act"))
                     selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
                     upgrades = of_batch(await self.context.cluster.list(NODE_UPGRADES, labels=selector), batch.number)
-        left = [one for one in batch.groups if one.name not in self.driven]
-        turns: frozenset[str] | None = frozenset()  # where they cannot be counted nobody has one
+        left = [group for group in batch.groups if group.name not in self.driven]
+        turns: frozenset[str] | None = frozenset()  # if turns cannot be counted, no gang has one
         with self.faults.contained("turns of the lanes"):
             turns = await request_history.turns_now(self.context, self._strategy(read).lane_width)
         await self._each(read, batch, left, upgrades, of_batch(read.requests, batch.number), turns=turns, undo=undo)
@@ -79,7 +79,7 @@ class Drive:
         self,
         read: PlanReading,
         batch: BatchStatus,
-        found: Sequence[GroupStatus],
+        groups: Sequence[GroupStatus],
         upgrades: Sequence[NodeUpgrade],
         requests: Sequence[CheckpointRequest],
         *,
@@ -88,14 +88,14 @@ class Drive:
     ) -> None:
         async def step(group: GroupStatus) -> None:
             async def renew(after: UpgradeGroup) -> UpgradeGroup | None:
-                if {one.status.phase for one in after.upgrades} == {NodePhase.PREPARED}:
-                    return None  # whether it may be opened is decided with the whole cluster in view
+                if {upgrade.status.phase for upgrade in after.upgrades} == {NodePhase.PREPARED}:
+                    return None  # whether the group may be opened is decided on a snapshot of the whole cluster
                 known = (after.upgrades, after.requests)
                 return await self._under_way(read, batch, group, *known, turns=turns, undo=undo)
 
             self.driven.add(group.name)
-            group_upgrades = [one for one in upgrades if one.spec.group == group.name]
-            group_requests = [one for one in requests if one.spec.group == group.name]
+            group_upgrades = [upgrade for upgrade in upgrades if upgrade.spec.group == group.name]
+            group_requests = [request for request in requests if request.spec.group == group.name]
             with self.faults.contained(f"upgrade group of {listed(group.nodes)}"):
                 under_way = await self._under_way(
                     read, batch, group, group_upgrades, group_requests, turns=turns, undo=undo
@@ -103,7 +103,7 @@ class Drive:
                 if under_way.open:
                     await group_reconciler.go(self.context, under_way, self.faults, self.crowd, renew)
 
-        await side_by_side.each(found, step, AT_ONCE)
+        await side_by_side.for_each(groups, step, AT_ONCE)
 
     async def _under_way(
         self,
@@ -117,7 +117,9 @@ class Drive:
         undo: bool,
     ) -> UpgradeGroup:
         strategy = self._strategy(read)
-        gangs, refused = await _ask(self.context, read, batch, group, upgrades, group_requests, undo=undo)
+        gangs, refused = await _request_checkpoints(
+            self.context, read, batch, group, upgrades, group_requests, undo=undo
+        )
         return UpgradeGroup(
             name=group.name,
             resource=read.target.resource_name if read.target is not None else "",
@@ -141,21 +143,23 @@ class Drive:
 
 
 def of_batch(objects: Sequence[Any], number: int) -> list[Any]:
-    """Those that a batch has made."""
-    return [one for one in objects if one.metadata.labels.get(LABEL_BATCH) == str(number)]
+    """Objects that belong to a batch."""
+    return [item for item in objects if item.metadata.labels.get(LABEL_BATCH) == str(number)]
 
 
 def all_ended(read: PlanReading) -> bool:
-    """Whether every upgrade and request of the plan is over."""
-    return all(ends(one.status.phase) for one in read.upgrades) and all(ends(one.status.phase) for one in read.requests)
+    """Whether every upgrade and request of the plan has ended."""
+    return all(ends(upgrade.status.phase) for upgrade in read.upgrades) and all(
+        ends(request.status.phase) for request in read.requests
+    )
 
 
 def _expendable_pods(group: GroupStatus, strategy: StrategyFacts) -> frozenset[str]:
-    """Uids of pods that are evicted for good; only while the approval still names their gang."""
+    """Uids of pods that are evicted and not recreated; only while the approval names their gang."""
     return frozenset(uid for gang, uids in group.expendable.items() if gang in strategy.expendable for uid in uids)
 
 
-async def _ask(
+async def _request_checkpoints(
     context: Context,
     read: PlanReading,
     batch: BatchStatus,
@@ -165,17 +169,17 @@ async def _ask(
     *,
     undo: bool,
 ) -> tuple[int, str]:
-    """How many gangs must have acknowledged before the group goes on, and why they cannot be asked.
+    """The number of gangs that must acknowledge before the group continues, and why they cannot be requested to.
 
-    They are asked when all nodes are prepared, and only if nothing blocks them by then.
+    Gangs are requested when all nodes are prepared, and only if nothing blocks them then.
     """
-    phases = {one.status.phase for one in upgrades}
+    phases = {upgrade.status.phase for upgrade in upgrades}
     if undo or phases - _UNASKED:
         return len(group_requests), ""
     expected = max(len(group.gangs), len(group_requests))
     if phases != {NodePhase.PREPARED}:
         return expected, ""
-    blocked = revalidation.blocked(read, group, group_requests) or await revalidation.without_upgrade(
+    blocked = revalidation.find_group_blocker(read, group, group_requests) or await revalidation.without_upgrade(
         context, group, upgrades
     )
     if blocked or read.snapshot is None:
@@ -189,7 +193,9 @@ async def _ask(
         raise
     except REFUSED as error:
         if not error.refused:
-            log.info("not asked yet", group=group.name, because=error.brief)  # doubt holds; askUntil bounds it
+            log.info(
+                "not asked yet", group=group.name, because=error.brief
+            )  # the group waits; askUntil bounds the wait
             return expected, ""
         log.warning("not asked", group=group.name, because=error.brief, details=error.details)
         return expected, str(error)

@@ -1,6 +1,6 @@
-"""Starting a batch: the batch is written into the plan first, then its upgrades and requests are made from it.
+"""The start of a batch: the batch is written into the plan first, then its upgrades and requests are created from it.
 
-Every object's name follows from plan, batch and node (or gang), so making them again after a restart makes none twice.
+Every object's name follows from plan, batch and node (or gang), so a restarted controller creates no object twice.
 """
 
 import math
@@ -43,26 +43,28 @@ log = structlog.get_logger()
 
 
 ASKING_MARGIN = 300
-"""Seconds beyond the longest checkpoint until a group is let go."""
+"""Seconds beyond the longest checkpoint until a group is released."""
 
 
 def chain_of(gangs: Iterable[Gang], checkpoint: CheckpointDefaults) -> int:
-    """The longest chain of checkpoints of these gangs, one after the other in their lanes, in seconds."""
+    """The longest chain of checkpoints of these gangs, in sequence in their lanes, in seconds."""
     asked = [
         Asked(gang=gang.name, lane=gang.lane, seconds=gang.timeout_seconds or checkpoint.timeout_seconds)
         for gang in gangs
     ]
     begins = turns(asked, checkpoint.lanes.max_concurrent)
-    return math.ceil(max((begins[one.gang] + one.seconds for one in asked), default=checkpoint.timeout_seconds))
+    return math.ceil(
+        max((begins[request.gang] + request.seconds for request in asked), default=checkpoint.timeout_seconds)
+    )
 
 
 def batch_status(
     context: Context, plan: UpgradePlan, number: int, batch: BatchForecast, snapshot: Snapshot
 ) -> BatchStatus:
-    """A batch as it is stored: fixed from now on."""
+    """A batch as it is stored; it does not change afterwards."""
     now = context.clock.now()
     wanted = {gang for group in batch.groups for gang in group.gangs}
-    bare = {gang.name: gang for gang in snapshot.gangs if gang.bare}  # the forecast lets only expendable ones pass
+    bare = {gang.name: gang for gang in snapshot.gangs if gang.bare}  # the forecast admits expendable ones only
     chain = chain_of((gang for gang in snapshot.gangs if gang.name in wanted and not gang.bare), plan.spec.checkpoint)
     preparing = row(NodePhase.PREPARING).seconds or 0
     return BatchStatus(
@@ -70,28 +72,30 @@ def batch_status(
         kind=batch.kind,
         groups=[
             GroupStatus(
-                name=custom_objects.group_name(plan.metadata.uid, number, one.nodes),
-                nodes=list(one.nodes),
-                gangs=list(one.gangs),
-                gpus=one.gpus,
-                expendable={name: [member.uid for member in bare[name].members] for name in one.gangs if name in bare},
-                shares={gang.name: _share(gang) for gang in snapshot.gangs if gang.name in one.gangs},
+                name=custom_objects.group_name(plan.metadata.uid, number, group.nodes),
+                nodes=list(group.nodes),
+                gangs=list(group.gangs),
+                gpus=group.gpus,
+                expendable={
+                    name: [member.uid for member in bare[name].members] for name in group.gangs if name in bare
+                },
+                shares={gang.name: _gang_share(gang) for gang in snapshot.gangs if gang.name in group.gangs},
             )
-            for one in batch.groups
+            for group in batch.groups
         ],
         started_at=timing.show(now),
         ask_until=timing.show(timing.after(now, preparing + chain + ASKING_MARGIN)),
-        classes=_classes(batch, snapshot) if batch.kind is BatchKind.CANARY else {},
+        classes=_node_classes(batch, snapshot) if batch.kind is BatchKind.CANARY else {},
     )
 
 
-def _share(gang: Gang) -> GangShare:
+def _gang_share(gang: Gang) -> GangShare:
     starts = [member.started_at for member in gang.members if member.started_at is not None]
     return GangShare(gpus=gang.gpus, since=timing.show(max(starts)) if starts else None)
 
 
-def _classes(batch: BatchForecast, snapshot: Snapshot) -> dict[str, str]:
-    # Written down, since a node upgrade changes what it goes by.
+def _node_classes(batch: BatchForecast, snapshot: Snapshot) -> dict[str, str]:
+    # Recorded, since a node upgrade changes the values that a class is derived from.
     return {node.name: node_class(node) for node in snapshot.nodes if node.name in batch.nodes}
 
 
@@ -105,13 +109,13 @@ async def create_upgrades(
     existing: Sequence[NodeUpgrade],
     faults: Faults,
 ) -> bool:
-    """Make the upgrades of a batch that are missing; nodes that left meanwhile are left out. Whether any was missing.
+    """Create the missing upgrades of a batch, without nodes that have left the pool. Whether any was missing.
 
-    A node for which none can be made keeps no other from its own; its group is let go (see `opening.missing`).
+    A node without an upgrade does not stop the others; its group is released (see `revalidation.without_upgrade`).
     """
     catalogue = Catalogue(snapshot.images)
     facts = {node.name: node for node in snapshot.nodes}
-    there = {one.spec.node.name for one in existing}
+    there = {upgrade.spec.node.name for upgrade in existing}
     wanted = [(group.name, facts[name]) for group in batch.groups for name in group.nodes if name in facts]
     chosen = [(group, node, catalogue.for_upgrade(node, target)) for group, node in wanted if node.name not in there]
     missing = [(group, node, image) for group, node, image in chosen if image is not None]
@@ -140,18 +144,18 @@ async def create_upgrades(
             with faults.contained(f"upgrade of node {node.name}"):
                 await make(group, node, image)
 
-    await side_by_side.each(missing, contained, NODES_AT_ONCE)
+    await side_by_side.for_each(missing, contained, NODES_AT_ONCE)
     return bool(missing)
 
 
 async def _with_operands(
     context: Context, stack: GpuStack, target: Target, images: Iterable[ImageFacts], faults: Faults
 ) -> set[str]:
-    """Keys of the drivers whose operands are there: each is looked at once, however many nodes are to get it."""
+    """Keys of the drivers whose operands exist: each driver is checked once, for any number of nodes."""
     ready = set()
     for image in {image.key: image for image in images}.values():
         with faults.contained(f"operands of driver {image.key}"):
-            await daemonsets.ensure(context, stack, target, image)
+            await daemonsets.ensure_daemonsets(context, stack, target, image)
             ready.add(image.key)
     return ready
 
@@ -159,10 +163,10 @@ async def _with_operands(
 async def source_state(
     context: Context, stack: GpuStack, node: NodeFacts, catalogue: Catalogue, target: Target
 ) -> NodeState:
-    """What a node runs before its upgrade, by its own labels.
+    """The state of a node before its upgrade, from its own labels.
 
-    Where it does not tell its revision (a person took the label away), or that is not kept any more, its driver and its
-    operands are still those that it names, and not none; what else a revision has is then taken from the target.
+    If the node has no revision label (a person removed it), or the revision was deleted, its driver and its
+    operands are still those of its labels, and not none; all other fields are then taken from the target.
     """
     had = await read_target(context, stack.metadata.name, node.revision) if node.revision else None
     image = catalogue.of(node)
@@ -185,15 +189,15 @@ async def create_requests(
     existing: Sequence[CheckpointRequest],
     earlier: Sequence[CheckpointRequest],
 ) -> int:
-    """Make the requests of a group whose nodes are all prepared; returns how many gangs must answer.
+    """Create the requests of a group whose nodes are all prepared; returns the number of gangs that must answer.
 
     `earlier`: all requests of the plan.
     """
     to_ask = set(group.gangs) - group.expendable.keys()
     gangs = [gang for gang in snapshot.gangs if gang.name in to_ask and gang.nodes & set(group.nodes)]
-    there = {one.spec.gang for one in existing}
-    # One end for all of them: nobody trains on before the last of them, in whatever lane, has had its turn.
-    batch_gangs = {name for one in batch.groups for name in one.gangs}
+    there = {request.spec.gang for request in existing}
+    # One end for all gangs: no gang resumes training before the last one, in any lane, has had its turn.
+    batch_gangs = {name for batch_group in batch.groups for name in batch_group.gangs}
     lanes = {gang.lane for gang in gangs}
     rivals = [gang for gang in snapshot.gangs if gang.name in batch_gangs and not gang.bare and gang.lane in lanes]
     park = chain_of(rivals, plan.spec.checkpoint) + ASKING_MARGIN
@@ -201,14 +205,14 @@ async def create_requests(
     for gang in gangs:
         if gang.name in there or gang.owner is None:
             continue
-        before = request_history.earlier(earlier, gang.owner.uid)
+        before = request_history.earlier_counts(earlier, gang.owner.uid)
         ask = custom_objects.Ask(
             gang=gang,
             name=custom_objects.request_name(plan.metadata.name, batch.number, gang.name),
             plan=plan.metadata.name,
             batch=batch.number,
             group=group.name,
-            request_id=next_request_id(0, (one.request for one in gang.members), int(now.timestamp())),
+            request_id=next_request_id(0, (member.request for member in gang.members), int(now.timestamp())),
             asked_at=now,
             park_seconds=park,
             timeout_seconds=gang.timeout_seconds or plan.spec.checkpoint.timeout_seconds,

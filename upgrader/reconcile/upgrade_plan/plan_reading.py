@@ -1,4 +1,4 @@
-"""What one step of a plan looked at, as it was read: the inputs of all that is decided for it."""
+"""The inputs of one step of a plan, as they were read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from upgrader.reconcile.observe.stopped_gangs import stopped_gangs
 
 @dataclass(frozen=True, kw_only=True)
 class PlanReading:
-    """Everything that one step of a plan looked at."""
+    """All inputs of one step of a plan."""
 
     plan: UpgradePlan
     stack: GpuStack | None
@@ -25,32 +25,32 @@ class PlanReading:
     requests: Sequence[CheckpointRequest]
     others: Sequence[UpgradePlan]
     past: Past
-    """Node upgrades and requests that durations are learned from; its own are among them."""
+    """Node upgrades and requests that durations are learned from, including the plan's own."""
     ignored: Sequence[CheckpointRequest] = ()
-    """Requests with the plan's label that it did not make; never driven."""
+    """Requests with the plan's label that the plan did not create; they are never reconciled."""
     kept: frozenset[str] = frozenset()
-    """Revisions that other plans of the stack wait to go to, and that exist; read while this one waits too."""
+    """Existing revisions that other proposed plans of the stack target; read while this plan is proposed."""
     snapshot: Snapshot | None = None
     forecast: Forecast | None = None
     problem: str = ""
-    """Why no forecast can be made, where a person has to correct the plan."""
+    """Why no forecast can be made, if a person has to correct the plan."""
     cooling: frozenset[str] = frozenset()
     reserved: frozenset[str] = frozenset()
-    """Nodes that carry, or are about to carry, the mark of waiting for their jobs' end."""
+    """Nodes that have, or are about to get, the reservation taint while the plan waits for their jobs."""
 
     @property
     def open_batch(self) -> BatchStatus | None:
-        """The started batch that has not ended."""
-        return next((one for one in self.plan.status.batches if one.ended_at is None), None)
+        """The started batch that has not ended yet."""
+        return next((batch for batch in self.plan.status.batches if batch.ended_at is None), None)
 
     @cached_property
     def world(self) -> World | None:
-        """What was read, for the rules: once for all groups of a batch."""
+        """The index for the rules, built once for all groups of a batch."""
         return world_of(self)
 
 
 def world_of(read: PlanReading) -> World | None:
-    """What was read, indexed for the rules; None where it was not read whole."""
+    """The inputs indexed for the rules; None if snapshot or target is missing."""
     if read.snapshot is None or read.target is None:
         return None
     return World.of(

@@ -1,4 +1,4 @@
-"""From a plan's objects to the values that core.upgrade_plan.plan_machine decides on."""
+"""The values that core.upgrade_plan.plan_machine decides on, built from a plan's objects."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,12 +23,12 @@ from upgrader.reconcile.facts.strategies import deadline_of
 from upgrader.reconcile.node_upgrade.upgrade_reading import expected_gpus
 from upgrader.reconcile.render.custom_objects import LABEL_BATCH, batch_of
 from upgrader.reconcile.upgrade_plan import ended_batches
-from upgrader.reconcile.upgrade_plan.gpu_hours_lost import lost
+from upgrader.reconcile.upgrade_plan.gpu_hours_lost import total_gpu_hours_lost
 from upgrader.reconcile.upgrade_plan.plan_reading import PlanReading
 
 
-def view(read: PlanReading, now: datetime) -> PlanView:
-    """The values that `core.upgrade_plan.plan_machine.decide` works on."""
+def build_plan_view(read: PlanReading, now: datetime) -> PlanView:
+    """The input of `core.upgrade_plan.plan_machine.decide`."""
     plan, made, batch = read.plan, read.forecast, read.open_batch
     stack_revision = read.stack.status.update_revision if read.stack is not None else None
     started = timing.parse(plan.status.started_at) if plan.status.started_at else None
@@ -45,48 +45,52 @@ def view(read: PlanReading, now: datetime) -> PlanView:
         stack_present=read.stack is not None and read.stack.metadata.deletion_timestamp is None,
         stack_revision=stack_revision,
         started_stack_revision=plan.status.stack_revision,
-        first=goes_first(_rival(plan), _others(read, stack_revision)),
+        first=goes_first(_rival_of(plan), _other_plans(read, stack_revision)),
         tolerated_failures=plan.spec.tolerated_failures,
         max_interruptions=plan.spec.approval.limits.max_interruptions if plan.spec.approval else 0,
-        interrupted=interrupted(read),
-        batches=ended_batches.started(plan),
+        interrupted=count_interruptions(read),
+        batches=ended_batches.started_batches(plan),
         open_batch=batch.number if batch is not None else None,
-        created=_created(read),
+        created=_has_all_upgrades(read),
         upgrades=upgrade_facts(read.upgrades),
-        requests=_request(read.requests),
+        requests=_request_summaries(read.requests),
         next_batch=_next_batch(read),
         waiting=(made.summary.blocked if made else 0) + len(read.cooling),
-        waiting_for_completion=sum(len(one.nodes) for one in made.completions) if made else 0,
+        waiting_for_completion=sum(len(completion.nodes) for completion in made.completions) if made else 0,
         installs=made.summary.installs if made else 0,
-        canaries=_canaries(read),
-        losses=_losses(read),
+        canaries=_canary_view(read),
+        losses=_plan_losses(read),
         deadline=deadline_of(plan, started) if started is not None else None,
         on_failure=plan.spec.strategy.on_failure,
         synced=batch is not None or made is not None,
         revision_known=read.target is not None,
         problem=read.problem,
-        stopped=_stopped(read),
+        stopped=_stopped_owners(read),
     )
 
 
-def _stopped(read: PlanReading) -> tuple[str, ...]:
-    """Owners that the plan stopped, that are stopped, and that no open request restarts."""
+def _stopped_owners(read: PlanReading) -> tuple[str, ...]:
+    """Owners that the plan has stopped and that no open request restarts."""
     if read.snapshot is None:
         return ()
-    open_requests = {(one.metadata.namespace, one.metadata.name) for one in read.requests if not ends(one.status.phase)}
+    open_requests = {
+        (request.metadata.namespace, request.metadata.name)
+        for request in read.requests
+        if not ends(request.status.phase)
+    }
     return tuple(
-        one.shown
-        for one in read.snapshot.stopped
-        if one.off and one.plan == read.plan.metadata.name and (one.namespace, one.request) not in open_requests
+        owner.shown
+        for owner in read.snapshot.stopped
+        if owner.off and owner.plan == read.plan.metadata.name and (owner.namespace, owner.request) not in open_requests
     )
 
 
-def _others(read: PlanReading, stack_revision: str | None) -> list[Rival]:
+def _other_plans(read: PlanReading, stack_revision: str | None) -> list[Rival]:
     """The other plans of the same stack."""
     return [
-        _rival(one, startable=one.spec.target_revision in {*read.kept, stack_revision})
-        for one in read.others
-        if one.spec.stack == read.plan.spec.stack
+        _rival_of(other, startable=other.spec.target_revision in {*read.kept, stack_revision})
+        for other in read.others
+        if other.spec.stack == read.plan.spec.stack
     ]
 
 
@@ -95,29 +99,29 @@ def _next_batch(read: PlanReading) -> NextBatch | None:
         return None
     batch = read.forecast.batches[0]
     return NextBatch(
-        interruptions=sum(len(one.gangs) for one in batch.groups),
+        interruptions=sum(len(group.gangs) for group in batch.groups),
         starts_at=batch.starts_at,
         waits_for=batch.waits_for,
         canary=batch.kind is BatchKind.CANARY,
     )
 
 
-def _request(requests: Sequence[CheckpointRequest]) -> tuple[RequestSummary, ...]:
+def _request_summaries(requests: Sequence[CheckpointRequest]) -> tuple[RequestSummary, ...]:
     return tuple(
         RequestSummary(
-            name=one.metadata.name,
-            gang=one.spec.gang,
-            batch=batch_of(one.metadata),
-            phase=one.status.phase,
-            reason=one.status.reason,
-            message=one.status.message,
-            late=_late(one),
+            name=request.metadata.name,
+            gang=request.spec.gang,
+            batch=batch_of(request.metadata),
+            phase=request.status.phase,
+            reason=request.status.reason,
+            message=request.status.message,
+            late=_is_restarted_late(request),
         )
-        for one in requests
+        for request in requests
     )
 
 
-def _canaries(read: PlanReading) -> Canaries:
+def _canary_view(read: PlanReading) -> Canaries:
     plan = read.plan
     canary, soak = plan.spec.strategy.canary, plan.status.soak_until
     return Canaries(
@@ -125,63 +129,65 @@ def _canaries(read: PlanReading) -> Canaries:
         batches=_canary_batches(plan),
         soak_seconds=canary.soak_seconds,
         soak_until=timing.parse(soak) if soak else None,
-        unwell=_unwell(read),
+        unwell=_unhealthy_canaries(read),
     )
 
 
 def _canary_batches(plan: UpgradePlan) -> frozenset[int]:
-    return frozenset(one.batch for one in ended_batches.canaries(plan))
+    return frozenset(canary.batch for canary in ended_batches.all_canaries(plan))
 
 
-def _unwell(read: PlanReading) -> tuple[Trouble, ...]:
-    """Canaries that were given back and are not what they were then."""
+def _unhealthy_canaries(read: PlanReading) -> tuple[Trouble, ...]:
+    """Released canaries that left the pool, are not Ready, or offer fewer GPUs than expected."""
     numbers = _canary_batches(read.plan)
     if read.snapshot is None or not numbers:
         return ()
     nodes = {node.name: node for node in read.snapshot.nodes}
-    found = []
-    for one in read.upgrades:
-        if batch_of(one.metadata) not in numbers or one.status.phase is not NodePhase.SUCCEEDED:
+    troubles = []
+    for upgrade in read.upgrades:
+        if batch_of(upgrade.metadata) not in numbers or upgrade.status.phase is not NodePhase.SUCCEEDED:
             continue
-        node = nodes.get(one.spec.node.name)
-        if node is None or node.uid != one.spec.node.uid:
+        node = nodes.get(upgrade.spec.node.name)
+        if node is None or node.uid != upgrade.spec.node.uid:
             why = "left the pool while it was watched"
         elif not node.ready:
             why = "is not Ready any more"
-        elif node.gpus_allocatable < max(1, expected_gpus(one)):
-            why = f"offers {node.gpus_allocatable} GPUs, {expected_gpus(one) or 'some'} are expected"
+        elif node.gpus_allocatable < max(1, expected_gpus(upgrade)):
+            why = f"offers {node.gpus_allocatable} GPUs, {expected_gpus(upgrade) or 'some'} are expected"
         else:
             continue
-        found.append(Trouble(subject=one.spec.node.name, reason="CanaryUnwell", message=why))
-    return tuple(found)
+        troubles.append(Trouble(subject=upgrade.spec.node.name, reason="CanaryUnwell", message=why))
+    return tuple(troubles)
 
 
-def _losses(read: PlanReading) -> Losses:
+def _plan_losses(read: PlanReading) -> Losses:
     approval = read.plan.spec.approval
     return Losses(
-        actual=lost(read.plan, read.upgrades, read.requests),
+        actual=total_gpu_hours_lost(read.plan, read.upgrades, read.requests),
         expected=read.forecast.prediction.lost_gpu_hours if read.forecast is not None else 0.0,
         approved=approval.limits.max_lost_gpu_hours if approval is not None else None,
     )
 
 
-def interrupted(read: PlanReading) -> int:
-    """How many gangs the plan has stopped, or ended for good; also those whose requests are gone."""
+def count_interruptions(read: PlanReading) -> int:
+    """The number of gangs that the plan has stopped or terminated, including those whose requests are deleted."""
     stopped = [request.spec.owner.uid for request in read.requests if request.status.stopped_at is not None]
     gone = frozenset(read.plan.status.stopped_owners) - set(stopped)
-    return len(stopped) + len(gone) + ended_for_good(read)
+    return len(stopped) + len(gone) + count_terminated_gangs(read)
 
 
-def ended_for_good(read: PlanReading) -> int:
-    """How many gangs that nothing restarts were let go or are about to be: a node of theirs came to its drain."""
+def count_terminated_gangs(read: PlanReading) -> int:
+    """The number of gangs without a controller whose group has reached its drain."""
     drained = {
-        one.spec.group for one in read.upgrades if any(step.name is NodePhase.DRAINING for step in one.status.steps)
+        upgrade.spec.group
+        for upgrade in read.upgrades
+        if any(step.name is NodePhase.DRAINING for step in upgrade.status.steps)
     }
-    groups = (one for batch in read.plan.status.batches for one in batch.groups if one.name in drained)
-    return read.plan.status.ended.terminated + len({gang for one in groups for gang in one.expendable})
+    groups = (group for batch in read.plan.status.batches for group in batch.groups if group.name in drained)
+    return read.plan.status.ended.terminated + len({gang for group in groups for gang in group.expendable})
 
 
-def _rival(plan: UpgradePlan, *, startable: bool = True) -> Rival:
+def _rival_of(plan: UpgradePlan, *, startable: bool = True) -> Rival:
     return Rival(
         name=plan.metadata.name,
         made_at=plan.metadata.creation_timestamp,
@@ -189,11 +195,11 @@ def _rival(plan: UpgradePlan, *, startable: bool = True) -> Rival:
         approved=plan.spec.approval is not None,
         startable=startable,
         state=plan.spec.state,
-        busy=any(one.ended_at is None for one in plan.status.batches),
+        busy=any(batch.ended_at is None for batch in plan.status.batches),
     )
 
 
-def _late(request: CheckpointRequest) -> bool:
+def _is_restarted_late(request: CheckpointRequest) -> bool:
     restarted, latest = request.status.restarted_at, request.status.restart_by
     return bool(restarted and latest) and timing.parse(restarted or "") >= timing.parse(latest or "")
 
@@ -202,24 +208,24 @@ def upgrade_facts(upgrades: Sequence[NodeUpgrade]) -> tuple[UpgradeFacts, ...]:
     """The plan's upgrades."""
     return tuple(
         UpgradeFacts(
-            name=one.metadata.name,
-            node=one.spec.node.name,
-            batch=batch_of(one.metadata),
-            phase=one.status.phase,
-            failure=one.status.reason,
-            message=_why(one) if one.status.phase is NodePhase.FAILED else one.status.message,
-            ended_at=timing.parse(one.status.steps[-1].ended_at)
-            if one.status.steps and one.status.steps[-1].ended_at
+            name=upgrade.metadata.name,
+            node=upgrade.spec.node.name,
+            batch=batch_of(upgrade.metadata),
+            phase=upgrade.status.phase,
+            failure=upgrade.status.reason,
+            message=_failure_message(upgrade) if upgrade.status.phase is NodePhase.FAILED else upgrade.status.message,
+            ended_at=timing.parse(upgrade.status.steps[-1].ended_at)
+            if upgrade.status.steps and upgrade.status.steps[-1].ended_at
             else None,
         )
-        for one in upgrades
+        for upgrade in upgrades
     )
 
 
-def _why(upgrade: NodeUpgrade) -> str:
-    """What was said where the walk turned: what follows it is only the way back."""
+def _failure_message(upgrade: NodeUpgrade) -> str:
+    """The message of the step that failed; later steps only revert the node."""
     steps = upgrade.status.steps
-    offs = [at for at, one in enumerate(steps) if one.name is NodePhase.UNLOADING]
+    offs = [at for at, step in enumerate(steps) if step.name is NodePhase.UNLOADING]
     if upgrade.status.reason == "RevertFailed" or not steps:
         return upgrade.status.message
     if upgrade.status.reverting and len(offs) > 1:
@@ -229,12 +235,16 @@ def _why(upgrade: NodeUpgrade) -> str:
     return upgrade.status.message
 
 
-def _created(read: PlanReading) -> bool:
-    """Whether every upgrade of the open batch was made that can be made: nodes may have left, images may have gone."""
+def _has_all_upgrades(read: PlanReading) -> bool:
+    """Whether every possible upgrade of the open batch exists; nodes may have left, images may have been deleted."""
     batch = read.open_batch
     if batch is None:
         return True
-    there = {one.spec.node.name for one in read.upgrades if one.metadata.labels.get(LABEL_BATCH) == str(batch.number)}
+    there = {
+        upgrade.spec.node.name
+        for upgrade in read.upgrades
+        if upgrade.metadata.labels.get(LABEL_BATCH) == str(batch.number)
+    }
     missing = [node for group in batch.groups for node in group.nodes if node not in there]
     if not missing or read.snapshot is None or read.target is None:
         return not missing
@@ -244,5 +254,5 @@ def _created(read: PlanReading) -> bool:
 
 
 def number_of(plan: UpgradePlan) -> int:
-    """As which of its plans for the revision a stack made it; 0: a person did, or a rollback."""
+    """The number of the plan among those of its stack for the revision; 0: a person or a rollback created it."""
     return untrusted.whole(plan.metadata.annotations.get(names.ANNOTATION_ON_DRIFT)) or 0

@@ -1,8 +1,8 @@
-"""Node upgrades and requests of ended batches that nothing depends on any more, removed while their plan goes on.
+"""Removal of node upgrades and requests of ended batches that nothing depends on, while their plan runs.
 
-A plan that tries again and again makes new ones without end. What is kept: the latest upgrade of each node, and all
-that came as far as to change anything; of the requests those that stopped a gang, the latest of each job with an
-upgrade, and the latest in which it said no. Their losses are in the sums of the plan's status by then.
+A plan that retries creates any number of them. Kept are: the latest upgrade of each node, and all upgrades
+that changed something; of the requests those that stopped a gang, the latest of each job with an
+upgrade, and the latest that it refused. The sums in the plan's status include the losses of removed objects.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,60 +25,71 @@ from upgrader.reconcile.upgrade_plan.plan_reading import PlanReading
 log = structlog.get_logger()
 
 AT_ONCE = 50
-"""Objects that one step removes: gangs that were stopped wait for no sweep."""
+"""Objects that one step removes at most: stopped gangs must not wait for the removal."""
 
 
-async def prune(context: Context, read: PlanReading) -> None:
-    """Remove some of them; where that is refused they stay, and nothing else is kept waiting."""
+async def prune_objects(context: Context, read: PlanReading) -> None:
+    """Remove up to `AT_ONCE` objects; if a removal is refused, the object stays and the step continues."""
     nodes = context.nodes.snapshot()
     if read.open_batch is not None or nodes is None:
         return
     claims = {node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) for node in nodes.values()}
-    upgrades = [one for one in superseded(read.upgrades) if one.metadata.uid not in claims]
+    upgrades = [candidate for candidate in superseded_upgrades(read.upgrades) if candidate.metadata.uid not in claims]
     left = AT_ONCE
-    for one in upgrades[:left]:
-        await _remove(context, NODE_UPGRADES, one.metadata)
+    for upgrade in upgrades[:left]:
+        await _remove_object(context, NODE_UPGRADES, upgrade.metadata)
     left -= len(upgrades[:left])
-    gone = {one.metadata.name for one in upgrades}
-    there = {one.spec.group for one in read.upgrades if one.metadata.name not in gone}
+    gone = {upgrade.metadata.name for upgrade in upgrades}
+    there = {upgrade.spec.group for upgrade in read.upgrades if upgrade.metadata.name not in gone}
     jobs = {gang.owner.uid for gang in read.snapshot.gangs if gang.owner} if read.snapshot is not None else None
     for request in settled_requests(read.requests, there, jobs)[:left]:
-        await _remove(context, CHECKPOINT_REQUESTS, request.metadata)
+        await _remove_object(context, CHECKPOINT_REQUESTS, request.metadata)
 
 
-def superseded(upgrades: Sequence[NodeUpgrade]) -> list[NodeUpgrade]:
-    """Node upgrades that were let go before they changed anything, of nodes that a later batch took again."""
+def superseded_upgrades(upgrades: Sequence[NodeUpgrade]) -> list[NodeUpgrade]:
+    """Node upgrades that were released before they changed anything, of nodes that a later batch contains."""
     latest: dict[str, int] = {}
-    for one in upgrades:
-        latest[one.spec.node.name] = max(batch_of(one.metadata), latest.get(one.spec.node.name, 0))
-    return [one for one in upgrades if _changed_nothing(one) and batch_of(one.metadata) < latest[one.spec.node.name]]
+    for upgrade in upgrades:
+        latest[upgrade.spec.node.name] = max(batch_of(upgrade.metadata), latest.get(upgrade.spec.node.name, 0))
+    return [
+        upgrade
+        for upgrade in upgrades
+        if _changed_nothing(upgrade) and batch_of(upgrade.metadata) < latest[upgrade.spec.node.name]
+    ]
 
 
 def settled_requests(
     requests: Sequence[CheckpointRequest], groups: Iterable[str], jobs: Iterable[str] | None
 ) -> list[CheckpointRequest]:
-    """Requests that stopped nobody, and that a later one of the same job carries on or no upgrade remembers.
+    """Requests that stopped no gang, and that a later request of the same job continues or no upgrade refers to.
 
     Args:
-        requests: all of a plan.
-        groups: those of which there is a node upgrade.
-        jobs: uids of the owners of all gangs that are there; None where they are not known.
+        requests: all requests of a plan.
+        groups: groups that have a node upgrade.
+        jobs: uids of the owners of all existing gangs; None if unknown.
     """
     kept: set[str] = set()
-    for owner in {one.spec.owner.uid for one in requests}:
-        mine = sorted((one for one in requests if one.spec.owner.uid == owner), key=lambda one: one.spec.request_id)
-        noes = [one for one in mine if request_history.refused(one) or request_history.left_out(one)]
-        silent = [one for one in mine if request_history.unanswered(one)]
-        kept |= {one.metadata.uid for one in (*mine[-1:], *noes[-1:], *silent[-1:])}
+    for owner in {request.spec.owner.uid for request in requests}:
+        mine = sorted(
+            (request for request in requests if request.spec.owner.uid == owner),
+            key=lambda request: request.spec.request_id,
+        )
+        noes = [
+            request for request in mine if request_history.is_refused(request) or request_history.is_left_out(request)
+        ]
+        silent = [request for request in mine if request_history.is_unanswered(request)]
+        kept |= {kept_request.metadata.uid for kept_request in (*mine[-1:], *noes[-1:], *silent[-1:])}
     known = set(groups)
 
-    def forgotten(one: CheckpointRequest) -> bool:
-        return jobs is not None and one.spec.owner.uid not in jobs and one.spec.group not in known
+    def forgotten(request: CheckpointRequest) -> bool:
+        return jobs is not None and request.spec.owner.uid not in jobs and request.spec.group not in known
 
     return [
-        one
-        for one in requests
-        if ends(one.status.phase) and one.status.stopped_at is None and (one.metadata.uid not in kept or forgotten(one))
+        request
+        for request in requests
+        if ends(request.status.phase)
+        and request.status.stopped_at is None
+        and (request.metadata.uid not in kept or forgotten(request))
     ]
 
 
@@ -86,13 +97,13 @@ def _changed_nothing(upgrade: NodeUpgrade) -> bool:
     return upgrade.status.phase is NodePhase.FAILED and upgrade.status.reason in LET_GO & QUIET
 
 
-async def _remove(
+async def _remove_object(
     context: Context, kind: ResourceKind[NodeUpgrade] | ResourceKind[CheckpointRequest], meta: ObjectMeta
 ) -> None:
     log.info("not needed any more", kind=kind.kind, name=meta.name)
     try:
         if names.FINALIZER in meta.finalizers:
-            await finalizers.take(context, kind, meta)
+            await finalizers.remove_finalizer(context, kind, meta)
         context.leadership.check()
         await context.cluster.delete(kind, meta)
     except (ConflictError, NotFoundError) as error:

@@ -1,4 +1,4 @@
-"""What a plan has still to do, for itself and the CLI: the world less what its upgrades and requests settled."""
+"""The remaining work of a plan, for itself and the CLI: the snapshot without nodes that its upgrades have settled."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -19,16 +19,16 @@ from upgrader.reconcile.upgrade_plan import ended_batches, plan_view
 
 
 class Rest(Struct, frozen=True, kw_only=True):
-    """A snapshot as a plan sees it; as it is for a plan that has done nothing yet."""
+    """A snapshot with the progress of a plan; the defaults are those of a plan without progress."""
 
     snapshot: Snapshot
     already: frozenset[str] = frozenset()
-    """Nodes that the plan has taken, or leaves alone for a while: neither upgraded again nor blocked."""
+    """Nodes that the plan has upgraded, upgrades now, or retries later: neither upgraded again nor blocked."""
     cooling: frozenset[str] = frozenset()
-    """Those of them that are only left alone for a while."""
+    """The nodes among them that are retried later."""
     stopped_gangs: frozenset[str] = frozenset()
     proven: tuple[str, ...] = ()
-    """Classes of nodes of which it has upgraded a canary."""
+    """Node classes of which the plan has upgraded a canary."""
 
     def foresee(
         self,
@@ -39,7 +39,7 @@ class Rest(Struct, frozen=True, kw_only=True):
         *,
         remainder: Sequence[BatchForecast] = (),
     ) -> Forecast:
-        """The forecast of it; `remainder` and errors as for `forecast`."""
+        """The forecast of the remaining work; `remainder` and errors as for `forecast`."""
         return forecast(
             self.snapshot,
             target,
@@ -59,23 +59,25 @@ def rest_of(
     requests: Sequence[CheckpointRequest],
     now: datetime,
 ) -> Rest:
-    """What is left of a plan with these upgrades and requests."""
+    """The remaining work of a plan with these upgrades and requests."""
     retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
     blocked = request_history.declined_by_gangs(requests, upgrades)
     settled, cooling = settled_nodes(plan_view.upgrade_facts(upgrades), retry, now, blocked=blocked)
-    under_way = {one.spec.node.name for one in upgrades if not ends(one.status.phase)}
+    under_way = {upgrade.spec.node.name for upgrade in upgrades if not ends(upgrade.status.phase)}
     return Rest(
         snapshot=request_history.with_refusals(snapshot, requests, retry),
         already=settled | cooling | under_way,
         cooling=cooling,
         stopped_gangs=stopped_gangs(plan, requests, snapshot),
-        proven=_proven(plan, upgrades),
+        proven=_proven_classes(plan, upgrades),
     )
 
 
-def _proven(plan: UpgradePlan, upgrades: Sequence[NodeUpgrade]) -> tuple[str, ...]:
-    """Classes of which a canary was given back upgraded; one that was let go, or failed, proves nothing."""
-    classes = {(str(one.batch), one.node): one.node_class for one in ended_batches.canaries(plan)}
-    upgraded = [one for one in upgrades if one.status.phase is NodePhase.SUCCEEDED]
-    found = (classes.get((one.metadata.labels.get(LABEL_BATCH, ""), one.spec.node.name)) for one in upgraded)
-    return tuple(sorted({one for one in found if one is not None}))
+def _proven_classes(plan: UpgradePlan, upgrades: Sequence[NodeUpgrade]) -> tuple[str, ...]:
+    """Node classes of which a canary was upgraded and released; a withdrawn or failed canary proves nothing."""
+    classes = {(str(canary.batch), canary.node): canary.node_class for canary in ended_batches.all_canaries(plan)}
+    upgraded = [upgrade for upgrade in upgrades if upgrade.status.phase is NodePhase.SUCCEEDED]
+    canary_classes = (
+        classes.get((upgrade.metadata.labels.get(LABEL_BATCH, ""), upgrade.spec.node.name)) for upgrade in upgraded
+    )
+    return tuple(sorted({one for one in canary_classes if one is not None}))

@@ -1,6 +1,6 @@
-"""Nodes that wait for the natural end of their jobs: a soft mark keeps others away, and goes with its plan (law 9).
+"""Reservations of nodes that wait for completion of their jobs: a soft taint, removed with its plan (law 9).
 
-The plan's status names the nodes before they are marked, and until they are not: a restart between the two loses none.
+The plan's status names a node before the taint is set and until it is removed, so a restart loses no reservation.
 """
 
 from collections.abc import Iterable
@@ -19,56 +19,60 @@ from upgrader.reconcile.upgrade_plan.plan_reading import PlanReading
 log = structlog.get_logger()
 
 
-def wanted(read: PlanReading, decision: PlanDecision) -> frozenset[str]:
-    """Nodes that are kept free for a plan now; those of its started batch until their upgrade closes them."""
+def nodes_to_reserve(read: PlanReading, decision: PlanDecision) -> frozenset[str]:
+    """Nodes to reserve for a plan now; those of its started batch until their upgrade closes them."""
     if decision.phase is not PlanPhase.RUNNING:
         return frozenset()
     kept = frozenset(read.plan.status.reserved_nodes)
     if read.forecast is None:
         return kept
     starting = read.forecast.batches[0].nodes if decision.start_batch else ()
-    return ripening(read) | kept.intersection(starting)
+    return completing_nodes(read) | kept.intersection(starting)
 
 
-def ripening(read: PlanReading) -> frozenset[str]:
-    """Nodes whose jobs all end by themselves in time."""
-    return frozenset(node for one in read.forecast.completions for node in one.nodes) if read.forecast else frozenset()
+def completing_nodes(read: PlanReading) -> frozenset[str]:
+    """Nodes whose jobs all complete in time."""
+    return (
+        frozenset(node for completion in read.forecast.completions for node in completion.nodes)
+        if read.forecast
+        else frozenset()
+    )
 
 
-async def mark(context: Context, plan: str, nodes: Iterable[str]) -> None:
-    """Mark nodes that the plan's status names; what cannot be marked now is marked in a later step."""
+async def reserve_nodes(context: Context, plan: str, nodes: Iterable[str]) -> None:
+    """Reserve nodes that the plan's status names; a node that cannot be written is reserved in a later step."""
     seen = context.nodes.snapshot() or {}
     for name in sorted(nodes):
         if name in seen and node_patches.reserved_by(seen[name]) != plan:
-            await _write(context, name, plan)
+            await _write_reservation(context, name, plan)
 
 
-async def let_go(context: Context, plan: str, nodes: Iterable[str]) -> frozenset[str]:
-    """Take the plan's marks away; gives the nodes where that has to be tried again."""
-    return frozenset([name for name in sorted(nodes) if not await _write(context, name, plan, away=True)])
+async def release_reservations(context: Context, plan: str, nodes: Iterable[str]) -> frozenset[str]:
+    """Remove the plan's reservations; returns the nodes where the removal must be retried."""
+    return frozenset([name for name in sorted(nodes) if not await _write_reservation(context, name, plan, away=True)])
 
 
-async def stale(context: Context, nodes: Iterable[Node]) -> dict[str, str]:
-    """Nodes with marks of plans that are no more, and the plan: somebody took the finalizer away that kept them.
+async def stale_reservations(context: Context, nodes: Iterable[Node]) -> dict[str, str]:
+    """Nodes with reservations of deleted plans, and the plan: its finalizer was removed by force.
 
     Raises:
-        ClusterError: the plans cannot be listed: nothing is known.
+        ClusterError: the plans cannot be listed.
     """
     marked = {node.metadata.name: plan for node in nodes if (plan := node_patches.reserved_by(node))}
     if not marked:
         return {}
-    known = {one.metadata.name for one in await context.cluster.list(UPGRADE_PLANS)}
+    known = {other.metadata.name for other in await context.cluster.list(UPGRADE_PLANS)}
     return {name: plan for name, plan in sorted(marked.items()) if plan not in known}
 
 
-async def sweep(context: Context, nodes: Iterable[Node]) -> None:
-    """Take marks of plans away that are no more."""
-    for name, plan in (await stale(context, nodes)).items():
-        await _write(context, name, plan, away=True)
+async def release_stale_reservations(context: Context, nodes: Iterable[Node]) -> None:
+    """Remove reservations of deleted plans."""
+    for name, plan in (await stale_reservations(context, nodes)).items():
+        await _write_reservation(context, name, plan, away=True)
 
 
-async def unmark(context: Context, name: str, plan: str) -> None:
-    """Take the mark of a plan away, from the node's state at the API server.
+async def release_reservation(context: Context, name: str, plan: str) -> None:
+    """Remove the reservation of a plan, from the node's state at the API server.
 
     Raises:
         ClusterError: the node cannot be read or written.
@@ -76,18 +80,18 @@ async def unmark(context: Context, name: str, plan: str) -> None:
     node = await context.cluster.get(NODES, name)
     if node is not None and node_patches.reserved_by(node) == plan:
         context.leadership.check()
-        await context.cluster.merge(NODES, node.metadata, node_patches.unreserve(node))
+        await context.cluster.merge(NODES, node.metadata, node_patches.unreserve_node(node))
 
 
-async def _write(context: Context, name: str, plan: str, *, away: bool = False) -> bool:
-    """Whether the node is as it should be now, from its state at the API server."""
+async def _write_reservation(context: Context, name: str, plan: str, *, away: bool = False) -> bool:
+    """Set or remove a reservation, from the node's state at the API server; whether the node has the wanted state."""
     node = await context.cluster.get(NODES, name)
     if node is None:
         return True
     holder = node_patches.reserved_by(node)
     if (away and holder != plan) or (not away and holder):
         return away or holder == plan
-    patch = node_patches.unreserve(node) if away else node_patches.reserve(node, plan)
+    patch = node_patches.unreserve_node(node) if away else node_patches.reserve_node(node, plan)
     context.leadership.check()
     try:
         await context.cluster.merge(NODES, node.metadata, patch)

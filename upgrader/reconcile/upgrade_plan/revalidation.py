@@ -1,4 +1,4 @@
-"""What is checked again when the nodes of a started batch are opened: the world may have changed since the forecast."""
+"""Checks that are repeated when the nodes of a started batch are opened, since the cluster may have changed."""
 
 from collections.abc import Sequence
 
@@ -13,18 +13,18 @@ from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.upgrade_plan.plan_reading import PlanReading
 
 OPENING = frozenset({NodePhase.PREPARED, NodePhase.TAINTING})
-"""Phases of an upgrade in which all that runs on its node is looked at; from then on its taint keeps others away."""
+"""Phases of an upgrade in which all pods on its node are checked; afterwards its taint keeps other pods away."""
 
 
 async def without_upgrade(context: Context, group: GroupStatus, upgrades: Sequence[NodeUpgrade]) -> str:
-    """Which node of a group has no upgrade although it is there, as a sentence; empty: each has one, or is gone.
+    """Which existing node of a group has no upgrade, as a sentence; empty: each has one, or is deleted.
 
-    A gang whose nodes are upgraded in part would come back to two drivers.
+    A gang whose nodes are upgraded in part would be restarted on two drivers.
 
     Raises:
-        ClusterError: whether the node is there is not known.
+        ClusterError: the node cannot be read.
     """
-    with_upgrade = {one.spec.node.name for one in upgrades}
+    with_upgrade = {upgrade.spec.node.name for upgrade in upgrades}
     for name in group.nodes:
         if name not in with_upgrade and await context.cluster.get(NODES, name) is not None:
             why = "its driver image is not Ready any more, or the node cannot be read"
@@ -32,21 +32,21 @@ async def without_upgrade(context: Context, group: GroupStatus, upgrades: Sequen
     return ""
 
 
-def blocked(read: PlanReading, group: GroupStatus, requests: Sequence[CheckpointRequest]) -> str:
-    """What came between the start of the batch and now, and keeps a group from being upgraded; empty: nothing."""
+def find_group_blocker(read: PlanReading, group: GroupStatus, requests: Sequence[CheckpointRequest]) -> str:
+    """A change since the start of the batch that blocks the upgrade of a group; empty: none."""
     if read.snapshot is None or read.target is None:
         return ""
     here = [gang for gang in read.snapshot.gangs if gang.nodes & set(group.nodes)]
     for gang in here:
         if gang.replicated and gang.name in read.plan.spec.checkpoint.wait_for:
             return waited_for(gang)[1]
-        if (found := _newcomer(gang, group)) is not None:
-            return found
-    if grown := _outgrown(read, group, here):
+        if (newcomer := _find_newcomer(gang, group)) is not None:
+            return newcomer
+    if grown := _find_growth(read, group, here):
         return grown
-    asked = {one.spec.gang for one in requests}
+    asked = {request.spec.gang for request in requests}
     nodes = [node for node in read.snapshot.nodes if node.name in group.nodes]
-    with_upgrade = {one.spec.node.name for one in read.upgrades if one.spec.group == group.name}
+    with_upgrade = {upgrade.spec.node.name for upgrade in read.upgrades if upgrade.spec.group == group.name}
     catalogue = Catalogue(read.snapshot.images)
     for node in nodes:
         if node.name not in with_upgrade and catalogue.unknown(node):
@@ -63,8 +63,8 @@ def blocked(read: PlanReading, group: GroupStatus, requests: Sequence[Checkpoint
     return next((message for gang in mine for _, message in gang_blockers(world, gang)), "")
 
 
-def _outgrown(read: PlanReading, group: GroupStatus, gangs: Sequence[Gang]) -> str:
-    """That a gang is larger than it was when its batch was started: neither budget nor approval counted that."""
+def _find_growth(read: PlanReading, group: GroupStatus, gangs: Sequence[Gang]) -> str:
+    """A gang that is larger than at the start of its batch: neither budget nor approval counts the new members."""
     mine = [gang for gang in gangs if gang.name in group.gangs and not gang.replicated]
     for gang in mine:
         share = group.shares.get(gang.name)
@@ -73,24 +73,24 @@ def _outgrown(read: PlanReading, group: GroupStatus, gangs: Sequence[Gang]) -> s
     elsewhere = frozenset[str]().union(*(gang.nodes for gang in mine)) - set(group.nodes)
     if not elsewhere or read.world is None:
         return ""  # spares looking at the whole pool
-    drifted = {name for name, one in read.world.drift.items() if one.drifted}
+    drifted = {name for name, node_drift in read.world.drift.items() if node_drift.drifted}
     for gang in mine:
         for name in sorted(gang.nodes & elsewhere & drifted):
             return f"{gang.name} also runs on node {name}, which its upgrade group does not take; it is counted anew."
     return ""
 
 
-def _newcomer(gang: Gang, group: GroupStatus) -> str | None:
-    """A gang without GPUs that came where a reboot would end it; one with GPUs is seen when its node is closed."""
+def _find_newcomer(gang: Gang, group: GroupStatus) -> str | None:
+    """A new gang without GPUs that a reboot would end; a gang with GPUs is handled when its node is closed."""
     if gang.gpus or gang.replicated or gang.name in group.gangs:
         return None
     return f"{gang.name} came after the batch was started; it has no GPUs, but the reboot would end it."
 
 
 def waited_pods(read: PlanReading, upgrades: Sequence[NodeUpgrade]) -> frozenset[str] | None:
-    """Uids of pods that the plan waits for, while a group is opened; None where they are not known."""
+    """Uids of pods that the plan waits for, while a group is opened; None if unknown."""
     names = read.plan.spec.checkpoint.wait_for
-    if not names or not any(one.status.phase in OPENING for one in upgrades):
+    if not names or not any(upgrade.status.phase in OPENING for upgrade in upgrades):
         return frozenset()
     if read.snapshot is None:
         return None

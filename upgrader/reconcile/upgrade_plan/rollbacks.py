@@ -1,4 +1,4 @@
-"""The plan that undoes another: asked for by a person (RolledBack), or made when more failed than was tolerated."""
+"""The rollback plan: requested by a person (RolledBack), or created when failures exceed the tolerated number."""
 
 from contextlib import suppress
 from typing import Any
@@ -11,34 +11,34 @@ from upgrader.core.errors import ConflictError
 from upgrader.core.model.phases import DesiredState, NodePhase, OnFailure
 from upgrader.core.naming import object_name
 from upgrader.core.upgrade_plan.plan_machine import ROLLED_BACK
-from upgrader.reconcile.runtime.context import Context, record
+from upgrader.reconcile.runtime.context import Context, record_status
 from upgrader.reconcile.upgrade_plan.plan_reading import PlanReading
 
 
-def wanted(plan: UpgradePlan) -> bool:
-    """Whether a plan that has ended is to be undone by another."""
+def needs_rollback(plan: UpgradePlan) -> bool:
+    """Whether an ended plan requires a rollback plan."""
     return plan.metadata.deletion_timestamp is None and (
         plan.spec.state is DesiredState.ROLLED_BACK or plan.status.reason == ROLLED_BACK
     )
 
 
-async def ensure(context: Context, read: PlanReading, plan: UpgradePlan) -> None:
-    """Make it: an ordinary plan to the revision that the upgraded nodes had before."""
-    upgraded = [one for one in read.upgrades if one.status.phase is NodePhase.SUCCEEDED]
-    left = sorted({one.spec.source.revision for one in upgraded if one.spec.source.revision})
+async def ensure_rollback_plan(context: Context, read: PlanReading, plan: UpgradePlan) -> None:
+    """Create the rollback plan: an ordinary plan to the previous revision of the upgraded nodes."""
+    upgraded = [upgrade for upgrade in read.upgrades if upgrade.status.phase is NodePhase.SUCCEEDED]
+    left = sorted({upgrade.spec.source.revision for upgrade in upgraded if upgrade.spec.source.revision})
     if plan.status.rollback_plan is not None or not left:
         return
     if len(left) > 1:
         message = f"aborted; its nodes had revisions {', '.join(left)}: choose one and use upgrader rollback"
         if plan.status.message != message:
-            await record(context, UPGRADE_PLANS, plan.metadata, {"message": message})
+            await record_status(context, UPGRADE_PLANS, plan.metadata, {"message": message})
         return
     name = object_name(f"{plan.metadata.name}-undo", plan.metadata.uid, "undo")
     spec = explicit(plan.spec) | {
         "targetRevision": left[0],
         "state": "Running",
-        "strategy": _strategy(plan),
-        "approval": _approval(plan),
+        "strategy": _rollback_strategy(plan),
+        "approval": _rollback_approval(plan),
     }
     body = {
         "apiVersion": UPGRADE_PLANS.api_version,
@@ -47,21 +47,21 @@ async def ensure(context: Context, read: PlanReading, plan: UpgradePlan) -> None
         "spec": spec,
     }
     context.leadership.check()
-    with suppress(ConflictError):  # made before a restart; its name follows from the plan
+    with suppress(ConflictError):  # created before a restart; its name follows from the plan
         await context.cluster.create(UPGRADE_PLANS, body)
-    await record(context, UPGRADE_PLANS, plan.metadata, {"rollbackPlan": name})
+    await record_status(context, UPGRADE_PLANS, plan.metadata, {"rollbackPlan": name})
 
 
-def _approval(plan: UpgradePlan) -> dict[str, Any] | None:
-    """The same consent, but to end nobody: what was named expendable was so for one rollout, and that one is over."""
+def _rollback_approval(plan: UpgradePlan) -> dict[str, Any] | None:
+    """The same approval without expendable gangs: those were approved for the first rollout only."""
     if plan.spec.approval is None:
         return None
     kept = explicit(plan.spec.approval)
     return kept | {"limits": kept["limits"] | {"expendable": []}}
 
 
-def _strategy(plan: UpgradePlan) -> dict[str, Any]:
-    """The same budgets and windows, without canaries (the revision is known) and without a deadline: it is to end."""
+def _rollback_strategy(plan: UpgradePlan) -> dict[str, Any]:
+    """The same budgets and windows, without canaries (the revision has run before) and without a deadline."""
     kept = explicit(plan.spec.strategy)
     kept.pop("deadlineSeconds", None)
     return kept | {"canary": {"enabled": False}, "waitForCompletionSeconds": 0, "onFailure": OnFailure.PAUSE.value}

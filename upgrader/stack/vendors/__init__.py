@@ -1,6 +1,6 @@
-"""A vendor's operands as data: what each container runs, with which settings, and what shows that it works. Pure.
+"""The operands of vendors as data: the program of each container, its settings, and its probe. Pure.
 
-Rules that do not render anything go by core/model/vendors.py. Another vendor is another module here and one entry
+Rules that do not render manifests are in core/model/vendors.py. To add a vendor, add a module here and an entry
 below.
 """
 

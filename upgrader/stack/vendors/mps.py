@@ -1,43 +1,43 @@
-"""NVIDIA's MPS control daemon beside its device plugin, by their documented settings. Never run by us: we have no GPU.
+"""NVIDIA's MPS control daemon beside the device plugin, by their documented settings. Never run: no GPU was available.
 
-Read in their sources: k8s-device-plugin v0.20.0 (cmd/mps-control-daemon, internal/plugin/mps.go, api/config/v1, its
-chart's two DaemonSets and values), and the asset state-mps-control-daemon of gpu-operator.
+Derived from the sources: k8s-device-plugin v0.20.0 (cmd/mps-control-daemon, internal/plugin/mps.go, api/config/v1,
+the two DaemonSets and values of its chart), and the asset state-mps-control-daemon of gpu-operator.
 
-NVIDIA runs the daemon as a DaemonSet of its own, chosen by a label of GPU feature discovery. Here it is a container of
-the plugin's pod, for these reasons:
+NVIDIA runs the daemon as a separate DaemonSet, selected by a label of GPU feature discovery. Here it is a container
+of the plugin pod, for these reasons:
 
-- It holds the GPUs, so it has to be off before a driver is unloaded. The plugin's pods are those that an upgrade takes
-  away, waits for, and brings back; one more DaemonSet would need a label, a place in the order and a wait of its own.
-- One key for both: no node has a daemon with other replicas than its plugin, whichever way a node upgrade goes.
-- The plugin asks the daemon for its health when it starts, and tries again 30 s later. As an init container that is
-  restarted the daemon is ready before the plugin begins, and is ended after it.
-- A plugin that crashes is started anew by itself: the daemon, and the jobs behind it, do not notice.
+- It holds the GPUs, so it must end before a driver is unloaded. An upgrade already stops, awaits and restarts the
+plugin pods; another DaemonSet would require its own label, order and wait.
+- Both have one key: a node never has a daemon with other replicas than its plugin, also in a revert.
+- The plugin checks the daemon when it starts, and tries again 30 s later. As a restartable init container the daemon
+is ready before the plugin starts, and ends after it.
+- A plugin that crashes is restarted separately, without an effect on the daemon and its jobs.
 
-The price is that the plugin sees the node's processes too. It is privileged without that.
+The disadvantage is that the plugin has access to the processes of the node. It is privileged in any case.
 """
 
 from upgrader.core.model.operands import PluginSettings
 from upgrader.stack.vendors.programs import CONFIG, Mount, Program
 
 ROOT = "/run/nvidia/mps"
-"""On the node: pipes, logs and shared memory of the daemon; jobs are given theirs from here by the plugin."""
+"""Folder on the node with pipes, logs and shared memory of the daemon; the plugin mounts those of jobs from here."""
 
 ROOT_VARIABLE = "MPS_ROOT"
 GRACE_SECONDS = 30
-"""The daemon ends its servers and takes the GPUs out of the mode in which one process has each of them."""
+"""Time for the daemon to end its servers and to reset the exclusive process mode of the GPUs."""
 
-MOUNTS = (Mount(name="mps-root", path=ROOT, at="/mps"), Mount(name="mps-shm", path=f"{ROOT}/shm", at="/dev/shm"))  # noqa: S108 - not ours to choose
-"""Where daemon and plugin look for both, whatever ROOT is."""
+MOUNTS = (Mount(name="mps-root", path=ROOT, at="/mps"), Mount(name="mps-shm", path=f"{ROOT}/shm", at="/dev/shm"))  # noqa: S108 - defined by NVIDIA
+"""Paths that daemon and plugin use in their containers, independent of ROOT."""
 
 INJECTED = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
-"""What NVIDIA's container runtime goes by: with it come the driver's libraries and MPS's own programs."""
+"""Environment by which NVIDIA's container runtime adds the libraries of the driver and the programs of MPS."""
 
 NO_GPU = {"NVIDIA_VISIBLE_DEVICES": "void"}
-"""With it NVIDIA's container runtime, where it is the default, does nothing: no driver need be loaded."""
+"""Environment with which NVIDIA's container runtime, if it is the default, does nothing and requires no driver."""
 
 
 def mount_shared_memory() -> Program:
-    """Mounts the memory that daemon and jobs share; it has to be there on the node for both."""
+    """The program that mounts the memory that daemon and jobs share on the node."""
     root, _ = MOUNTS
     return Program(
         command=("mps-control-daemon", "mount-shm"),
@@ -47,7 +47,7 @@ def mount_shared_memory() -> Program:
 
 
 def control_daemon(settings: PluginSettings, config: str) -> Program:
-    """The daemon; its configuration file is the plugin's. It is ready when it answers what the plugin will ask it."""
+    """The daemon, with the configuration file of the plugin. Its probe is the request that the plugin makes."""
     asked = "echo get_default_active_thread_percentage"
     answers = f"CUDA_MPS_PIPE_DIRECTORY=/mps/{settings.resource_name}/pipe nvidia-cuda-mps-control"
     return Program(
@@ -62,6 +62,6 @@ def control_daemon(settings: PluginSettings, config: str) -> Program:
 
 
 def proof(plugin: Program) -> Program:
-    """Both programs say their versions, with the options that they would be started with."""
+    """The program that prints the versions of both programs, with the options that they are started with."""
     words = 'nvidia-device-plugin "$@" && mps-control-daemon "$@"'
     return Program(command=("sh", "-c", words, "sh"), args=(*plugin.args, "--version"), env={**plugin.env, **NO_GPU})

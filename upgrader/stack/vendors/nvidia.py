@@ -1,8 +1,8 @@
-"""NVIDIA's own programs, by their documented settings. We have no GPU: none of them was ever run by us.
+"""NVIDIA's programs, with their documented settings. Never run: no GPU was available.
 
-Read in their sources and charts: k8s-device-plugin v0.20.0 (cmd/nvidia-device-plugin/main.go, its chart's templates,
-docs/customizing of sharing; cmd/gpu-feature-discovery/main.go), dcgm-exporter 4.5.3-4.8.2 (pkg/cmd/app.go, its chart).
-Driver libraries are those that our driver image leaves on the node.
+Derived from the sources and charts: k8s-device-plugin v0.20.0 (cmd/nvidia-device-plugin/main.go, templates of its
+chart, docs/customizing of sharing; cmd/gpu-feature-discovery/main.go), dcgm-exporter 4.5.3-4.8.2 (pkg/cmd/app.go, its
+chart). The driver libraries are those that the driver image writes to the node.
 """
 
 import json
@@ -14,22 +14,22 @@ from upgrader.stack.vendors import mps
 from upgrader.stack.vendors.programs import CONFIG, Mount, Program, Vendor
 
 DRIVER_ROOT = f"{STATE_DIRECTORY}/drivers/nvidia/current"
-"""On the node: libraries and tools of the loaded driver; only a node upgrade leads it elsewhere."""
+"""Path on the node of libraries and tools of the loaded driver; only a node upgrade changes its target."""
 
 DRIVER = Mount(name="driver", path=f"{STATE_DIRECTORY}/drivers/nvidia", at="/drivers", read_only=True)
 TOOLKIT = "/usr/local/nvidia"
-"""On the node: where the toolkit puts its programs."""
+"""Folder on the node with the programs of the toolkit."""
 
 FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
-"""Where node-feature-discovery's `local` source reads."""
+"""Folder that the `local` source of node-feature-discovery reads."""
 
 LIBRARIES = {"NVIDIA_DRIVER_ROOT": DRIVER_ROOT, "CONTAINER_DRIVER_ROOT": "/drivers/current", "NVIDIA_DEV_ROOT": "/"}
 
 
 def runtime(_: PluginSettings) -> Program:
-    """NVIDIA's container toolkit: CDI descriptions, and the runtime `nvidia` beside the default one, which stays.
+    """NVIDIA's container toolkit: CDI specifications, and the runtime `nvidia` in addition to the default runtime.
 
-    It changes the runtime's configuration and restarts it; so it comes and goes in upgrades only.
+    It changes the configuration of the container runtime and restarts it; therefore it changes in upgrades only.
     """
     return Program(
         env={
@@ -58,11 +58,11 @@ def runtime(_: PluginSettings) -> Program:
 
 
 def plugin(settings: PluginSettings) -> Program:
-    """NVIDIA's device plugin; sharing is told to it by its configuration file only.
+    """NVIDIA's device plugin; sharing is configured by its configuration file only.
 
-    It has no probe of its own: a node upgrade goes by what the kubelet offers afterwards.
+    It has no probe: a node upgrade checks the devices that the kubelet advertises afterwards.
     """
-    config = _sharing(settings) if settings.shares else ""
+    config = _sharing_config(settings) if settings.shares else ""
     by_mps = bool(settings.mps_replicas)
     return Program(
         command=("nvidia-device-plugin",),
@@ -86,26 +86,28 @@ def plugin(settings: PluginSettings) -> Program:
             DRIVER,
         ),
         privileged=True,
-        host_pid=by_mps,  # of the daemon's pod: MPS goes by the node's process numbers
+        host_pid=by_mps,  # for the daemon: MPS uses the process IDs of the node
         runtime_class=settings.mps_runtime,
         grace=mps.GRACE_SECONDS if by_mps else 0,
         done=f"{PLUGIN_SOCKETS}/nvidia-gpu.sock",
     )
 
 
-def _sharing(settings: PluginSettings) -> str:
-    """The plugin's configuration file; the resource keeps its name, since jobs ask for it."""
+def _sharing_config(settings: PluginSettings) -> str:
+    """The configuration file of the plugin; the resource keeps its name, since jobs request it."""
     shared = {
         "renameByDefault": False,
         "resources": [{"name": settings.resource_name, "replicas": settings.shares}],
     }
-    # A container has the limits of one share however many it asks for, so more than one is refused: their default too.
+    # A container gets the limits of one share for any number of shares, so more than one is rejected, as by default.
     how = {"mps": {"failRequestsGreaterThanOne": True, **shared}} if settings.mps_replicas else {"timeSlicing": shared}
     return json.dumps({"version": "v1", "sharing": how})
 
 
 def discovery(settings: PluginSettings) -> Program:
-    """GPU feature discovery: writes a file that node-feature-discovery makes labels of, so it needs that one too."""
+    """GPU feature discovery, which writes a file that node-feature-discovery converts to labels and therefore
+    requires.
+    """
     return Program(
         command=("gpu-feature-discovery",),
         env={
@@ -122,7 +124,7 @@ def discovery(settings: PluginSettings) -> Program:
 
 
 def exporter(settings: PluginSettings) -> Program:
-    """dcgm-exporter, with the pods that hold each GPU in its metrics, by the kubelet's PodResources API."""
+    """dcgm-exporter, whose metrics have the pod that uses each GPU, from the PodResources API of the kubelet."""
     return Program(
         args=("-f", "/etc/dcgm-exporter/default-counters.csv"),
         env={
@@ -141,7 +143,7 @@ def exporter(settings: PluginSettings) -> Program:
 
 
 def _plugin_proof(settings: PluginSettings | None) -> Program:
-    """It says its version when it knows its options and can read those in its environment."""
+    """The program that prints the version of the plugin, which validates its options and environment."""
     if settings is None:
         return Program(command=("nvidia-device-plugin", "--version"))
     whole = plugin(settings)

@@ -1,4 +1,4 @@
-"""What a vendor says of its operands."""
+"""Types that describe the operands of a vendor."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,39 +7,41 @@ from msgspec import Struct
 from upgrader.core.model.operands import Operand, PluginSettings
 
 CONFIG = "/config"
-"""Where a program finds its `config` as the file config.yaml. It comes by the downward API, so no ConfigMap is kept."""
+"""Folder with the `config` of a program as config.yaml. It is a downward API volume, so that no ConfigMap is
+required.
+"""
 
 
 class Mount(Struct, frozen=True, kw_only=True):
-    """A folder of the node in the container, at the same path unless `at` says another."""
+    """A folder of the node in the container; `at` is the path in the container and defaults to `path`."""
 
     name: str
     path: str
     at: str = ""
     read_only: bool = False
-    propagates: bool = False  # what is mounted below it in the container is there on the node, and stays
+    propagates: bool = False  # mounts below it in the container are propagated to the node, and stay
 
 
 class Program(Struct, frozen=True, kw_only=True):
     """A container of an operand.
 
     Args:
-        command: empty: the image's own.
-        first: programs of the same image that run to their end before it, by name.
-        beside: programs of the same image that run as long as it does, by name; they are ready before it starts.
-        reads: command that runs before it, once for each boot, and leaves what the operand found as its termination
-            message; empty: there is none.
-        node_variable: variable of the environment that gets the node's name; empty: none does.
-        pod_variable: the same for the pod's uid.
-        config: text of CONFIG/config.yaml; empty: there is no such file.
-        probe: command that ends with 0 while it does its work; empty: it counts as ready while it runs.
-        port: of its HTTP server, asked at `health` whether it is ready; 0: it has none.
-        awaited: a node upgrade waits for it, so its server is asked every second until it is ready once.
-        capabilities: all that it has, where it is not privileged; None: what the container runtime gives by itself.
-        requests: CPU and memory that are set aside for it.
-        runtime_class: RuntimeClass of its pod; empty: the default.
-        grace: seconds that its pod has to end in order; 0: it has nothing to put back.
-        done: file of the node that is there, on this boot, once the operands after it may start.
+        command: command of the container. Empty means that of the image.
+        first: programs of the same image that run to completion before it, by name.
+        beside: sidecars of the same image, by name; they are ready before it starts and end after it.
+        reads: command that runs before it, once per boot, with the findings of the operand as its termination message.
+            Empty means no command.
+        node_variable: environment variable for the name of the node. Empty means none.
+        pod_variable: environment variable for the UID of the pod. Empty means none.
+        config: contents of CONFIG/config.yaml. Empty means no file.
+        probe: command that exits with code 0 while the program is ready. Empty means ready while it runs.
+        port: port of its HTTP server, whose readiness path is `health`. 0 means no server.
+        awaited: whether a node upgrade waits for it; its server is then probed every second until the first success.
+        capabilities: its capabilities, if it is not privileged. None means the default of the container runtime.
+        requests: resource requests for CPU and memory.
+        runtime_class: RuntimeClass of its pod. Empty means the default.
+        grace: termination grace period of its pod, in seconds. 0 means the default of operands.
+        done: file on the node that exists, on this boot, when later operands may start.
     """
 
     command: tuple[str, ...] = ()
@@ -66,7 +68,7 @@ class Program(Struct, frozen=True, kw_only=True):
 
     @property
     def all_mounts(self) -> tuple[Mount, ...]:
-        """Its own, and those of the programs around it."""
+        """The mounts of the program and of its init containers and sidecars."""
         around = (*self.first.values(), *self.beside.values())
         return (*self.mounts, *(mounted for one in around for mounted in one.mounts))
 
@@ -74,9 +76,8 @@ class Program(Struct, frozen=True, kw_only=True):
 class Vendor(Struct, frozen=True, kw_only=True):
     """The operands of a vendor.
 
-    `proofs`: what preparing an upgrade runs to show that an image is on the node, runs there and takes the options that
-    it would be started with; without settings, that it runs. `quiet`: what
-    each quiet operand runs; one that the vendor does not have is left out.
+    `proofs`: programs that show, before an upgrade, that an image is on the node, runs there and accepts the options
+    that it is started with; without settings, that it runs. `quiet`: programs of quiet operands that the vendor has.
     """
 
     runtime: Callable[[PluginSettings], Program]

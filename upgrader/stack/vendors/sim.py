@@ -1,4 +1,4 @@
-"""The simulated vendor: real gRPC to the kubelet and real files, no GPU behind them. Everything it shows says so."""
+"""The simulated vendor: real gRPC to the kubelet and real files, without GPUs. All its output states that."""
 
 from upgrader.core.model.operands import Operand, PluginSettings
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
@@ -8,13 +8,13 @@ from upgrader.stack.vendors.programs import Mount, Program, Vendor
 
 PLUGIN_PORT = 8080
 GPU_FEATURES = "gpu-features.json"
-"""In RUN_DIRECTORY: what feature discovery leaves there (upgrader/node/sim/gpu_features.py)."""
+"""File in RUN_DIRECTORY that feature discovery writes (upgrader/node/sim/gpu_features.py)."""
 READY_PATH = "/ready"
 RUN = Mount(name="run", path=RUN_DIRECTORY)
 
 
 def plugin(settings: PluginSettings) -> Program:
-    """Our own device plugin; ready means: registered with the kubelet that runs now."""
+    """The simulated device plugin; it is ready when it is registered with the running kubelet."""
     words = [*NODE_PROGRAM, "device-plugin", "--resource", settings.resource_name, "--port", str(PLUGIN_PORT)]
     if settings.driver_vendor != settings.vendor:
         words += ["--driver", settings.driver_vendor]
@@ -31,7 +31,9 @@ def plugin(settings: PluginSettings) -> Program:
 
 
 def runtime(settings: PluginSettings) -> Program:
-    """Our own hook; it asks the node's container runtime what it can, for which it has to see its process."""
+    """The simulated runtime hook; it reads the features of the container runtime, which requires access to its
+    process.
+    """
     words = [*NODE_PROGRAM, "runtime"]
     if settings.driver_vendor != settings.vendor:
         words += ["--driver", settings.driver_vendor]
@@ -47,7 +49,9 @@ def runtime(settings: PluginSettings) -> Program:
 
 
 def exporter(settings: PluginSettings) -> Program:
-    """Our own exporter, with dcgm-exporter's names; it sees the node's processes, and changes nothing."""
+    """The simulated exporter, with the metric names of dcgm-exporter; it has read access to the processes of the
+    node.
+    """
     words = [*NODE_PROGRAM, "exporter", "--resource", settings.resource_name]
     if settings.driver_vendor != settings.vendor:
         words += ["--driver", settings.driver_vendor]
@@ -59,14 +63,16 @@ def exporter(settings: PluginSettings) -> Program:
             Mount(name="run", path=RUN_DIRECTORY, read_only=True),
         ),
         port=METRICS_PORT,
-        capabilities=("SYS_PTRACE",),  # open files of other users' processes are seen with it
+        capabilities=("SYS_PTRACE",),  # to read open files of processes of other users
         requests={"cpu": "10m", "memory": "64Mi"},
         host_pid=True,
     )
 
 
 def discovery(settings: PluginSettings) -> Program:
-    """Our own feature discovery: it reports which driver is loaded with how many devices; the controller labels."""
+    """The simulated feature discovery: it reports the loaded driver and number of devices; the controller sets the
+    labels.
+    """
     words = [*NODE_PROGRAM, "gpu-features"]
     if settings.driver_vendor != settings.vendor:
         words += ["--driver", settings.driver_vendor]
@@ -81,15 +87,15 @@ def discovery(settings: PluginSettings) -> Program:
 
 
 def _runtime_proof(settings: PluginSettings | None) -> Program:
-    return _proof("runtime", runtime(settings) if settings is not None else None)
+    return _proof_program("runtime", runtime(settings) if settings is not None else None)
 
 
 def _plugin_proof(settings: PluginSettings | None) -> Program:
-    return _proof("device-plugin", plugin(settings) if settings is not None else None)
+    return _proof_program("device-plugin", plugin(settings) if settings is not None else None)
 
 
-def _proof(name: str, program: Program | None) -> Program:
-    # `--help` ends before options are looked at that are not known.
+def _proof_program(name: str, program: Program | None) -> Program:
+    # `--help` exits before unknown options are rejected.
     words = (*NODE_PROGRAM, name, "--help") if program is None else (*program.command, "--check")
     return Program(command=words)
 

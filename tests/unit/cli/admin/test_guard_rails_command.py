@@ -8,6 +8,7 @@ from upgrader.cli.main import program
 from upgrader.stack.guard_rails import guard_rails
 
 TAINT = "nvidia.com/gpu=present:NoSchedule"
+COMMAND = f"kubectl taint nodes -l pool=a,zone=z1 {TAINT} --overwrite"
 SETTING = "registerWithTaints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]"
 
 
@@ -17,8 +18,8 @@ def test_the_command_prints_them_and_names_the_taint_which_is_a_persons(tmp_path
     said = CliRunner().invoke(program, ["guard-rails", "-f", str(file)])
     assert said.exit_code == 0
     assert said.output.splitlines()[:3] == [
-        f"# the pool's taint is a person's: kubectl taint nodes -l pool=a,zone=z1 {TAINT} --overwrite",
-        f"# nodes that join later, in their kubelet's configuration: {SETTING}",
-        "# pods with GPUs need a toleration, or the API server's plugin ExtendedResourceToleration",
+        f"# the taint of the pool is not a manifest; set it with: {COMMAND}",
+        f"# for nodes that join later, set in the kubelet configuration: {SETTING}",
+        "# pods with GPUs require a toleration, or the admission plugin ExtendedResourceToleration of the API server",
     ]
     assert list(yaml.safe_load_all(said.output)) == guard_rails(msgspec.convert(yaml.safe_load(STACK), GpuStack))

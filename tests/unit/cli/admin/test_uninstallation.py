@@ -135,7 +135,7 @@ def test_who_may_not_delete_policies_is_told_how_somebody_else_can(rig):
     assert ended.exit_code == 0, ended.output
     said = " ".join(ended.output.split())
     assert (
-        "gpu-upgrader-steering: the API server does not allow it; if it is installed, remove it with: kubectl" in said
+        "gpu-upgrader-steering: the API server does not allow it; if it is installed, delete it with: kubectl" in said
     )
     assert there(rig) == ["gpu-upgrader-steering"] * 2
 
@@ -238,7 +238,7 @@ def test_marks_that_may_not_be_taken_from_a_pod_are_an_error(rig):
     rig.cluster.before_write = refuse
     ended = upgrader(rig, "uninstall", "--auto-approve")
     assert (ended.exit_code, "pods is forbidden" in ended.output) == (1, True), ended.output
-    assert "pod team/left stays asked" in ended.output
+    assert "checkpoint request on pod team/left is not removed" in ended.output
     assert "nothing of ours is stopped or marked" not in ended.output
     marks = {name for node in rig.nodes() for name in node["metadata"]["labels"] if name.startswith(names.GROUP)}
     assert marks == set(), "nodes are let go all the same"
@@ -259,7 +259,7 @@ def test_feature_labels_of_a_stack_that_went_while_no_controller_ran_are_removed
     marked = {"labels": {FEATURE: value, "zone": "a"}, "annotations": {names.ANNOTATION_NODE_FEATURES: record}}
     node = msgspec.convert({"metadata": {"name": "a", **marked}}, Node)
     left = {"metadata": {"labels": taken, "annotations": {names.ANNOTATION_NODE_FEATURES: None}}}
-    assert uninstallation._unmark(node) == left
+    assert uninstallation._unmark_patch(node) == left
 
 
 def test_feature_labels_of_a_stack_go_with_it(rig):

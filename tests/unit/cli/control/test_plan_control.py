@@ -35,7 +35,7 @@ def said(rig, *words, code=0):
 def test_a_proposed_plan_waits_until_it_is_approved(rig, plan):
     rig.cluster.store.change(UPGRADE_PLANS, plan, {"spec": {"approval": None}})
     until(rig, lambda: rig.plan_now(plan).status.message.startswith("waiting for approval"))
-    answer = said(rig, "approve", "--auto-approve", "--by", "sre@example")
+    answer = said(rig, "approve", "--auto-approve", "--approved-by", "sre@example")
     approval = rig.plan_now(plan).spec.approval
     assert approval.by == "sre@example"
     assert answer == (
@@ -52,7 +52,7 @@ def test_an_approval_may_allow_more(rig, plan):
     assert answer.endswith("12.0 GPU-hours lost in all; default/Job/solo may be ended without a checkpoint")
     limits = rig.plan_now(plan).spec.approval.limits
     assert (limits.expendable, limits.max_lost_gpu_hours) == (["default/Job/solo"], 12.0)
-    assert "nothing of this name" in said(rig, "approve", "--auto-approve", "--expendable", "nobody", code=1)
+    assert "gang not found" in said(rig, "approve", "--auto-approve", "--expendable", "nobody", code=1)
 
 
 def test_a_plan_that_lost_more_than_was_agreed_asks_again(rig, plan):
@@ -85,13 +85,13 @@ def test_more_interruptions_than_approved_wait_for_another_approval(rig, plan):
 
 def test_pause_lets_the_batch_end_and_resume_goes_on(rig, plan):
     until(rig, lambda: batches(rig, plan) == 1)
-    assert said(rig, "pause") == f"plan {plan} starts no further batch; the started one ends"
+    assert said(rig, "pause") == f"plan {plan} is paused; the current batch is completed"
     for _ in range(60):
         asyncio.run(rig.second())
     assert batches(rig, plan) == 1
     assert rig.plan_now(plan).status.phase is PlanPhase.PAUSED
     assert rig.plan_now(plan).status.batches[0].ended_at is not None
-    assert said(rig, "resume") == f"plan {plan} goes on"
+    assert said(rig, "resume") == f"plan {plan} is resumed"
     until(rig, lambda: rig.over(plan))
     assert rig.plan_now(plan).status.phase is PlanPhase.COMPLETED
 
@@ -99,7 +99,7 @@ def test_pause_lets_the_batch_end_and_resume_goes_on(rig, plan):
 def test_resume_tolerates_what_has_failed(rig, plan):
     failures = [{"subject": "gpu-0", "reason": "UpgradeFailed", "message": "no"}] * 3
     rig.cluster.store.change(UPGRADE_PLANS, plan, {"status": {"failures": failures}})
-    assert said(rig, "resume") == f"plan {plan} goes on; 3 failures are tolerated"
+    assert said(rig, "resume") == f"plan {plan} is resumed; 3 failures are tolerated"
     assert rig.plan_now(plan).spec.tolerated_failures == 3
 
 
@@ -135,7 +135,7 @@ def test_rollback_of_a_finished_rollout(rig, plan):
     before = rig.nodes()[0]["metadata"]["labels"]["gpu-upgrader.io/revision"]
     until(rig, lambda: rig.over(plan))
     assert rig.nodes_on(before) == 0
-    assert said(rig, "rollback", "--auto-approve").endswith(f"brings the nodes back to {before}")
+    assert said(rig, "rollback", "--auto-approve").endswith(f"rolls the nodes back to revision {before}")
     assert upgrader(rig, "status", "--watch").exit_code == 0
     assert rig.nodes_on(before) == 4
     assert rig.stack_now().status.blocked_revision == rig.stack_now().status.update_revision
@@ -145,7 +145,7 @@ def test_rollback_in_the_middle_aborts_the_plan_first(rig, plan):
     before = rig.nodes()[0]["metadata"]["labels"]["gpu-upgrader.io/revision"]
     until(rig, lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades(plan)))
     sentence = said(rig, "rollback", "--auto-approve", "--to", before)
-    assert sentence.endswith(f"as soon as plan {plan} is aborted")
+    assert sentence.endswith(f"after plan {plan} is aborted")
     back = sentence.split()[1]
     until(rig, lambda: rig.over(back))
     assert rig.plan_now(plan).status.phase is PlanPhase.ABORTED
@@ -155,12 +155,12 @@ def test_rollback_in_the_middle_aborts_the_plan_first(rig, plan):
 
 
 def test_rollback_to_nothing(rig):
-    assert "has no older revision" in said(rig, "rollback", "--auto-approve", "--stack", STACK, code=1)
-    assert "is not kept" in said(rig, "rollback", "--auto-approve", "--to", "0123456789", code=1)
+    assert "has no earlier revision" in said(rig, "rollback", "--auto-approve", "--stack", STACK, code=1)
+    assert "not found" in said(rig, "rollback", "--auto-approve", "--to", "0123456789", code=1)
 
 
 def test_a_plan_must_be_named_where_none_is_open(rig):
-    assert "which plan?" in said(rig, "pause", code=1)
+    assert "a plan must be specified" in said(rig, "pause", code=1)
 
 
 def test_a_plan_that_changes_meanwhile_is_read_again(rig, plan):

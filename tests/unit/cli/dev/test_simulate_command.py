@@ -15,9 +15,9 @@ QUICK = ("--no-spread", "--max-unavailable", "34%", "--no-canary", "--wait-for-c
 def test_the_example_says_on_the_screen_that_it_is_simulated():
     ended = upgrader(Rig(), "simulate", FLEET, *QUICK)
     assert ended.exit_code == exit_codes.DONE
-    assert ended.stderr.startswith("Simulated: nobody's cluster is read or touched.")
+    assert ended.stderr.startswith("Simulated: no cluster is read or changed.")
     lines = ended.stdout.splitlines()
-    assert lines[0] == "Simulated: fleet fleet, 6 nodes, 48 GPUs, 5 jobs at the begin, seed 0"
+    assert lines[0] == "Simulated: fleet fleet, 6 nodes, 48 GPUs, 5 jobs at the start, seed 0"
     assert [line.split("  ")[0] for line in lines if line.startswith(("upgrader", "node by node", "cordon"))] == [
         "upgrader",
         "node by node, kill",
@@ -65,5 +65,5 @@ def test_a_file_that_is_no_fleet_is_told_with_its_place(tmp_path):
     assert ended.exit_code == 1
     assert ended.stderr == (
         "error: fleet file fleet.json, nodes[0]: Expected `int`, got `str` - at `$.gpus`\n"
-        "  docs/fleet-file.md says what stands in it.\n"
+        "  docs/reference/fleet-file.md says what stands in it.\n"
     )

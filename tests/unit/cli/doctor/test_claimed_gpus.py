@@ -51,7 +51,7 @@ async def test_doctor_warns_of_it(blocked):
             check="DynamicResources",
             severity=Severity.WARNING,
             message=f"on gpu-3: {SAID}",
-            fix="Jobs that ask for the stack's resourceName instead are led through upgrades.",
+            fix="Request the resourceName of the stack instead: such jobs are stopped and restarted in upgrades.",
         )
     ]
 

@@ -146,7 +146,7 @@ def test_whoever_may_only_look_is_told_so_and_it_is_no_problem(well):
 
     well.cluster.replies["SelfSubjectAccessReview"] = judge
     (one,) = found(well).values()
-    assert (one["subject"], one["severity"]) == ("your rights to change", "warning")
+    assert (one["subject"], one["severity"]) == ("your write access", "warning")
     assert upgrader(well, "doctor").exit_code == 0
 
 
@@ -213,7 +213,7 @@ def test_registries(well):
     assert {one["severity"] for one in found(well).values()} == {"warning"}
     well.registry.reachable = True
     well.registry.digests.pop("registry/plugin:1")
-    assert found(well)["registry/plugin:1"]["message"] == "its registry does not have it"
+    assert found(well)["registry/plugin:1"]["message"] == "the image is not in its registry"
 
 
 def test_no_api_server_is_an_error_and_no_finding(well):

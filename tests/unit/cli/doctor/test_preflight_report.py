@@ -46,7 +46,7 @@ def test_looks_without_a_name_are_called_by_the_time(rig):
 def test_a_node_that_is_not_there(rig, words):
     ended = look(rig, *words)
     assert ended.exit_code == (1 if words else 64)
-    assert "there is no node nowhere" in ended.stderr or not words
+    assert "node nowhere not found" in ended.stderr or not words
 
 
 def test_a_node_of_no_stack(rig):
@@ -59,12 +59,12 @@ def test_a_driver_of_which_nothing_is_known(rig):
     name = rig.cluster.store.seen(NODES)[0]["metadata"]["name"]
     for image in rig.cluster.store.seen(DRIVER_IMAGES):
         rig.cluster.store.change(DRIVER_IMAGES, image["metadata"]["name"], {"status": {"key": "f" * 16}})
-    assert "no driver of a DriverImage that is there" in look(rig, name).stderr
+    assert "no driver of an existing DriverImage" in look(rig, name).stderr
 
 
 def test_no_image(rig, monkeypatch):
     monkeypatch.delenv("UPGRADER_NODE_IMAGE", raising=False)
-    assert "Give --image" in upgrader(rig, "preflight", "node").stderr
+    assert "Pass --image" in upgrader(rig, "preflight", "node").stderr
 
 
 def test_the_order_fits_the_wire():

@@ -34,7 +34,7 @@ async def test_what_the_matrix_has_for_a_newer_kernel_is_asked_for_once(rig: Rig
         identity(driver="9.9"),
         identity("6.1.0-50-rt-amd64"),
     ]
-    assert await announce(rig.context, wanted, None) == [f"sim 1.0 for {NEXT} is asked for"]
+    assert await announce(rig.context, wanted, None) == [f"sim 1.0 for {NEXT} is requested"]
     (made,) = [one for one in rig.cluster.store.all(DRIVER_IMAGES) if one["spec"]["kernel"] == NEXT]
     assert made["metadata"]["labels"] == {names.LABEL_COMPONENT: "announced"}
     assert made["spec"] == {
@@ -47,7 +47,7 @@ async def test_what_the_matrix_has_for_a_newer_kernel_is_asked_for_once(rig: Rig
     }
     before = len(rig.cluster.writes)
     assert await announce(rig.context, wanted, "pool-a") == [
-        "nothing new: 1 image(s) for kernels that no node runs yet are asked for already"
+        "no changes: 1 image(s) for kernels that no node runs yet are already requested"
     ]
     assert rig.cluster.writes[before:] == []
     assert NEXT in (await read_uses(rig.cluster)).pending  # a sweep of images keeps it
@@ -57,13 +57,13 @@ async def test_the_driver_that_the_stack_is_to_get_is_asked_for_too(rig: Rig) ->
     rig.stack(rig.spec("2.0"))
     await rig.second()
     lines = await announce(rig.context, [identity(), identity(driver="2.0")], None)
-    assert lines == [f"sim 1.0 for {NEXT} is asked for", f"sim 2.0 for {NEXT} is asked for"]
+    assert lines == [f"sim 1.0 for {NEXT} is requested", f"sim 2.0 for {NEXT} is requested"]
 
 
 async def test_what_is_wanted_no_more_goes_unless_a_node_needs_it(rig: Rig) -> None:
     await announce(rig.context, [identity(), identity("6.1.0-51-amd64")], None)
     reboots(rig, "gpu-0", boot="boot-2", kernel="6.1.0-51-amd64")
-    assert await announce(rig.context, [], None) == [f"sim 1.0 for {NEXT} is no longer asked for"]
+    assert await announce(rig.context, [], None) == [f"sim 1.0 for {NEXT} is no longer requested"]
     assert (images_of(rig, NEXT), len(images_of(rig, "6.1.0-51-amd64"))) == ([], 1)
 
 
@@ -71,7 +71,7 @@ async def test_for_one_stack_nothing_of_others_is_taken_back(rig: Rig) -> None:
     await announce(rig.context, [identity()], None)
     await announce(rig.context, [], "pool-a")
     assert len(images_of(rig, NEXT)) == 1
-    with pytest.raises(ConfigurationError, match="there is no stack other"):
+    with pytest.raises(ConfigurationError, match="stack other not found"):
         await announce(rig.context, [], "other")
 
 
@@ -95,7 +95,7 @@ async def test_what_a_plan_leads_to_is_not_taken_from_it_although_its_stack_asks
     assert await _wanted_no_more(rig) == []
     rig.cluster.store.mark_deleted(UPGRADE_PLANS, "up")
     await rig.until(lambda: rig.cluster.store.find(UPGRADE_PLANS, "up") is None)
-    assert await _wanted_no_more(rig) == [f"sim 1.0 for {NEXT} is no longer asked for"]
+    assert await _wanted_no_more(rig) == [f"sim 1.0 for {NEXT} is no longer requested"]
 
 
 async def test_what_an_open_upgrade_brings_is_not_taken_from_it(rig: Rig) -> None:

@@ -113,7 +113,7 @@ async def test_what_is_no_bundle(bench):
 async def test_a_bundle_of_something_else(bench):
     await bench.push()
     _, said = await bench.build(driver="535.261.03")
-    wrong = f"{bench.image} is of driver 550.163.01, not 535.261.03"
+    wrong = f"{bench.image} contains driver 550.163.01, not 535.261.03"
     assert said == refused(FailureClass.UNSUPPORTED, wrong)
 
 

@@ -54,7 +54,7 @@ async def test_a_dry_run_marks_and_deletes_nothing(world):
     marked, there = json.loads(world.marks.read_bytes())["unused"], dict(world.registry.manifests)
     ended = await world.gc()
     assert "would be deleted" in ended.stdout
-    assert "No image was marked or deleted: --yes does it." in ended.stdout
+    assert "No image was marked or deleted; pass --yes to do so." in ended.stdout
     assert world.registry.manifests == there
     unused = [world.images[OLD], world.images[f"packages {OLD}"]]
     digests = {one.rpartition("@")[2] for one in unused}

@@ -153,7 +153,7 @@ async def test_a_dry_run_deletes_nothing_and_says_how_much_room_there_would_be(w
     assert world.store.sizes() == there
     gone = [one for name, one in there.items() if name in {*world.old, HALF, "8" * 64}]
     assert f"{len(gone)} would be deleted ({sum(gone) / 1e6:.1f} MB)" in shown.stdout
-    assert "No package was marked or deleted: --yes does it." in shown.stdout
+    assert "No package was marked or deleted; pass --yes to do so." in shown.stdout
     assert "left-over 2.0-1" in shown.stdout
     assert f"linux-headers-{OLD}" in shown.stdout
     assert f"linux-headers-{WANTED}" not in shown.stdout
@@ -238,4 +238,4 @@ async def test_a_catalog_without_kernels_says_nothing(world, tmp_path):
 
 async def test_packages_of_a_registry_go_with_its_images(world):
     ended = await world.gc("--from", "registry.example/drivers")
-    assert (ended.exit_code, "--packages is about this machine's cache" in ended.stderr) == (64, True)
+    assert (ended.exit_code, "--packages cleans up the cache of this machine" in ended.stderr) == (64, True)

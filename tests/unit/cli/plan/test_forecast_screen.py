@@ -192,20 +192,20 @@ def test_a_fleet_of_thousands_is_folded():
 def test_nothing_to_do():
     assert screen(saved(empty())) == (
         f"Stack pool-a → revision {target().revision}\n"
-        "64 GPUs in the pool; at most 16 out of service at once (25%), 8 are now\n"
+        "64 GPUs in the pool; at most 16 out of service at the same time (25%), 8 are now\n"
         "\n"
         "Drift\n"
-        "none: every node is as the stack asks\n"
+        "none: all nodes match the stack\n"
         "\n"
-        "Nothing to do.\n"
+        "No changes.\n"
     )
 
 
 def test_what_is_simulated_is_called_so():
     shown = saved(empty(), spec={"driver": {"vendor": "sim", "version": NEW}})
-    assert "The driver is simulated: no kernel module is loaded, no GPU is behind it." in screen(shown)
+    assert "The driver is simulated: no kernel module is loaded and no GPU is used." in screen(shown)
     shown = saved(empty(), spec={"driver": {"vendor": "sim", "recipe": "nvidia-open", "version": NEW}})
-    assert "The GPUs are simulated: the nvidia driver is loaded into real kernels, no GPU is" in screen(shown)
+    assert "The GPUs are simulated: the nvidia driver is loaded into the kernel, but no GPU is" in screen(shown)
     shown = saved(empty(), spec={"driver": {"vendor": "nvidia", "version": NEW}})
     assert "simulated" not in screen(shown)
 
@@ -223,9 +223,9 @@ def test_reboots_are_counted_with_the_pods_that_they_end():
         GroupForecast(name="c", nodes=("a", "b"), gpus=16, rebooted=("a", "b"), other_pods=3),
         GroupForecast(name="d", nodes=("c",), gpus=8),
     )
-    assert "2 nodes rebooted, which ends 3 pods without GPUs too" in summed_up(groups)
+    assert "2 nodes rebooted, which also ends 3 pods without GPUs" in summed_up(groups)
     reconfigured = GroupForecast(name="e", nodes=("d",), gpus=8, reconfigured=("d",), other_pods=1)
-    both = "2 nodes rebooted and 1 node with other kubelet settings, which ends 4 pods without GPUs too"
+    both = "2 nodes rebooted and 1 node with other kubelet settings, which also ends 4 pods without GPUs"
     assert both in summed_up((*groups, reconfigured))
 
 

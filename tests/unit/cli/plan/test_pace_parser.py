@@ -75,14 +75,14 @@ def test_everything_said():
     assert "\n".join(pace_screen.sentences(made, START)) == (
         "At most 16 per example.com/rack, 50% per zone.\n"
         "At least 8 GPUs stay in service.\n"
-        "First one idle node of each class, then 1h 30m of watching.\n"
-        "Jobs that end by themselves before 11:00 (+2h) are waited for.\n"
+        "Canaries: one idle node of each class first, then a soak of 1h 30m.\n"
+        "Wait for completion of jobs that end before 11:00 (+2h).\n"
         "Batches start only Mon,Tue,Wed,Thu,Fri 22:00-06:00 Europe/Berlin or Sat,Sun 00:00-00:00 UTC.\n"
-        "No batch starts that would not end by Sun 22 Nov 09:00 (+1d).\n"
-        "At most 2 gangs write checkpoints to one storage at once.\n"
-        "Jobs that do not say how to ask them are asked by file.\n"
+        "Deadline: no batch starts that would end after Sun 22 Nov 09:00 (+1d).\n"
+        "At most 2 gangs write checkpoints to one storage at the same time.\n"
+        "Checkpoint methods of jobs that declare none: file.\n"
         "Waited for instead of evicted: b.\n"
-        "When more fails than is tolerated, nodes go back to the revision before."
+        "When more nodes or gangs fail than are tolerated, the nodes are rolled back to the previous revision."
     )
 
 
@@ -102,20 +102,20 @@ def test_a_window_is_shown_as_it_is_read(text):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--max-unavailable", "0"), "no number of GPUs and no percentage"),
-        (("--topology-budget", "16"), "is no LABEL=GPUS"),
-        (("--topology-budget", "rack=none"), "--topology-budget rack none is no number"),
-        (("--soak", "soon"), "--soak soon is no duration"),
-        (("--wait-for-completion", "never"), "--wait-for-completion never is no duration"),
-        (("--window", "at night"), "'at night' is no window"),
-        (("--window", "Mon 22:00-25:00"), "is no window"),
-        (("--window", "Mon-Fry 22:00-23:00"), "Mon-Fry is no day"),
-        (("--window", "Mon 22:00-23:00 Europe/Nowhere"), "no time zone Europe/Nowhere"),
-        (("--window", "Mon 22:00-23:00 ../etc"), "no time zone ../etc"),
-        (("--checkpoint-method", "file,telepathy"), "telepathy is none of file, exec"),
-        (("--deadline", "tomorrow"), "no duration such as 8h and no time"),
-        (("--deadline", "2026-11-22T06:00:00"), "no duration such as 8h and no time"),
-        (("--deadline", "2026-11-21T08:59:59Z"), "is over already"),
+        (("--max-unavailable", "0"), "must be a number of GPUs"),
+        (("--topology-budget", "16"), "must be LABEL=GPUS"),
+        (("--topology-budget", "rack=none"), "--topology-budget rack none: must be a number"),
+        (("--soak", "soon"), "--soak soon: must be a duration"),
+        (("--wait-for-completion", "never"), "--wait-for-completion never: must be a duration"),
+        (("--window", "at night"), "'at night' is not valid"),
+        (("--window", "Mon 22:00-25:00"), "is not valid"),
+        (("--window", "Mon-Fry 22:00-23:00"), "Mon-Fry is not a day"),
+        (("--window", "Mon 22:00-23:00 Europe/Nowhere"), "time zone Europe/Nowhere not found"),
+        (("--window", "Mon 22:00-23:00 ../etc"), "time zone ../etc not found"),
+        (("--checkpoint-method", "file,telepathy"), "telepathy: must be one of file, exec"),
+        (("--deadline", "tomorrow"), "must be a duration such as 8h or a time"),
+        (("--deadline", "2026-11-22T06:00:00"), "must be a duration such as 8h or a time"),
+        (("--deadline", "2026-11-21T08:59:59Z"), "must be at least one minute in the future"),
     ],
 )
 def test_what_cannot_be_understood(words, said):
@@ -135,7 +135,7 @@ class TestNames:
 
     @pytest.mark.parametrize(
         ("name", "said"),
-        [("ml/trian", "nothing of this name runs"), ("train", "may be dev/Job/train or ml/Job/train")],
+        [("ml/trian", "gang not found on the nodes"), ("train", "ambiguous name: dev/Job/train or ml/Job/train")],
     )
     def test_a_slip_of_the_pen_agrees_to_nothing(self, name, said):
         with pytest.raises(ConfigurationError, match=said):

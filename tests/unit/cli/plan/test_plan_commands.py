@@ -53,7 +53,7 @@ class TestPlan:
         asyncio.run(rig.until(lambda: only_plan(rig).get("status", {}).get("phase") == "Running"))
         ended = upgrader(rig, "plan", "--stack", STACK)
         name = only_plan(rig)["metadata"]["name"]
-        assert ended.stderr.startswith(f"Plan {name} of stack {STACK} is Running: another one waits")
+        assert ended.stderr.startswith(f"Plan {name} of stack {STACK} is Running: a new plan waits")
 
     def test_detailed_exit_code(self, rig):
         assert upgrader(rig, *plan_words("--detailed-exitcode")).exit_code == 2
@@ -79,7 +79,7 @@ class TestPlan:
             ("driver.version=", "the spec of the stack is not valid"),
             ("driver=2.0", "the spec of the stack is not valid"),
             ("driver.version.major=2", "version has no fields"),
-            ("nonsense", "is no path=value"),
+            ("nonsense", "must be PATH=VALUE"),
             ("kubelet.manage=perhaps", "the spec of the stack is not valid"),
             ("devicePlugin.image=registry/none:1", "registry/none:1 is not in its registry"),
         ],
@@ -117,7 +117,7 @@ class TestPlan:
 
 class TestApply:
     def test_the_whole_rollout_is_followed(self, rig, forecast_file):
-        ended = upgrader(rig, "apply", str(forecast_file), "--auto-approve", "--watch", "--by", "sre@example")
+        ended = upgrader(rig, "apply", str(forecast_file), "--auto-approve", "--watch", "--approved-by", "sre@example")
         assert ended.exit_code == 0, ended.output
         plan = only_plan(rig)
         assert plan["status"]["phase"] == "Completed"
@@ -232,7 +232,7 @@ class TestApply:
         assert upgrader(rig, "plan", "-f", str(tmp_path / "b.yaml"), "-o", kept).exit_code == 0
         ended = upgrader(rig, "apply", kept, "--auto-approve", "--watch")
         assert ended.exit_code == 0
-        assert "no plan is needed" in ended.stderr
+        assert "no plan is required" in ended.stderr
         assert rig.cluster.store.find(GPU_STACKS, "b")["spec"]["driver"]["version"] == "1.0"
         assert list(rig.cluster.store.all(UPGRADE_PLANS)) == []
 
@@ -282,7 +282,7 @@ class TestFollowing:
         rig.second = careful
         ended = upgrader(rig, "status", "--watch")
         assert ended.exit_code == 0, ended.output
-        assert ended.stdout.count("the API server does not answer") == 1
+        assert ended.stdout.count("the API server is not reachable") == 1
 
 
 class TestDriftAndWhy:

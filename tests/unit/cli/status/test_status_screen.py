@@ -90,7 +90,7 @@ def test_everything_that_a_plan_may_say():
 
 def test_a_plan_that_nobody_approved():
     text = screen(plan(phase="Proposed", message="waiting for approval (upgrader approve)", reason="NotApproved"))
-    assert "waiting for approval (upgrader approve) (NotApproved)\nnot approved by anybody\n" in text
+    assert "waiting for approval (upgrader approve) (NotApproved)\nnot approved\n" in text
 
 
 def test_a_plan_that_has_ended_has_nothing_to_come():
@@ -102,6 +102,6 @@ def test_a_fleet_of_thousands_is_folded_and_failures_come_first():
     batches = [BATCHES[0] | {"number": number} for number in range(1, 101)]
     text = screen(plan(APPROVAL, phase="Completed", batches=batches), upgrades)
     assert len(text.splitlines()) < 40
-    assert "and 90 batches before these" in text
+    assert "and 90 earlier batches" in text
     assert "and 1990 more nodes: 1990 Succeeded" in text
     assert "node-1999" in text

@@ -62,7 +62,7 @@ def test_a_canary_that_failed_is_a_failure_whatever_is_tolerated():
 
 
 def test_the_plan_s_own_deadline_has_its_exit_code():
-    with pytest.raises(DeadlineError, match="before all its nodes were upgraded") as raised:
+    with pytest.raises(DeadlineError, match="before all nodes were upgraded") as raised:
         Verdicts(Patience()).over(seen(phase="Failed", reason="DeadlinePassed", message="the deadline passed"))
     assert raised.value.exit_code == 5
 

@@ -5,7 +5,14 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from upgrader.core.checkpoint_request.acknowledgements import Answer, Asked, Judgement, Verdict, ephemeral, judge
+from upgrader.core.checkpoint_request.acknowledgements import (
+    Answer,
+    Asked,
+    Judgement,
+    Verdict,
+    is_ephemeral,
+    judge_answers,
+)
 from upgrader.core.model.fleet import MemberFacts
 from upgrader.simulate.cluster.ports import START
 
@@ -41,7 +48,7 @@ SAID = (answer("a"), answer("b"))
 
 def judged(*, members=("a", "b"), present=BOTH, answers=SAID, wanted=2, now=START, **terms):
     asked = Asked(members=members, request_id=7, asked_at=START, stop_before=STOP_BEFORE, **terms)
-    return judge(asked, present=present, answers=answers, wanted=wanted, now=now)
+    return judge_answers(asked, present=present, answers=answers, wanted=wanted, now=now)
 
 
 CASES = {
@@ -223,9 +230,9 @@ PLACES = {
 
 @pytest.mark.parametrize(("uri", "dies"), PLACES.values(), ids=PLACES)
 def test_a_place_dies_with_the_pod_or_not(uri, dies):
-    assert ephemeral(uri, member("a")) is dies
+    assert is_ephemeral(uri, member("a")) is dies
 
 
 def test_a_volume_at_the_root_holds_everything_below():
     whole = msgspec.structs.replace(member("a"), volume_paths=("/",), ephemeral_paths=("/tmp",))
-    assert (ephemeral("/x/y", whole), ephemeral("/tmp/y", whole)) == (False, True)
+    assert (is_ephemeral("/x/y", whole), is_ephemeral("/tmp/y", whole)) == (False, True)

@@ -20,7 +20,7 @@ GANG_BLOCKERS = {
         H.GANG_UNDECLARED,
         (
             "ml/Job/x is waited for until it ends. It says nothing about how to ask it for a checkpoint. See "
-            "docs/checkpointing.md for what it can declare."
+            "docs/guides/job-authors/checkpointing.md for what it can declare."
         ),
     ),
     "declares what cannot be used": (
@@ -29,7 +29,7 @@ GANG_BLOCKERS = {
         H.GANG_UNDECLARED,
         (
             "ml/Job/x is waited for until it ends. Its checkpoint-command is missing. See "
-            "docs/checkpointing.md for what it can declare."
+            "docs/guides/job-authors/checkpointing.md for what it can declare."
         ),
     ),
     "cannot checkpoint": (

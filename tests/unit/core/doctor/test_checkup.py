@@ -79,7 +79,7 @@ def changed(**version):
     ],
 )
 def test_what_differs_in_a_definition(there, path):
-    assert checkup.difference(SPEC, there) == path
+    assert checkup.first_difference(SPEC, there) == path
     found = checkup.definition("x.g", SPEC, there)
     assert (found.severity, found.fix) == ((OK, "") if path is None else (P, "Run `upgrader crds --install`."))
 

@@ -251,5 +251,5 @@ def test_a_job_whose_pods_are_gone_has_nothing_to_be_said_about():
 
 
 def test_every_lint_is_documented():
-    page = (ROOT / "docs/cli.md").read_text()
+    page = (ROOT / "docs/reference/cli.md").read_text()
     assert [check for check in Check if f"| `{check.value}` |" not in page] == []

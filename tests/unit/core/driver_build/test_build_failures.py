@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.driver_build.build_failures import LINES_KEPT, classify, ended, last_lines, overdue
+from upgrader.core.driver_build.build_failures import LINES_KEPT, classify_log, ended, last_lines, overdue
 from upgrader.core.driver_build.driver_builds import Failure, FailureClass
 
 LOGS = Path(__file__).parent / "build_logs"
@@ -55,7 +55,7 @@ REAL = {
 
 @pytest.mark.parametrize("name", sorted(REAL))
 def test_a_real_log_is_filed_by_its_cause(name):
-    assert classify((LOGS / name).read_text()) == REAL[name]
+    assert classify_log((LOGS / name).read_text()) == REAL[name]
 
 
 def test_every_kept_log_is_tested():
@@ -71,7 +71,7 @@ def test_only_what_has_nothing_to_do_with_the_inputs_is_tried_again():
 def test_a_line_of_the_source_is_no_cause():
     log = (LOGS / "too-few-arguments").read_text()
     shown = '  224 |     printk("out of memory: No space left on device");\n'
-    assert classify(shown + log) == classify(log)
+    assert classify_log(shown + log) == classify_log(log)
 
 
 @pytest.mark.parametrize("words", ["out of memory", "Input/output error", "No space left on device", "Killed"])
@@ -79,13 +79,13 @@ def test_a_line_of_the_source_is_no_cause():
 def test_what_the_compiler_says_of_the_source_is_no_trouble_of_the_machine(words, sort):
     log = (LOGS / "too-few-arguments").read_text()
     said = f"/build/nvidia/nv.c:12:3: {sort}: '{words}' [-Wformat]\nWARNING: modpost: x: {words}\n"
-    found = classify(said + log) if sort != "error" else classify(log + said)
+    found = classify_log(said + log) if sort != "error" else classify_log(log + said)
     assert found == REAL["too-few-arguments"]
 
 
 def test_a_full_disk_explains_the_errors_that_follow_from_it():
     both = (LOGS / "too-few-arguments").read_text() + (LOGS / "disk-full").read_text()
-    assert classify(both).kind is FailureClass.TRANSIENT
+    assert classify_log(both).kind is FailureClass.TRANSIENT
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_a_full_disk_explains_the_errors_that_follow_from_it():
     ],
 )
 def test_an_unknown_failure_is_told_by_its_last_complaint(log, complaint):
-    assert classify(log) == Failure(kind=FailureClass.COMPILE, first_error=complaint)
+    assert classify_log(log) == Failure(kind=FailureClass.COMPILE, first_error=complaint)
 
 
 @given(st.text())
 def test_whatever_it_says_the_error_is_one_line_of_it(log):
-    failure = classify(log)
+    failure = classify_log(log)
     assert len(failure.first_error.splitlines()) == 1
     assert failure.first_error in log or failure.first_error == "it said nothing"
 
@@ -115,6 +115,6 @@ def test_the_end_of_a_log_is_kept(lines):
 
 def test_a_build_that_was_killed_says_nothing_about_the_driver():
     log = "x.c:1:2: error: too few arguments to function 'f'\nmake: *** [Makefile:1: x.o] Error 1"
-    assert ended(log, 2) == classify(log)
+    assert ended(log, 2) == classify_log(log)
     killed = Failure(kind=FailureClass.TRANSIENT, first_error="it was ended from outside, by signal 9")
     assert ended("  LD [M]  /build/nvidia.ko", 137) == killed

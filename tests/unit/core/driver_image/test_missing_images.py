@@ -4,10 +4,10 @@ import pytest
 
 from upgrader.core.driver_image.missing_images import (
     Driver,
-    alternatives,
     build_of,
     code_name,
     read_removed_driver,
+    ready_alternatives,
     why_no_image,
 )
 from upgrader.core.model.fleet import ImageBuild, RemovedDriver
@@ -59,7 +59,7 @@ def test_alternatives_are_ready_and_of_the_same_vendor():
         build("c", vendor="sim", version="1.0"),
         *(build(f"k{one}", kernel=f"6.1.0-{one}") for one in range(5)),
     ]
-    assert alternatives(found, DRIVER, "k2") == (
+    assert ready_alternatives(found, DRIVER, "k2") == (
         "driver nvidia-open 550.1 for this kernel",
         "kernel 6.1.0-0, 6.1.0-1, 6.1.0-2 and 2 more",
     )

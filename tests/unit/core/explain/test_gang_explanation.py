@@ -16,7 +16,7 @@ OLDER = "The node has driver sim 560.1, the stack asks for sim 570.10."
 SKIPPED = "Node e carries the label gpu-upgrader.io/skip=true; remove it to have the node upgraded."
 QUIET = (
     "ml/Job/quiet is waited for until it ends. It says nothing about how to ask it for a checkpoint. See "
-    "docs/checkpointing.md for what it can declare."
+    "docs/guides/job-authors/checkpointing.md for what it can declare."
 )
 JOBSET = Owner(kind="JobSet", name="big", uid="u-set", api_version="jobset.x-k8s.io/v1alpha2")
 TRAINJOB = Owner(kind="TrainJob", name="big", uid="u-train", api_version="trainer.kubeflow.org/v1alpha1")

@@ -36,7 +36,7 @@ MADE = forecast(WORLD, target(), StrategyFacts(max_unavailable="100%"), now=STAR
 SKIPPED = "Node e carries the label gpu-upgrader.io/skip=true; remove it to have the node upgraded."
 QUIET = (
     "ml/Job/quiet is waited for until it ends. It says nothing about how to ask it for a checkpoint. See "
-    "docs/checkpointing.md for what it can declare."
+    "docs/guides/job-authors/checkpointing.md for what it can declare."
 )
 
 NODES = {

@@ -1,18 +1,18 @@
 import pytest
 
 from upgrader.core.constraints.batch import GroupForecast
-from upgrader.core.constraints.checkpoint_concurrency import Asked, parked, turns
+from upgrader.core.constraints.checkpoint_concurrency import Asked, parked_seconds, turns
 from upgrader.core.forecast.bin_packing import (
     Rules,
     Score,
     Unit,
     batch_of,
-    course,
-    improve,
+    best_course,
+    improve_batches,
     in_turn,
-    pack,
-    resumed,
-    score,
+    pack_units,
+    resume_batches,
+    score_batches,
 )
 from upgrader.core.forecast.duration_model import Spread
 
@@ -33,17 +33,17 @@ def names(batches):
 
 def test_first_fit_decreasing():
     units = [unit("a", 6), unit("b", 5), unit("c", 4), unit("d", 3), unit("e", 2)]
-    assert names(pack(units, rules(10), 0)) == [["a", "c"], ["b", "d", "e"]]
+    assert names(pack_units(units, rules(10), 0)) == [["a", "c"], ["b", "d", "e"]]
 
 
 def test_what_may_not_start_yet_delays_nobody():
     units = [unit("big", 10, release=5000), unit("small", 1), unit("later", 1, release=5000)]
-    assert names(pack(units, rules(11), 0)) == [["small"], ["big", "later"]]
+    assert names(pack_units(units, rules(11), 0)) == [["small"], ["big", "later"]]
 
 
 def test_what_fits_no_batch_is_a_fault_of_the_caller():
     with pytest.raises(AssertionError, match="big fits no batch"):
-        pack([unit("big", 11)], rules(10), 0)
+        pack_units([unit("big", 11)], rules(10), 0)
 
 
 def test_in_turn_nobody_is_overtaken():
@@ -57,22 +57,22 @@ def test_in_turn_nobody_is_overtaken():
 
 def test_a_batch_that_others_can_take_is_dissolved():
     loose = [batch_of([unit("a", 6)], rules(10)), batch_of([unit("b", 4)], rules(10))]
-    assert names(improve(loose, rules(10), 0)) == [["a", "b"]]
+    assert names(improve_batches(loose, rules(10), 0)) == [["a", "b"]]
 
 
 def test_long_ones_are_put_together():
     slow, quick = [unit(f"s{n}", 5, 3000.0) for n in range(2)], [unit(f"q{n}", 5, 300.0) for n in range(2)]
     mixed = [batch_of(pair, rules(10)) for pair in zip(slow, quick, strict=True)]
-    assert names(improve(mixed, rules(10), 0)) == [["q0", "q1"], ["s0", "s1"]]
+    assert names(improve_batches(mixed, rules(10), 0)) == [["q0", "q1"], ["s0", "s1"]]
 
 
 def test_no_step_breaks_a_limit_or_makes_anything_worse():
     units = [unit(f"u{n}", 1 + n % 7, 300.0 + 97 * (n % 5), release=200 * (n % 3)) for n in range(40)]
-    before = pack(units, rules(12), 0)
-    after = improve(before, rules(12), 0)
+    before = pack_units(units, rules(12), 0)
+    after = improve_batches(before, rules(12), 0)
     assert sorted(name for batch in names(after) for name in batch) == sorted(one.group.name for one in units)
     assert all(sum(one.group.gpus for one in batch.units) <= 12 for batch in after)
-    assert score(after, rules(12), 0).end <= score(before, rules(12), 0).end
+    assert score_batches(after, rules(12), 0).end <= score_batches(before, rules(12), 0).end
 
 
 def test_an_improvement_makes_nothing_worse():
@@ -87,14 +87,19 @@ def test_an_improvement_makes_nothing_worse():
 def test_the_earlier_course_is_gone_on_with():
     units = [unit(name, 5) for name in "abcd"]
     before = [[("d",), ("a",)], [("gone",), ("b",)]]
-    assert names(resumed(units, before, rules(10), 0)) == [["a", "d"], ["b", "c"]]
-    assert names(course(units, before, rules(10), 0)) == [["a", "d"], ["b", "c"]]
-    assert names(course(units, [[("a",)], [("b",)], [("c",)], [("d",)]], rules(10), 0)) != [["a"], ["b"], ["c"], ["d"]]
+    assert names(resume_batches(units, before, rules(10), 0)) == [["a", "d"], ["b", "c"]]
+    assert names(best_course(units, before, rules(10), 0)) == [["a", "d"], ["b", "c"]]
+    assert names(best_course(units, [[("a",)], [("b",)], [("c",)], [("d",)]], rules(10), 0)) != [
+        ["a"],
+        ["b"],
+        ["c"],
+        ["d"],
+    ]
 
 
 def test_an_earlier_batch_that_the_budget_no_longer_allows_is_parted():
     units = [unit(name, 5) for name in "ab"]
-    assert names(resumed(units, [[("a",), ("b",)]], rules(5), 0)) == [["a"], ["b"]]
+    assert names(resume_batches(units, [[("a",), ("b",)]], rules(5), 0)) == [["a"], ["b"]]
 
 
 ASKED = [
@@ -115,6 +120,6 @@ def test_the_longest_checkpoint_is_asked_first_in_each_lane():
 
 
 def test_who_has_parked_waits_for_the_last_of_its_group():
-    assert parked(ASKED, turns(ASKED, 1)) == {"long": 180, "middle": 60, "short": 0, "other": 470}
+    assert parked_seconds(ASKED, turns(ASKED, 1)) == {"long": 180, "middle": 60, "short": 0, "other": 470}
     alone = [Asked(gang=one.gang, lane=one.lane, seconds=one.seconds, group=at) for at, one in enumerate(ASKED)]
-    assert set(parked(alone, turns(alone, 1)).values()) == {0}
+    assert set(parked_seconds(alone, turns(alone, 1)).values()) == {0}

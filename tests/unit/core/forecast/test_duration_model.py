@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from upgrader.core.forecast.duration_model import PRIOR, Pace, Spread, learned, longest_of, together
+from upgrader.core.forecast.duration_model import PRIOR, Pace, Spread, learned, longest_of, longest_of_spreads
 from upgrader.core.model.prediction import Durations
 
 DURATIONS = Durations()
@@ -28,7 +28,7 @@ def test_the_longest_of_many(count):
 
 def test_nothing_takes_no_time():
     assert longest_of(0, 240, 600) == Spread(0.0)
-    assert together([]) == Spread(0.0)
+    assert longest_of_spreads([]) == Spread(0.0)
     assert Spread(0.0).quantile(0.95) == 0
 
 
@@ -50,7 +50,7 @@ def test_a_batch_is_the_longest_of_its_groups(groups):
 
     seen = [max(once(*one) for one in groups) for _ in range(2000)]
     pace = Pace(DURATIONS)
-    found = together(pace.group(nodes=n, gangs=g, checkpoint=DURATIONS.checkpoint) for n, g in groups)
+    found = longest_of_spreads(pace.group(nodes=n, gangs=g, checkpoint=DURATIONS.checkpoint) for n, g in groups)
     assert found.mean == pytest.approx(statistics.mean(seen), rel=0.08)
     assert found.quantile(0.95) == pytest.approx(statistics.quantiles(seen, n=20)[18], rel=0.15)
 

@@ -7,7 +7,7 @@ from tests.support.facts import KERNEL, NEW, OLD, fresh_node, gang, image, node,
 from tests.support.forecasts import H, blockers, foresee, shape
 from upgrader.core.constraints.upgrade_groups import group_name
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.forecast.duration_model import Pace, longest_of, together
+from upgrader.core.forecast.duration_model import Pace, longest_of, longest_of_spreads
 from upgrader.core.forecast.forecast import BatchForecast, BatchKind, Blocker, Forecast, GroupForecast, Summary
 from upgrader.core.gpu_stack.drift import drift
 from upgrader.core.model.prediction import Durations, Interruption, Prediction
@@ -18,7 +18,7 @@ ALONE, PAIR = PACE.upgrade(1).mean, PACE.upgrade(2).mean
 ASKED = longest_of(1, *PACE.durations.checkpoint).mean
 BACK = longest_of(1, *PACE.durations.restart).mean
 ONE, TWO = (PACE.group(nodes=nodes, gangs=nodes - 1, checkpoint=PACE.durations.checkpoint) for nodes in (1, 2))
-FIRST, SECOND = round(together([ONE, ONE]).mean), round(together([TWO]).mean)
+FIRST, SECOND = round(longest_of_spreads([ONE, ONE]).mean), round(longest_of_spreads([TWO]).mean)
 
 # ------------------------------------------------------------------------------------------------------ batches
 

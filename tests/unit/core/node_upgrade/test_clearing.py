@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from tests.support.upgrade_cases import CLOSED, EVICTABLE, REPAIR, STRANGER, SWITCHED_OFF, N, stay, view
-from upgrader.core.node_upgrade.clearing import EVICTION_REFUSED, UNSUPPORTED, evicting
+from upgrader.core.node_upgrade.clearing import EVICTION_REFUSED, UNSUPPORTED, evict_pods
 from upgrader.core.node_upgrade.upgrade_state import Act, Decision, GroupView, NodeView
 from upgrader.simulate.cluster.ports import START
 
@@ -16,7 +16,7 @@ ORDERED = {"forced": {N.DRAINING: ORDER}}
 
 
 def decided(node: NodeView, now: datetime = START) -> Decision | None:
-    return evicting(node, GroupView(nodes=(node,)), now)
+    return evict_pods(node, GroupView(nodes=(node,)), now)
 
 
 def draining(**changes: object) -> NodeView:

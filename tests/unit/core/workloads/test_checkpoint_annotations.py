@@ -8,12 +8,12 @@ from upgrader.core.workloads.checkpoint_annotations import (
     Declared,
     Method,
     TimesDeclared,
-    argv,
+    declared_times,
     leader,
     nearest,
+    parse_command,
     seconds,
-    times,
-    usable,
+    usable_method,
 )
 from upgrader.simulate.cluster.ports import START
 
@@ -51,7 +51,7 @@ def test_each_annotation_comes_from_the_nearest_that_has_it():
     ],
 )
 def test_a_command_is_a_list_of_words(text, expected):
-    assert argv(text) == expected
+    assert parse_command(text) == expected
 
 
 def test_rank_0_leads_and_without_ranks_the_first_by_name():
@@ -96,7 +96,7 @@ TIMES = {
 
 @pytest.mark.parametrize(("declared", "starts", "limit", "expected"), TIMES.values(), ids=TIMES)
 def test_when_it_may_be_stopped_and_when_it_ends(declared, starts, limit, expected):
-    assert times(declared, starts, limit) == expected
+    assert declared_times(declared, starts, limit) == expected
 
 
 MOUNTED, BARE = member("train-0", "a"), member("train-1", "b", mounted=False)
@@ -245,7 +245,7 @@ TABLE = {
 
 @pytest.mark.parametrize(("declared", "members", "method"), TABLE.values(), ids=TABLE.keys())
 def test_what_can_be_used(declared, members, method):
-    assert usable(declared, members) == method
+    assert usable_method(declared, members) == method
 
 
 UNREADABLE = {
@@ -272,4 +272,4 @@ UNREADABLE = {
 
 @pytest.mark.parametrize(("field", "said", "problem"), [(name, *case) for name, case in UNREADABLE.items()])
 def test_a_job_that_says_something_that_cannot_be_read_is_not_asked(field, said, problem):
-    assert usable(Declared(method="api", **{field: said}), [MOUNTED]) == Method(problem=problem)
+    assert usable_method(Declared(method="api", **{field: said}), [MOUNTED]) == Method(problem=problem)

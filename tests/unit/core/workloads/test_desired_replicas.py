@@ -3,7 +3,7 @@
 import pytest
 
 from upgrader.core.model.fleet import Owner
-from upgrader.core.workloads.desired_replicas import wanted
+from upgrader.core.workloads.desired_replicas import wanted_pods
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_objects import Work
 
@@ -29,7 +29,7 @@ def work(kind, spec=None, status=None, *, name="x", by=None, labels=None, versio
 
 
 def count(top, *others):
-    return wanted(top, Chains([top, *others]))
+    return wanted_pods(top, Chains([top, *others]))
 
 
 JOBS = {

@@ -17,7 +17,7 @@ def test_every_reason_has_an_exit_code_of_its_own():
 
 
 def test_the_documented_codes_are_these():
-    page = (ROOT / "docs" / "node-contract.md").read_text()
+    page = (ROOT / "docs" / "reference" / "node-contract.md").read_text()
     documented = {Reason(name): int(code) for code, name in re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE)}
     assert documented == EXIT_CODES
 

@@ -154,5 +154,5 @@ UNASKABLE: dict[str, tuple[Object, str]] = {
 @pytest.mark.parametrize(("changes", "why"), UNASKABLE.values(), ids=UNASKABLE)
 async def test_who_cannot_be_asked_is_told_why(rig: Rig, changes: Object, why: str) -> None:
     with pytest.raises(BlockedError) as told:
-        adhoc_request.check(msgspec.structs.replace(await gang(rig), **changes))
+        adhoc_request.check_askable(msgspec.structs.replace(await gang(rig), **changes))
     assert why in str(told.value)

@@ -59,7 +59,7 @@ def ask(
 
 
 async def stay_asked(rig: Rig, *pods: Pod) -> list[bool]:
-    refused = await orphaned_annotations.take_away(rig.context, pods)
+    refused = await orphaned_annotations.remove_annotations(rig.context, pods)
     assert refused == []
     annotations = [
         rig.cluster.store.find(PODS, pod.metadata.name, pod.metadata.namespace)["metadata"]["annotations"]
@@ -167,7 +167,7 @@ async def test_what_was_annotated_otherwise_is_no_mark(rig: Rig) -> None:
     values = [{number: "1"}, {seconds: "1"}, {number: "soon", seconds: "1"}, {number: "1", seconds: "1"}]
     pods = [add_pod(rig.cluster, f"pod-{place}", annotations=value) for place, value in enumerate(values)]
     assert [pod.metadata.name for pod in orphaned_annotations.marked(pods)] == ["pod-3"]
-    await orphaned_annotations.take_away(rig.context, orphaned_annotations.marked(pods))
+    await orphaned_annotations.remove_annotations(rig.context, orphaned_annotations.marked(pods))
     assert [marked(rig.cluster, pod) for pod in pods] == [("1", None), (None, "1"), ("soon", "1"), (None, None)]
 
 
@@ -179,6 +179,6 @@ async def test_a_pod_of_which_no_answer_came_is_tried_again_at_the_next_look(rig
 
     rig.cluster.before_write = lose
     with pytest.raises(UnreachableError, match="no answer"):
-        await orphaned_annotations.take_away(rig.context, [pod])
+        await orphaned_annotations.remove_annotations(rig.context, [pod])
     rig.cluster.before_write = lambda _write: None
     assert await stay_asked(rig, pod) == [False]

@@ -8,7 +8,7 @@ from upgrader.api.resources import GPU_STACKS, PODS
 from upgrader.core.errors import UnreachableError
 from upgrader.core.model.phases import PlanPhase
 from upgrader.reconcile.facts.workloads import SHARED_SECONDS, Workloads
-from upgrader.reconcile.runtime.context import anew
+from upgrader.reconcile.runtime.context import with_fresh_pods
 from upgrader.simulate.apiserver.cluster import FakeCluster
 from upgrader.simulate.cluster.rig import STACK, Rig, running
 
@@ -72,7 +72,7 @@ async def test_whoever_decides_reads_anew(cluster: Counting) -> None:
     rig = Rig(cluster)
     rig.share(3600)
     await rig.context.workloads.read(cluster)
-    await anew(rig.context).workloads.read(cluster)
+    await with_fresh_pods(rig.context).workloads.read(cluster)
     assert cluster.lists == 2
 
 

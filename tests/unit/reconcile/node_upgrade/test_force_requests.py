@@ -46,7 +46,7 @@ async def test_a_node_is_given_back_without_the_gang_that_cannot_be_placed(rig: 
     answer = await ordered(rig, "gpu-0", "--step", "Releasing", *WHO)
     assert answer == (
         "node gpu-0: the node is given back without waiting for its gang to be placed, "
-        "by order of ann: agreed with its owner"
+        "forced by ann: agreed with its owner"
     )
     await rig.until(lambda: NodePhase.SUCCEEDED in {one.status.phase for one in rig.upgrades("up")}, 30)
     found = {one.spec.node.name: (one.status.phase, one.spec.force) for one in rig.upgrades("up")}
@@ -119,7 +119,7 @@ async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: 
     rig.fleet._add_pod("late-0-x", "default", "Job", job, node="gpu-0", index=0)
     await rig.until(lambda: {one.status.reason for one in rig.requests()} == {"WaitingForPods"})
     answer = await ordered(rig, "gpu-0", "--step", "Draining", *WHO, code=4)
-    assert "default/Job/late declares how it is asked, and has not stopped: no order ends it" in answer
+    assert "gang default/Job/late declares a checkpoint method and has not stopped: it cannot be forced" in answer
     assert "--expendable default/Job/late" in answer
     # Whoever writes the order into the upgrade otherwise gets no further: nothing of a declared job is deleted.
     (upgrade,) = (one.metadata.name for one in rig.upgrades("up") if one.spec.node.name == "gpu-0")
@@ -133,6 +133,6 @@ async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: 
 
 async def test_where_nothing_waits_there_is_nothing_to_force(rig: Rig) -> None:
     await running(rig)
-    assert "no upgrade waits at node gpu-0" in await ordered(rig, "gpu-0", "--step", "Draining", *WHO, code=1)
-    assert "there is no node gpu-9" in await ordered(rig, "gpu-9", "--step", "Draining", *WHO, code=1)
-    assert "there is no step Dancing" in await ordered(rig, "gpu-0", "--step", "Dancing", *WHO, code=1)
+    assert "no upgrade of node gpu-0 waits" in await ordered(rig, "gpu-0", "--step", "Draining", *WHO, code=1)
+    assert "node gpu-9 not found" in await ordered(rig, "gpu-9", "--step", "Draining", *WHO, code=1)
+    assert "unknown step Dancing" in await ordered(rig, "gpu-0", "--step", "Dancing", *WHO, code=1)

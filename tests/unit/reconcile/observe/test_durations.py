@@ -10,7 +10,7 @@ from upgrader.api.kubernetes import OwnerReference
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core.forecast.duration_model import learned
 from upgrader.core.model.prediction import Durations
-from upgrader.reconcile.observe.durations import seen
+from upgrader.reconcile.observe.durations import learn_durations
 
 PLAN_UID = "uid-plan"
 WALK = (("Preparing", "09:00:00"), ("Prepared", "09:01:00"), ("Draining", "09:05:00"), ("Releasing", "09:12:00"))
@@ -39,7 +39,9 @@ def request(phase="Restored", plan="pool-a-1", **times):
 
 
 def test_what_ended_well_is_learned_from():
-    assert seen([upgraded()], [request()]) == learned([420], checkpoints=[180], restarts=[120], preparations=[60])
+    assert learn_durations([upgraded()], [request()]) == learned(
+        [420], checkpoints=[180], restarts=[120], preparations=[60]
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,16 +55,16 @@ def test_what_ended_well_is_learned_from():
     ids=["nothing", "failed", "not ended", "another stack"],
 )
 def test_nothing_else_is(upgrades, requests):
-    assert seen(upgrades, requests) == Durations()
+    assert learn_durations(upgrades, requests) == Durations()
 
 
 def test_a_request_that_the_plan_did_not_make_teaches_nothing():
     forged = request()
     forged = msgspec.structs.replace(forged, metadata=msgspec.structs.replace(forged.metadata, name="forged"))
-    assert seen([upgraded()], [forged]) == learned([420], checkpoints=[], restarts=[], preparations=[60])
+    assert learn_durations([upgraded()], [forged]) == learned([420], checkpoints=[], restarts=[], preparations=[60])
 
 
 def test_a_time_that_is_missing_is_left_out():
-    assert seen([upgraded(walk=WALK[:2])], [request(markedAt=None)]) == learned(
+    assert learn_durations([upgraded(walk=WALK[:2])], [request(markedAt=None)]) == learned(
         [], checkpoints=[], restarts=[120], preparations=[60]
     )

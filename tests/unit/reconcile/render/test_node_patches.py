@@ -76,7 +76,7 @@ def test_what_cannot_be_read_of_it_is_written_anew() -> None:
 )
 def test_a_node_that_was_taken_over(kept: dict[str, str], labels: dict[str, str], gone: dict[str, None]) -> None:
     there = node(ADOPTED | kept, **{names.LABEL_OPERANDS: "off", DEPLOYS: "false"})
-    meta = node_patches.give_back(there, "u", "")["metadata"]
+    meta = node_patches.release_node(there, "u", "")["metadata"]
     assert (meta["labels"], meta["annotations"]) == (
         labels,
         {names.ANNOTATION_CLAIMED_BY: None, names.ANNOTATION_RELEASED_BY: "u"} | gone,

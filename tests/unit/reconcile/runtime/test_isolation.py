@@ -173,7 +173,7 @@ async def test_groups_have_their_steps_beside_each_other_as_many_as_the_limit() 
         elif number == 9:
             free.set()
 
-    await side_by_side.each(range(10), act, 2)
+    await side_by_side.for_each(range(10), act, 2)
     assert begun == list(range(10))
 
 
@@ -186,7 +186,7 @@ async def test_nothing_is_begun_after_the_process_was_killed() -> None:
             raise Killed
 
     with pytest.raises(Killed):
-        await side_by_side.each(range(10), act, 4)
+        await side_by_side.for_each(range(10), act, 4)
     assert begun == [0, 1]
 
 

@@ -150,14 +150,14 @@ async def test_all_nodes_of_a_stack_are_handed_over_at_once_and_only_once(rig: R
         f"node gpu-1 is handed over by ada; its first upgrade sets {DRIVER} and {PLUGIN} to false",
     ]
     before = len(rig.cluster.writes)
-    assert await adoption.adopt(rig.context, ["gpu-1"], None, by="bob") == ["node gpu-1 is handed over already"]
+    assert await adoption.adopt(rig.context, ["gpu-1"], None, by="bob") == ["node gpu-1 is already handed over"]
     assert rig.cluster.writes[before:] == []
 
 
 async def test_nothing_is_handed_over_where_there_is_nothing(rig: Rig) -> None:
     rig.stack(rig.spec("1.0"))
     (line,) = await adoption.adopt(rig.context, ["gpu-0"], None, by="ada")
-    assert line == "node gpu-0: no other operator deploys there; nothing to hand over"
+    assert line == "node gpu-0 is not managed by another operator; nothing to hand over"
     for nodes, stack in ((["gpu-7"], None), ([], "other")):
         with pytest.raises(ConfigurationError):
             await adoption.adopt(rig.context, nodes, stack, by="ada")
@@ -198,7 +198,7 @@ async def test_uninstall_leaves_what_is_wholly_ours_and_gives_back_what_never_wa
     assert (deployed(rig, "gpu-1"), deployed(rig, "gpu-2")) == (dict.fromkeys(ON, "false"), ON)
     assert {name: json.loads(text) for name, text in ours(rig, "gpu-1").items()} == {names.ANNOTATION_ADOPTED: ON}
     assert ours(rig, "gpu-2") == {}
-    stays = "annotation gpu-upgrader.io/adopted stays on 1 node: what another operator's labels said there"
+    stays = "annotation gpu-upgrader.io/adopted stays on 1 node: it stores the labels of another operator"
     assert stays in said
 
 

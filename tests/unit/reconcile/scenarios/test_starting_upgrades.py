@@ -161,7 +161,7 @@ async def test_one_that_somebody_else_suspends_is_waited_for(rig: Starting) -> N
     await rig.pass_by(60)
     assert rig.job is not None
     assert (rig.job["spec"]["suspend"], rig.status.phase) == (True, NodePhase.UPGRADING)
-    assert rig.status.message == f"somebody else has suspended Job {meta.name}"
+    assert rig.status.message == f"Job {meta.name} was suspended by another client"
     rig.fleet.hangs = lambda _pod: False
     rig.cluster.store.change(JOBS, meta.name, {"spec": {"suspend": False}}, meta.namespace)
     await rig.until(lambda: rig.over("up"))

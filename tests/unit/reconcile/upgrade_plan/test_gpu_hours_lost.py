@@ -15,7 +15,7 @@ from upgrader.core.timing import show
 from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile.checkpoint_request import request_reconciler
 from upgrader.reconcile.checkpoint_request.request_reading import read_request
-from upgrader.reconcile.upgrade_plan.gpu_hours_lost import lost
+from upgrader.reconcile.upgrade_plan.gpu_hours_lost import total_gpu_hours_lost
 from upgrader.simulate.cluster.ports import START
 from upgrader.simulate.cluster.rig import Rig
 
@@ -94,12 +94,12 @@ RESTORED = {"phase": "Restored", "parkedAt": "09:06", "stoppedAt": "09:15", "end
     ],
 )
 def test_what_was_lost(upgrades, requests, hours):
-    assert lost(plan(), upgrades, requests) == hours
+    assert total_gpu_hours_lost(plan(), upgrades, requests) == hours
 
 
 @pytest.mark.parametrize(("upgrades", "hours"), [([], 0.0), ([ended()], 4.0 + 4 * 1.5)], ids=["not drained", "drained"])
 def test_the_work_of_pods_that_nobody_makes_again_is_lost_when_they_go(upgrades, hours):
-    assert lost(plan(expendable=[SOLO]), upgrades, []) == hours
+    assert total_gpu_hours_lost(plan(expendable=[SOLO]), upgrades, []) == hours
 
 
 # ---- the times themselves

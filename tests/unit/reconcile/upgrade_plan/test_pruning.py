@@ -5,7 +5,7 @@ import msgspec
 from tests.support.manifests import checkpoint_request, node_upgrade
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.reconcile.render.custom_objects import LABEL_BATCH
-from upgrader.reconcile.upgrade_plan.pruning import settled_requests, superseded
+from upgrader.reconcile.upgrade_plan.pruning import settled_requests, superseded_upgrades
 
 
 def upgrade(batch: int, *, node: str = "gpu-0", phase: str = "Failed", reason: str = "NotAcknowledged") -> NodeUpgrade:
@@ -31,12 +31,12 @@ def names(found: list) -> list[str]:
 
 
 def test_a_node_upgrade_goes_when_its_node_was_taken_again() -> None:
-    assert names(superseded([upgrade(9), upgrade(10), upgrade(3, node="gpu-1")])) == ["gpu-0-9"]
+    assert names(superseded_upgrades([upgrade(9), upgrade(10), upgrade(3, node="gpu-1")])) == ["gpu-0-9"]
 
 
 def test_a_node_upgrade_stays_that_changed_something_or_counts_as_a_failure() -> None:
     odd = [upgrade(1, phase="Succeeded", reason=""), upgrade(2, reason="NotDrained"), upgrade(3, reason="RevertFailed")]
-    assert superseded([*odd, upgrade(4)]) == []
+    assert superseded_upgrades([*odd, upgrade(4)]) == []
 
 
 def test_the_latest_of_a_job_stays_and_so_does_its_latest_refusal() -> None:

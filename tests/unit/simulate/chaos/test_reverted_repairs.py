@@ -9,7 +9,7 @@ from tests.support.repairs_held_otherwise import HELD
 from tests.support.repository import ROOT
 from tests.support.reverted_repairs import REPAIRS
 
-NOTE = ROOT / "docs/design/2026-11-25-chaos-seeds.md"
+NOTE = ROOT / "docs/contributing/design/2026-11-25-chaos-seeds.md"
 
 
 def rows():
@@ -20,7 +20,7 @@ def rows():
         yield f"| {repair.name} | {repair.defect} | {laws} | {found} |"
     for held in HELD:
         name = Path(held.test).name
-        yield f"| {held.defect} | {held.why} | [{name}](../../{held.test}) |"
+        yield f"| {held.defect} | {held.why} | [{name}](../../../{held.test}) |"
 
 
 @pytest.mark.parametrize("repair", REPAIRS, ids=str)

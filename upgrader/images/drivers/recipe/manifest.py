@@ -1,4 +1,4 @@
-"""What a driver image says about itself in /driver/manifest.json; docs/node-contract.md says who reads it."""
+"""What a driver image says about itself in /driver/manifest.json; docs/reference/node-contract.md says who reads it."""
 
 import hashlib
 from collections.abc import Sequence

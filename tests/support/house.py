@@ -1,0 +1,72 @@
+"""Figures of the code's layout: files in each package, names of functions, lines that each image carries.
+
+`python -m tests.support.house` prints them; tests/unit/docs/test_house.py holds the bounds.
+"""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from upgrader.images import product
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "upgrader"
+GENERATED = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
+
+
+def modules() -> list[Path]:
+    """All modules that are written by hand."""
+    return sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith(GENERATED))
+
+
+def files_by_package() -> Counter[str]:
+    """How many modules lie directly in each package, without its __init__."""
+    return Counter(str(path.parent.relative_to(ROOT)) for path in modules() if path.name != "__init__.py")
+
+
+def functions(path: Path) -> Iterator[str]:
+    """Names of the functions at the top level of a module."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+
+
+def is_one_word(name: str) -> bool:
+    """Whether a name is a single word, as `kept` or `_kept` are."""
+    return "_" not in name.strip("_")
+
+
+def one_word_functions() -> dict[str, list[str]]:
+    """Functions with one-word names, by module."""
+    found = {str(path.relative_to(ROOT)): [name for name in functions(path) if is_one_word(name)] for path in modules()}
+    return {path: names for path, names in found.items() if names}
+
+
+def lines(parts: tuple[str, ...]) -> int:
+    """Lines of the modules that an image carries, which are given as product.NODE_PARTS are."""
+    carried = (path for path in modules() if any(_lies_in(path, part) for part in parts))
+    return sum(len(path.read_text().splitlines()) for path in carried)
+
+
+def _lies_in(path: Path, part: str) -> bool:
+    return path == PACKAGE / part or PACKAGE / part in path.parents
+
+
+def main() -> None:
+    """Print everything, the largest first."""
+    for package, count in files_by_package().most_common(12):
+        print(f"{count:4} files in {package}")
+    names = one_word_functions()
+    by_package = Counter({"/".join(path.split("/")[:2]): 0 for path in names})
+    for path, found in names.items():
+        by_package["/".join(path.split("/")[:2])] += len(found)
+    print(f"{sum(by_package.values()):4} functions with one-word names")
+    for package, count in by_package.most_common():
+        print(f"     {count:4} in {package}")
+    print(f"{lines(('',)):6} lines of the whole package")
+    print(f"{lines(product.NODE_PARTS):6} lines in the node image")
+
+
+if __name__ == "__main__":
+    main()

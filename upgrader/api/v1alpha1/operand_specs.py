@@ -1,0 +1,146 @@
+"""GpuStack.spec: the operands of a pool."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from upgrader.api.fields import (
+    ImageReference,
+    Resource,
+    Text,
+    VersionText,
+    described,
+)
+
+
+class DriverSpec(Resource, frozen=True, kw_only=True):
+    vendor: Annotated[
+        Literal["nvidia", "sim"],
+        described(
+            "Vendor of the operands of the pool. `sim` simulates devices on nodes without GPUs, with the "
+            "driver of any recipe."
+        ),
+    ]
+    version: Annotated[VersionText, described("Driver version that every node of the pool is upgraded to.")]
+    recipe: Annotated[
+        Literal["nvidia", "nvidia-open", "sim"] | None,
+        described(
+            "Recipe whose driver is loaded: the name of a folder in driver-images/. Defaults to the "
+            "recipe of the flavour; without a flavour, `nvidia-open` for vendor nvidia, and any image of "
+            "the simulated driver for vendor sim."
+        ),
+    ] = None
+    flavour: Annotated[
+        Literal["open", "proprietary"] | None, described("Flavour of the kernel modules. Each recipe has one flavour.")
+    ] = None
+    unverified: Annotated[
+        Literal["Refuse", "Allow"],
+        described(
+            "Policy for driver images whose signature is not verified, because the controller has no key "
+            "(UPGRADER_IMAGE_KEY). `Refuse`: such an image is not installed on any node. `Allow`: the "
+            "image is used by its digest. Defaults to `Refuse`."
+        ),
+    ] = "Refuse"
+
+
+class RuntimeSpec(Resource, frozen=True, kw_only=True):
+    """Runtime hook, which describes GPUs to the container runtime as CDI devices, so that only pods that request
+    them get them.
+    """
+
+    management: Annotated[
+        Literal["Managed", "External"],
+        described(
+            "`External`: the stack does not manage the runtime hook. `Managed`: the stack manages the "
+            "runtime hook and changes it in upgrades. Defaults to `External`."
+        ),
+    ] = "External"
+    image: Annotated[ImageReference | None, described("Image of the runtime hook, by tag or digest.")] = None
+
+
+Slices = Annotated[int, Meta(ge=2, le=64)]
+
+
+class MpsSpec(Resource, frozen=True, kw_only=True):
+    """NVIDIA's Multi-Process Service: containers share a GPU, each with an equal part of its memory and threads."""
+
+    replicas: Annotated[
+        int,
+        Meta(
+            description="Number of devices that the device plugin advertises for each GPU. The maximum for GPUs with "
+            "a compute capability below 7.5 is 16.",
+            ge=2,
+            le=48,
+        ),
+    ]
+    runtime_class: Annotated[
+        Text | None,
+        described(
+            "RuntimeClass that makes the driver's programs available to the control daemon and the device"
+            " plugin, if the default runtime does not."
+        ),
+    ] = None
+
+
+class SharingSpec(Resource, frozen=True, kw_only=True):
+    time_slices: Annotated[
+        Slices | None,
+        described(
+            "Number of devices that the device plugin advertises for each GPU. That many containers take "
+            "turns on the GPU, without isolation from each other. If unset, GPUs are not shared."
+        ),
+    ] = None
+    mps: Annotated[
+        MpsSpec | None,
+        described(
+            "Sharing of GPUs by NVIDIA's MPS, which limits the memory and threads of each container. "
+            "Requires vendor nvidia."
+        ),
+    ] = None
+    mig_strategy: Annotated[
+        Literal["single", "mixed"] | None,
+        described(
+            "Strategy by which the device plugin advertises MIG partitions of GPUs. Passed to the device "
+            "plugin. Requires vendor nvidia."
+        ),
+    ] = None
+
+
+class DevicePluginSpec(Resource, frozen=True, kw_only=True):
+    management: Annotated[
+        Literal["Managed", "External"],
+        described(
+            "`External`: the stack does not manage the device plugin and uses the resources that an "
+            "existing one advertises. `Managed`: the stack manages the device plugin. Defaults to "
+            "`Managed`."
+        ),
+    ] = "Managed"
+    image: Annotated[ImageReference | None, described("Image of the device plugin, by tag or digest.")] = None
+    resource_name: Annotated[
+        Text, described("Extended resource that the device plugin advertises. Defaults to `nvidia.com/gpu`.")
+    ] = "nvidia.com/gpu"
+    sharing: Annotated[SharingSpec, described("Sharing of one GPU by several containers.")] = SharingSpec()
+
+
+class QuietOperandSpec(Resource, frozen=True, kw_only=True):
+    """Operand that is updated without an effect on jobs, by a rolling update outside of plans."""
+
+    management: Annotated[
+        Literal["Managed", "External"],
+        described(
+            "`External`: the stack does not manage the operand. `Managed`: the stack manages the operand."
+            " Defaults to `External`."
+        ),
+    ] = "External"
+    image: Annotated[
+        ImageReference | None, described("Image of the operand, by tag or digest. A tag is resolved to a digest once.")
+    ] = None
+    max_unavailable: Annotated[
+        str,
+        Meta(
+            description="Maximum number of nodes on which the operand may be unavailable at the same time during an "
+            "update: a number or a percentage. Defaults to 10%.",
+            pattern=r"^([1-9][0-9]{0,3}|[1-9][0-9]?%|100%)$",
+            max_length=4,
+        ),
+    ] = "10%"
