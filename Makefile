@@ -16,6 +16,7 @@ NIGHTLY_RUNS ?= 10000
 TARGET ?= all
 
 WANTED := import tomllib; d = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(d["project"]["dependencies"]))
+WANTED_DEV := print("\n".join(w for w in tomllib.load(open("dev/pyproject.toml", "rb"))["project"]["dependencies"] if w != d["project"]["name"]))
 COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header
 
 # Compiled modules are kept, whatever the shell says: without them every worker and every program of a test compiles anew.
@@ -27,16 +28,16 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## virtual environment from the lock file (hashes checked), upgrader installed into it
+setup: $(STAMP) ## virtual environment from the lock file (hashes checked), upgrader and upgrader_dev installed into it
 
-$(STAMP): requirements-dev.lock pyproject.toml
+$(STAMP): requirements-dev.lock pyproject.toml dev/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . -e dev
 	touch $@
 
 packages: ## Debian packages the embedded cluster needs: installed when root, listed otherwise
-	bash upgrader/devcluster/install-packages.sh
+	bash dev/upgrader_dev/devcluster/install-packages.sh
 
 binaries: setup packages ## Kubernetes' programs for the embedded cluster: built once, with progress (about 13 minutes)
 	$(BIN)/upgrader dev binaries
@@ -44,7 +45,7 @@ binaries: setup packages ## Kubernetes' programs for the embedded cluster: built
 lock: ## the three lock files anew, with hashes and without any index
 	test -x $(BIN)/pip-compile || $(BIN)/python -m pip install -q pip-tools
 	$(BIN)/python -c '$(WANTED)' | $(COMPILE) -o requirements.lock -
-	$(BIN)/python -c '$(WANTED); d["dependency-groups"].pop("docs"); print("\n".join(d["build-system"]["requires"] + sum(d["dependency-groups"].values(), [])))' \
+	$(BIN)/python -c '$(WANTED); $(WANTED_DEV); d["dependency-groups"].pop("docs"); print("\n".join(d["build-system"]["requires"] + sum(d["dependency-groups"].values(), [])))' \
 	  | $(COMPILE) --allow-unsafe -o requirements-dev.lock -
 	$(BIN)/python -c 'import tomllib; print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["docs"]))' \
 	  | $(COMPILE) --allow-unsafe -o requirements-docs.lock -
@@ -82,11 +83,11 @@ gate: binaries ## of the slow suites what every change must pass: the API server
 test: lint verify unit chaos-short gate ## what CI runs (12 minutes)
 
 chaos: setup ## seeded rollouts with faults at every port, judged by the laws (SEED=n, RUNS=n, NODES=n; a seed that fails is printed)
-	$(BIN)/python -m upgrader.simulate.chaos --seed $(SEED) --runs $(RUNS) --nodes $(NODES)
+	$(BIN)/python -m upgrader_dev.chaos --seed $(SEED) --runs $(RUNS) --nodes $(NODES)
 
 chaos-short: setup ## the chaos runs of the gate: 200 with two nodes, 50 with three
-	$(BIN)/python -m upgrader.simulate.chaos --runs 200 --nodes 2
-	$(BIN)/python -m upgrader.simulate.chaos --runs 50 --nodes 3
+	$(BIN)/python -m upgrader_dev.chaos --runs 200 --nodes 2
+	$(BIN)/python -m upgrader_dev.chaos --runs 50 --nodes 3
 
 fuzz: FUZZ_RUNS := $(if $(filter command line environment,$(origin RUNS)),$(RUNS),20000)
 fuzz: setup ## readers of what others write on a fuzzer's inputs (TARGET=name, RUNS=n; an input that breaks one is kept)

@@ -48,7 +48,7 @@ def pytest_runtest_makereport(item):
 @pytest.fixture(scope="session")
 def start_cluster(request):
     """Start an embedded cluster by `start_cluster("purpose", boxes=…, kwok=…)`; it ends with the session."""
-    from upgrader.devcluster import ClusterSpec, down, up  # noqa: PLC0415 - units need none of it
+    from upgrader_dev.devcluster import ClusterSpec, delete_cluster, start_cluster  # noqa: PLC0415 - units need none of it
 
     started = []
     running = request.session.stash.setdefault(STARTED, [])
@@ -56,13 +56,13 @@ def start_cluster(request):
     def start(purpose, **spec):
         name = f"t{os.getpid()}-{purpose}"
         started.append(name)
-        running.append(up(ClusterSpec(name=name, **spec), print))
+        running.append(start_cluster(ClusterSpec(name=name, **spec), print))
         return running[-1]
 
     yield start
     running.clear()
     for name in reversed(started):
-        down(name)
+        delete_cluster(name)
 
 
 @pytest.fixture(scope="session")

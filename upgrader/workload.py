@@ -1,20 +1,20 @@
-"""What a training loop imports to be asked for a checkpoint: standard library only, one file, made to be copied.
+"""Library for training loops to receive checkpoint requests: a single file, standard library only, to be copied.
 
-The page for job authors is docs/guides/job-authors/checkpointing.md. In short:
+docs/guides/job-authors/checkpointing.md is the guide for job authors. In short:
 
     listener = CheckpointListener()
     for step in range(first, last):
         train(step)
         listener.progress(step)
-        request = listener.requested()          # several processes: all-reduce it by MAX, so that all save at one step
+        request = listener.requested()          # several processes: all-reduce it by MAX, so that all save one step
         if request is not None:
             listener.acknowledge(request, step, save(step))
-            listener.park(request)              # takes no step until told; SIGTERM ends the process with code 143
+            listener.park(request)              # waits until released; SIGTERM ends the process with code 143
 
-The pod shows the request as files of a downward-API volume and offers the answers in an emptyDir: plain numbers, and
-small JSON that is written under another name first, so that a reader never sees half of it.
+The request is in files of a downward API volume; the answers are JSON files in an emptyDir, which are written
+atomically.
 
-Asked by exec, HTTP or signal, the request lies beside the answers; then the listener is told so:
+With the methods exec, http and signal the request is in the folder of the answers:
 
     listener = CheckpointListener(requests=ANSWER_DIRECTORY)
     serve(8080)                                 # HTTP: checkpoint-method http, checkpoint-endpoint :8080/checkpoint
@@ -34,21 +34,21 @@ from types import FrameType
 from urllib.parse import parse_qs, urlsplit
 
 REQUEST_DIRECTORY = "/etc/gpu-upgrader"
-"""Downward-API volume with the items `checkpoint-request` and `park-seconds`; never by subPath, which never changes."""
+"""Downward API volume with the items `checkpoint-request` and `park-seconds`; not by subPath, which is not updated."""
 
 ANSWER_DIRECTORY = "/run/checkpoint"
 """emptyDir for `ack.json` and `progress.json`."""
 
 TERMINATED = 128 + signal.SIGTERM
-"""143: stopped while work is left. Never 0, which would count as finished."""
+"""143: ended before the work is complete. 0 would count as complete."""
 
 POLL_SECONDS = 0.2
 UNKNOWN_PARK_SECONDS = 600.0
-"""Parking time where another process of the gang was asked and this pod's own file never followed."""
+"""Parking time if another process of the gang received the request and the file of this pod was never updated."""
 
 
 class CheckpointListener:
-    """One pod's side of the request; local rank 0 uses it for the whole pod."""
+    """Receives requests and writes answers of a pod; used by local rank 0 for the whole pod."""
 
     def __init__(
         self,
@@ -62,103 +62,103 @@ class CheckpointListener:
     ) -> None:
         """
         Args:
-            requests: folder of the downward-API volume.
+            requests: folder of the downward API volume.
             answers: folder of the emptyDir.
-            pod_uid: this pod's uid; default is the environment variable POD_UID (downward API, metadata.uid).
-            exit_on_sigterm: install a handler that ends the process with 143 by SystemExit, wherever it is.
-                A container's first process has no default action for SIGTERM: without a handler it would be killed
-                when its grace period is over. Handlers belong to the main thread; elsewhere none is installed.
-            monotonic: seconds on a clock that never jumps; replaceable in tests.
-            wait: blocks for so many seconds; replaceable in tests.
+            pod_uid: UID of this pod. The default is the variable POD_UID (downward API, metadata.uid).
+            exit_on_sigterm: install a handler that ends the process with exit code 143 by SystemExit. The first process
+                of a container has no default action for SIGTERM: without a handler it is killed after its grace
+                period. Handlers can only be installed in the main thread.
+            monotonic: monotonic time in seconds; replaceable in tests.
+            wait: waits for a number of seconds; replaceable in tests.
 
         Raises:
-            ValueError: no pod uid, so that no answer could be told from a replaced pod's.
+            ValueError: there is no pod UID, which distinguishes the answers of this pod from those of a replaced pod.
         """
         self._requests = Path(requests)
         self._answers = Path(answers)
         self._uid = pod_uid if pod_uid is not None else os.environ.get("POD_UID", "")
         if not self._uid:
-            raise ValueError("no pod uid: set POD_UID from the downward API (fieldRef metadata.uid)")
+            raise ValueError("no pod UID: set POD_UID by the downward API (fieldRef metadata.uid)")
         self._monotonic = monotonic
         self._wait = wait if wait is not None else threading.Event().wait
         self._answered = 0
-        self._shown = 0  # the latest request that this pod's own file has shown
+        self._shown = 0  # the latest request in the file of this pod
         self._latest: dict[str, object] = {}
         if exit_on_sigterm and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, _leave)
+            signal.signal(signal.SIGTERM, _raise_exit)
 
     def requested(self) -> int | None:
-        """The id of a request that was not answered yet; None where there is none, or it was withdrawn."""
-        asked = self._number("checkpoint-request")
-        self._shown = asked or self._shown
-        return asked if asked is not None and asked > self._answered else None
+        """The ID of a request without an answer; None if there is none or it was withdrawn."""
+        request_id = self._read_number("checkpoint-request")
+        self._shown = request_id or self._shown
+        return request_id if request_id is not None and request_id > self._answered else None
 
     def acknowledge(self, request_id: int, step: int, uri: str) -> None:
-        """Everything up to `step` is safe at `uri` (a path that survives the pod, or a URI). Not parked yet."""
+        """Acknowledge that everything up to `step` is saved at `uri` (a path that outlives the pod, or a URI)."""
         self._answered = max(self._answered, request_id)
-        self._answer({"requestId": request_id, "podUid": self._uid, "step": step, "uri": uri, "parked": False})
+        self._write_answer({"requestId": request_id, "podUid": self._uid, "step": step, "uri": uri, "parked": False})
 
     def refuse(self, request_id: int, why: str, retry_after_seconds: int | None = None) -> None:
-        """Not now, or not at all; the sentence is shown to people, and the gang trains on.
+        """Refuse a request; `why` is shown to users, and the gang continues to train.
 
-        With `retry_after_seconds` it is left alone for that long, else for as long as the rollout's plan says.
+        The next request comes after `retry_after_seconds`, or after the time in the plan of the rollout.
         """
         self._answered = max(self._answered, request_id)
         later = {} if retry_after_seconds is None else {"retryAfterSeconds": retry_after_seconds}
         refusal = {"requestId": request_id, "podUid": self._uid, "step": 0, "parked": False, "refused": why}
-        self._answer({**refusal, **later})
+        self._write_answer({**refusal, **later})
 
     def park(self, request_id: int, seconds: float | None = None) -> str:
-        """Take no step until the request is withdrawn, replaced by a later one, or park-seconds are over.
+        """Wait until the request is withdrawn, replaced by a later one, or park-seconds are over.
 
-        A SIGTERM meanwhile ends the process with 143. When it returns the acknowledgement stands as not parked, so
-        that nobody stops a member that trains on.
+        A SIGTERM in the meantime ends the process with exit code 143. On return the acknowledgement is changed to not
+        parked, so that no member is stopped that continues to train.
 
         Args:
-            request_id: what was acknowledged.
-            seconds: how long at most; default is the pod's own park-seconds file.
+            request_id: the acknowledged request.
+            seconds: maximum duration. The default is the file park-seconds of the pod.
 
         Returns:
-            Why it goes on: `withdrawn`, `replaced` or `expired`.
+            The reason of the return: `withdrawn`, `replaced` or `expired`.
 
         Raises:
             ValueError: this request was not acknowledged.
         """
         if self._latest.get("requestId") != request_id:
-            raise ValueError(f"request {request_id} was not acknowledged: there is nothing to park for")
+            raise ValueError(f"request {request_id} was not acknowledged")
         parked_at = self._monotonic()
-        self._answer({**self._latest, "parked": True})
+        self._write_answer({**self._latest, "parked": True})
         why = self._until_released(request_id, parked_at, seconds)
-        self._answer({**self._latest, "parked": False})
+        self._write_answer({**self._latest, "parked": False})
         return why
 
     def progress(self, step: int) -> None:
-        """Tell which step is done; after a restart this proves that the gang came past its acknowledged step."""
+        """Record a completed step; after a restart this proves progress beyond the acknowledged step."""
         self._write("progress.json", {"step": step, "podUid": self._uid})
 
     def park_seconds(self) -> float | None:
-        """How long the request in the pod's files asks to park; None where there is none."""
-        seconds = self._number("park-seconds")
+        """The requested parking time in seconds; None if there is none."""
+        seconds = self._read_number("park-seconds")
         return None if seconds is None else float(seconds)
 
     def _until_released(self, request_id: int, parked_at: float, seconds: float | None) -> str:
-        seen = self._shown == request_id  # a member asked by its gang may be ahead of its own file
+        was_shown = self._shown == request_id  # with a request from another member, the file may be updated later
         while True:
-            asked = self._number("checkpoint-request")
-            if asked == request_id:
-                seen = True
-            elif asked is not None and asked > request_id:
+            shown = self._read_number("checkpoint-request")
+            if shown == request_id:
+                was_shown = True
+            elif shown is not None and shown > request_id:
                 return "replaced"
-            elif seen:
+            elif was_shown:
                 return "withdrawn"
-            limit = seconds if seconds is not None else self.park_seconds() if seen else None
-            left = parked_at + (UNKNOWN_PARK_SECONDS if limit is None else limit) - self._monotonic()
-            if left <= 0:
+            limit = seconds if seconds is not None else self.park_seconds() if was_shown else None
+            remaining = parked_at + (UNKNOWN_PARK_SECONDS if limit is None else limit) - self._monotonic()
+            if remaining <= 0:
                 return "expired"
-            self._wait(min(POLL_SECONDS, left))
+            self._wait(min(POLL_SECONDS, remaining))
 
-    def _number(self, item: str) -> int | None:
-        """A positive number from the downward-API volume; an annotation that is not there shows as an empty file."""
+    def _read_number(self, item: str) -> int | None:
+        """A number from the downward API volume; the file of an annotation that does not exist is empty."""
         try:
             text = (self._requests / item).read_text(encoding="utf-8").strip()
         except FileNotFoundError:
@@ -166,36 +166,36 @@ class CheckpointListener:
         if not text:
             return None
         if not (text.isascii() and text.isdigit()):
-            print(f"checkpoint: {item} is no number and does not count: {text[:40]!r}", file=sys.stderr, flush=True)
+            print(f"checkpoint: {item} is not a number and is ignored: {text[:40]!r}", file=sys.stderr, flush=True)
             return None
         return int(text)
 
-    def _answer(self, answer: dict[str, object]) -> None:
+    def _write_answer(self, answer: dict[str, object]) -> None:
         self._latest = answer
         self._write("ack.json", answer)
 
     def _write(self, name: str, value: dict[str, object]) -> None:
-        _replace(self._answers / name, json.dumps(value) + "\n")
+        _replace_file(self._answers / name, json.dumps(value) + "\n")
 
 
 class Mailbox:
-    """The folder in which a request lies that came by exec or HTTP, beside the answers to it."""
+    """The folder of requests by exec or HTTP, and of their answers."""
 
     def __init__(self, folder: str | Path = ANSWER_DIRECTORY) -> None:
         self._folder = Path(folder)
 
-    def ask(self, request_id: int, park_seconds: int) -> None:
-        """Show a request to the listener; again under the same number changes nothing."""
-        _replace(self._folder / "park-seconds", str(park_seconds))
-        _replace(self._folder / "checkpoint-request", str(request_id))
+    def write_request(self, request_id: int, park_seconds: int) -> None:
+        """Write a request for the listener; repetition has no effect."""
+        _replace_file(self._folder / "park-seconds", str(park_seconds))
+        _replace_file(self._folder / "checkpoint-request", str(request_id))
 
     def withdraw(self, request_id: int) -> None:
-        """Take this request back, but no later one."""
+        """Withdraw this request, but not a later one."""
         if self.read("checkpoint-request").strip() == str(request_id):
-            _replace(self._folder / "checkpoint-request", "")
+            _replace_file(self._folder / "checkpoint-request", "")
 
     def read(self, name: str) -> str:
-        """What lies there under a name; empty where there is nothing."""
+        """Contents of a file; empty if it does not exist."""
         try:
             return (self._folder / name).read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -203,28 +203,29 @@ class Mailbox:
 
 
 def serve(port: int, *, path: str = "/checkpoint", folder: str | Path = ANSWER_DIRECTORY) -> ThreadingHTTPServer:
-    """Answer the method `http` in a thread of its own, for a listener on the same folder.
+    """Serve the method `http` in a thread, for a listener on the same folder.
 
-    POST asks, GET gives the acknowledgement and GET below `/progress` the latest step, DELETE withdraws.
+    POST requests a checkpoint, GET returns the acknowledgement, GET `/progress` below it the latest step, and DELETE
+    withdraws the request.
     """
-    server = ThreadingHTTPServer(("", port), _handler(Mailbox(folder), path))
+    server = ThreadingHTTPServer(("", port), _create_handler(Mailbox(folder), path))
     threading.Thread(target=server.serve_forever, name="checkpoint-http", daemon=True).start()
     return server
 
 
-def _handler(mailbox: Mailbox, path: str) -> type[BaseHTTPRequestHandler]:
+def _create_handler(mailbox: Mailbox, path: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             try:
-                asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", "0"))))
-                request_id, seconds, uid = int(asked["requestId"]), int(asked["parkSeconds"]), str(asked["podUid"])
+                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", "0"))))
+                request_id, seconds, uid = int(body["requestId"]), int(body["parkSeconds"]), str(body["podUid"])
             except (ValueError, KeyError, TypeError):
                 return self._say(400, "")
             if uid != os.environ.get("POD_UID", uid):
-                return self._say(421, "")  # meant for a pod that had this one's name
+                return self._say(421, "")  # for an earlier pod of the same name
             if urlsplit(self.path).path != path:
                 return self._say(404, "")
-            mailbox.ask(request_id, seconds)
+            mailbox.write_request(request_id, seconds)
             return self._say(202, "")
 
         def do_GET(self) -> None:
@@ -248,40 +249,40 @@ def _handler(mailbox: Mailbox, path: str) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """A job's log is its own."""
+            """Write nothing to the log of the job."""
 
     return Handler
 
 
-def command(folder: str | Path = ANSWER_DIRECTORY) -> int:
-    """The method `exec`: do what CHECKPOINT_ACTION says, and print the answer to it."""
-    said, mailbox = os.environ, Mailbox(folder)
-    if said.get("POD_UID", said["CHECKPOINT_POD_UID"]) != said["CHECKPOINT_POD_UID"]:
-        return 1  # meant for a pod that had this one's name
-    match said["CHECKPOINT_ACTION"]:
+def run_command(folder: str | Path = ANSWER_DIRECTORY) -> int:
+    """The method `exec`: execute CHECKPOINT_ACTION and print the answer."""
+    environment, mailbox = os.environ, Mailbox(folder)
+    if environment.get("POD_UID", environment["CHECKPOINT_POD_UID"]) != environment["CHECKPOINT_POD_UID"]:
+        return 1  # for an earlier pod of the same name
+    match environment["CHECKPOINT_ACTION"]:
         case "request":
-            mailbox.ask(int(said["CHECKPOINT_REQUEST"]), int(said["CHECKPOINT_PARK_SECONDS"]))
+            mailbox.write_request(int(environment["CHECKPOINT_REQUEST"]), int(environment["CHECKPOINT_PARK_SECONDS"]))
         case "withdraw":
-            mailbox.withdraw(int(said["CHECKPOINT_REQUEST"]))
+            mailbox.withdraw(int(environment["CHECKPOINT_REQUEST"]))
         case "answer":
             print(mailbox.read("ack.json"), end="")
         case "progress":
             print(mailbox.read("progress.json"), end="")
         case other:
-            print(f"checkpoint: no such action: {other}", file=sys.stderr)
+            print(f"checkpoint: unknown action: {other}", file=sys.stderr)
             return 2
     return 0
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace_file(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
 
 
-def _leave(_signal: int, _frame: FrameType | None) -> None:
+def _raise_exit(_signal: int, _frame: FrameType | None) -> None:
     raise SystemExit(TERMINATED)
 
 
 if __name__ == "__main__":
-    sys.exit(command())
+    sys.exit(run_command())

@@ -1,9 +1,9 @@
-"""Members of a gang find each other and sum their gradients, so that none can run ahead of another.
+"""Members of a gang find each other and sum their gradients, so that all are at the same step.
 
-Rank 0 listens on its pod's address and writes that address, with a token of this run, to the shared volume (as
-torchrun's file rendezvous does: it needs neither DNS nor rights on the API server). The others connect; every step each
-sends its part and gets the sum back. A lost peer is a PeerLostError: everybody meets again and goes on from the last
-common checkpoint.
+Rank 0 listens on its pod's address and writes that address with a token of this run to the shared volume (as torchrun's
+file rendezvous, which needs neither DNS nor rights on the API server). The others connect, send their part in every
+step, and receive the sum. A lost peer is a PeerLostError: all members connect again and continue from the last common
+checkpoint.
 """
 
 import json
@@ -19,12 +19,12 @@ CONNECT_SECONDS = 3.0
 
 
 class PeerLostError(ConnectionError):
-    """A member went away; the gang has to meet again."""
+    """A member is lost; the gang has to connect again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What a member puts into a step, and what comes back: sums, and the MAX of what it was asked."""
+    """A member's values of a step, and the result: sums, and the maximum of the requests' numbers."""
 
     step: int
     gradient: list[float]
@@ -33,7 +33,7 @@ class Part:
     park_seconds: float = 0.0
 
     def plus(self, other: "Part") -> "Part":
-        """Combined in the order of ranks.
+        """Combine two parts, in the order of ranks.
 
         Raises:
             PeerLostError: the members are not at the same step.
@@ -50,7 +50,9 @@ class Part:
 
 
 class Gang:
-    """All members of one job, seen from one of them. `peers` are by rank on rank 0; on the others rank 0 alone."""
+    """All members of one job, from the perspective of one. `peers` are by rank on rank 0, and rank 0 only on the
+    others.
+    """
 
     def __init__(self, directory: Path, *, member: int, members: int, address: str) -> None:
         self._meeting_point = directory / "rendezvous.json"
@@ -60,17 +62,17 @@ class Gang:
         self._peers: dict[int, Line] = {}
 
     def meet(self, steps: list[int]) -> int:
-        """Wait for everybody; the latest step of which each member holds a shard, 0 where there is none."""
+        """Wait for all members; returns the latest step of which each member has a shard, or 0."""
         self.leave()
         if self._members == 1:
             return max(steps, default=0)
         return self._gather(steps) if self._member == 0 else self._join(steps)
 
     def reduce(self, part: Part) -> Part:
-        """The sum over all members; blocks until each has come to this step.
+        """The sum over all members; blocks until each member is at this step.
 
         Raises:
-            PeerLostError: a member went away.
+            PeerLostError: a member is lost.
         """
         if self._members == 1:
             return part
@@ -85,7 +87,7 @@ class Gang:
         return total
 
     def leave(self) -> None:
-        """Close what is open."""
+        """Close all connections."""
         for line in self._peers.values():
             line.close()
         self._peers = {}
@@ -103,7 +105,7 @@ class Gang:
                     line.close()
                     continue
                 rank = int(hello["member"])
-                if rank in self._peers:  # it died while waiting and came again
+                if rank in self._peers:  # it was restarted while it waited
                     self._peers[rank].close()
                 self._peers[rank] = line
                 held[rank] = set(hello["steps"])
@@ -134,7 +136,7 @@ class Gang:
             point = json.loads(self._meeting_point.read_text(encoding="utf-8"))
             self._token = point["token"]
             return Line(socket.create_connection((point["address"], point["port"]), timeout=CONNECT_SECONDS))
-        except (FileNotFoundError, OSError):  # not there yet, or the address of a run before
+        except (FileNotFoundError, OSError):  # not written yet, or the address of an earlier run
             return None
 
     def _announce(self, port: int, token: str) -> None:
@@ -144,7 +146,7 @@ class Gang:
 
 
 class Line:
-    """JSON lines over TCP, with keep-alives that find a peer whose node died without a word in about 15 s."""
+    """JSON lines over TCP, with keep-alives that detect a peer on a failed node in about 15 s."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(None)
@@ -173,7 +175,7 @@ class Line:
         return value
 
     def hello(self) -> dict[str, Any]:
-        """The first line of a stranger, who may say nothing or nonsense: then an empty greeting."""
+        """The first line of a new connection; an empty greeting if it is missing or invalid."""
         self._connection.settimeout(CONNECT_SECONDS)
         try:
             said: object = self.receive()

@@ -1,9 +1,9 @@
-"""What a member leaves on the volume that survives it: a log of every step, and its shards of the checkpoints.
+"""The data of a member on a persistent volume: a log of every step, and its shards of the checkpoints.
 
     <directory>/member-<n>.jsonl              one JSON object a line: time, event, step, member, pod, node ...
     <directory>/checkpoints/member-<n>/<step>.json
 
-Events: `start` (a process began), `resume` (the step it goes on from, 0 for none), `step`, `checkpoint`, `acknowledge`,
+Events: `start` (a process started), `resume` (the step to continue from, or 0), `step`, `checkpoint`, `acknowledge`,
 `refuse`, `park`, `unpark`, `peer-lost`, `stop` (ended by a signal), `done`.
 """
 
@@ -28,7 +28,7 @@ class Journal:
         self._log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def record(self, event: str, step: int, **more: object) -> None:
-        """One line, written at once and whole."""
+        """Write one line, immediately and atomically."""
         line = {"time": round(time.time(), 4), "event": event, "step": step, "member": self._member}
         text = json.dumps({**line, **self._identity, **more}) + "\n"
         os.write(self._log, text.encode())
@@ -36,7 +36,7 @@ class Journal:
             print(text, end="", flush=True)
 
     def save(self, step: int, weights: list[float]) -> str:
-        """A shard that a power cut cannot leave half written; returns its path. Older ones are thrown away."""
+        """Write a shard atomically with respect to power cuts, and delete older ones. Returns its path."""
         target = self._shards / f"{step:08d}.json"
         temporary = self._shards / f".{step:08d}.new"
         with temporary.open("w", encoding="utf-8") as file:
@@ -55,11 +55,11 @@ class Journal:
         return str(target)
 
     def steps(self) -> list[int]:
-        """Steps of the whole shards that are there, ascending."""
+        """Steps of the complete shards, ascending."""
         return sorted(int(path.stem) for path in self._shards.glob("[0-9]*.json"))
 
     def load(self, step: int) -> list[float]:
-        """The weights at `step`; later shards were saved by a part of the gang only and are thrown away."""
+        """The weights at `step`. Later shards are deleted, since only a part of the gang has saved them."""
         for later in (one for one in self.steps() if one > step):
             (self._shards / f"{later:08d}.json").unlink()
         shard = json.loads((self._shards / f"{step:08d}.json").read_text(encoding="utf-8"))

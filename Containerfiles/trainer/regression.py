@@ -1,7 +1,7 @@
-"""Logistic regression by mini-batch SGD on data that follow from fixed seeds: small, real, and the same every time.
+"""Logistic regression by mini-batch SGD on data from fixed seeds: small, real, and reproducible.
 
-Every member of a gang holds its own share of the data and the same weights; sums of gradients are made in the order of
-ranks, so that a run that was interrupted ends with the very same weights as one that was not.
+Every member of a gang has its own share of the data and the same weights. Sums of gradients are in the order of ranks,
+so that an interrupted run ends with exactly the same weights as an uninterrupted one.
 """
 
 import math
@@ -14,7 +14,7 @@ RATE = 0.5
 
 
 class Regression:
-    """One member's data and the weights that all members share."""
+    """One member's data, and the weights that all members share."""
 
     def __init__(self, member: int) -> None:
         truth = random.Random("truth")
@@ -35,7 +35,7 @@ class Regression:
         return [t / BATCH for t in total], loss / BATCH
 
     def apply(self, gradient: list[float]) -> None:
-        """One step down the gradient."""
+        """Apply a gradient to the weights."""
         self.weights = [w - RATE * g for w, g in zip(self.weights, gradient, strict=True)]
 
     def _sample(self, source: random.Random) -> tuple[list[float], int]:

@@ -1,8 +1,8 @@
-"""A small training job that really computes, checkpoints, parks and resumes; for the demo and the tests.
+"""A small training job that computes, checkpoints, parks and resumes, for the demo and the tests.
 
 It runs as one pod, or as the members of an Indexed Job that train in step (gang.py). Its GPUs are the simulated device
-files of the `sim` device plugin, which it keeps open while it runs; the sums are made on the CPU.
-See docs/guides/job-authors/checkpointing.md.
+files of the `sim` device plugin, which it keeps open while it runs; the computation uses the CPU. See
+docs/guides/job-authors/checkpointing.md.
 """
 
 import argparse
@@ -34,7 +34,7 @@ BEHAVIOURS = {
 
 
 class Trainer:
-    """One member: steps in a row, until they are done or somebody ends it."""
+    """One member: runs steps until they are done or the process is stopped."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         directory = options.directory / options.job
@@ -58,7 +58,7 @@ class Trainer:
         self._step = 0
 
     def run(self) -> None:
-        """Train to the end; a peer that is lost means to meet again at the last common checkpoint."""
+        """Train to the end. After the loss of a peer, continue from the last common checkpoint."""
         devices = _open_devices(self._options.devices)
         self._journal.record("start", self._step, devices=len(devices), behaviour=self._behaviour)
         try:
@@ -125,7 +125,7 @@ class Trainer:
                 self._journal.record("unpark", self._step, request=request, why=why)
 
     def _claim_parked(self, request: int, step: int, uri: str) -> None:
-        """The lie of the negative control, written past the listener, which does not tell lies."""
+        """The false statement of the negative control, written without the listener."""
         uid = os.environ.get("POD_UID", "")
         claim = {"requestId": request, "podUid": uid, "step": step, "uri": uri, "parked": True}
         temporary = self._options.answers / ".claim.new"
@@ -134,15 +134,15 @@ class Trainer:
 
 
 def _open_devices(at_least: int) -> list[int]:
-    """The simulated GPUs that the device plugin mounted into this container, open for as long as the process lives."""
+    """Open the simulated GPUs that the device plugin mounted into this container, for the lifetime of the process."""
     found = [os.open(path, os.O_RDWR) for path in sorted(Path("/dev").glob("sim-gpu*"))]
     if len(found) < at_least:
-        raise SystemExit(f"{len(found)} simulated GPU(s) in /dev, {at_least} wanted: does the pod ask for them?")
+        raise SystemExit(f"{len(found)} simulated GPU(s) in /dev, {at_least} required: does the pod request them?")
     return found
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Flags; a member's place in the gang comes from the Job controller's JOB_COMPLETION_INDEX by default."""
+    """Flags. A member's place in the gang is the Job controller's JOB_COMPLETION_INDEX by default."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--job", required=True, help="name of the job: its folder on the volume")

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A PCI host bridge in a domain of its own, behind which one function answers configuration reads and nothing else:
- * vendor 10de (NVIDIA), device fffe (no product), class 0680 (other bridge). It has no BAR and no interrupt.
+ * A PCI host bridge in a separate domain with one function that answers configuration reads only: vendor 10de (NVIDIA),
+ * device fffe (no product), class 0680 (other bridge). It has no BAR and no interrupt.
  *
- * nvidia.ko unloads itself where it finds no GPU, except where an NVSwitch is: for that it looks for this vendor and
- * class. With this module it stays loaded on a machine without any NVIDIA hardware. For tests only.
+ * nvidia.ko unloads itself if it finds no GPU, unless there is an NVSwitch, which it recognizes by this vendor and class.
+ * With this module it stays loaded on a machine without NVIDIA hardware. For tests only.
  */
 #include <linux/module.h>
 #include <linux/pci.h>
@@ -29,11 +29,11 @@ static int answer(struct pci_bus *bus, unsigned int function, int where, int siz
 		*value = size == 4 ? word : word & ((1U << (8 * size)) - 1);
 		return PCIBIOS_SUCCESSFUL;
 	}
-	*value = ~0U;			/* as on a bus where nobody answers */
+	*value = ~0U;			/* as on a bus without a device */
 	return PCIBIOS_DEVICE_NOT_FOUND;
 }
 
-/* Nothing can be written: whoever sizes BARs reads zero, which means that there is none. */
+/* Writes are ignored: a driver that sizes BARs reads zero, which means that there is none. */
 static int ignore(struct pci_bus *bus, unsigned int function, int where, int size, u32 value)
 {
 	return PCIBIOS_SUCCESSFUL;

@@ -1,12 +1,12 @@
-# Sourced by load, probe and unload: the modules of an image, in the order in which they are loaded. `load-order` has
-# lines "in-tree NAME" and "module NAME SRCVERSION FILE"; a name is as /proc/modules has it.
+# Sourced by load, probe and unload: the modules of an image in load order. `load-order` has lines "in-tree NAME" and
+# "module NAME SRCVERSION FILE" with names as in /proc/modules.
 : "${SYS:=/sys}" "${PROC:=/proc}"
 
 ours() { while read -r kind line || [ -n "$kind" ]; do [ "$kind" != module ] || echo "$line"; done < "$order"; }
 loaded() { [ -d "$SYS/module/$1" ] && [ -e "$SYS/module/$1/refcnt" ]; }
 order=${DRIVER:-/driver}/load-order
 
-# Exit where a module of one of our names is loaded that is not built from our source.
+# Exit if a module with a name of this image is loaded that was built from another source.
 check_no_other_build() {
   ours | while read -r name srcversion _; do
     if loaded "$name" && [ "$(cat "$SYS/module/$name/srcversion" 2>/dev/null)" != "$srcversion" ]; then
@@ -18,7 +18,7 @@ check_no_other_build() {
 
 all_loaded() { ours | while read -r name _; do loaded "$name" || exit 1; done; }
 
-# HOST: in-tree modules by the node's own modprobe, which knows its compression and options; then ours by their files.
+# HOST: load in-tree modules by the node's modprobe, which supports their compression and options, then the image's files.
 load_all() {
   for name in $(sed -n 's/^in-tree //p' "$order"); do
     PATH="$PATH:/usr/sbin:/usr/bin:/sbin:/bin" chroot "$1" modprobe "$name" ||
@@ -37,5 +37,5 @@ load_all() {
   rm -f "$state/.loading"
 }
 
-# What the kernel said last; the reason of a refusal is nowhere else.
+# The last lines of the kernel's log, the only place with the reason of a rejection.
 last_words() { dmesg 2>/dev/null | tail -n 3 | tr '\n' ' ' || true; }

@@ -1,5 +1,5 @@
-# Sourced by load, probe and prepare: what they know of the image and of the node. POSIX sh, runs in busybox.
-# The four places can be set otherwise, for tests.
+# Sourced by load, probe and prepare: facts about the image and the node. POSIX sh, runs in busybox.
+# Tests override the four paths.
 : "${DRIVER:=/driver}" "${RUN:=/run/gpu-upgrader}" "${PROC:=/proc}" "${SYS:=/sys}"
 set -eu
 
@@ -9,8 +9,8 @@ KERNEL_MISMATCH=10 DRIVER_MISMATCH=11 CHECKSUM_MISMATCH=12 MISSING=14 DEVICE_FAI
 say() { echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $who: $*"; }
 fail() { code=$1; shift; say "$*" >&2; exit "$code"; }
 
-# FILE NAME: a string or a number of a JSON object, the first of that name; at most one stands on a line. By the shell
-# alone: a probe asks for six of them, every few seconds.
+# FILE NAME: a string or a number of a JSON object, the first with that name; a line has at most one. Uses the shell only,
+# since a probe reads six of them every few seconds.
 field() {
   while IFS= read -r line || [ -n "$line" ]; do
     case $line in *"\"$2\":"*) ;; *) continue ;; esac
@@ -24,7 +24,7 @@ field() {
   done < "$1"
 }
 
-# The kubelet's pid: its root directory is the node's, and its flags say which boot id the API server is shown.
+# The kubelet's pid. Its root directory is the node's, and its flags name the file with the boot id that it reports.
 kubelet() {
   for cmdline in $(grep -lzE -- '^--kubeconfig(=|$)' "$PROC"/[0-9]*/cmdline 2>/dev/null); do
     case $(tr '\0' '\n' < "$cmdline" | head -n 1) in
@@ -52,20 +52,20 @@ wanted_kernel=$(field "$DRIVER/manifest.json" kernel)
 state=$RUN/$vendor
 who="$vendor driver"
 
-# BOOT: the version that is recorded as loaded on this boot; nothing where none is.
+# BOOT: the version that is recorded as loaded on this boot; empty if there is none.
 recorded() {
   if [ -f "$state/loaded.json" ] && [ "$(field "$state/loaded.json" bootId)" = "$1" ]; then
     field "$state/loaded.json" version
   fi
 }
 
-# KERNEL: exit where the image is for another one.
+# KERNEL: exit if the image is for another kernel.
 check_kernel() {
   [ "$1" = "$wanted_kernel" ] || fail $KERNEL_MISMATCH "this image is for kernel $wanted_kernel, the node runs $1"
 }
 
-# Exit 1 unless this version is recorded as loaded, and on this boot. The record comes first: while a driver is being
-# loaded it is asked for all the time, and to find the kubelet takes longer.
+# Exit 1 unless this version is recorded as loaded on this boot. The record is read first: probes run continuously while
+# a driver is being loaded, and finding the kubelet takes longer.
 check_record() {
   [ -f "$state/loaded.json" ] || fail 1 "nothing is loaded"
   present=$(field "$state/loaded.json" version)
@@ -75,13 +75,13 @@ check_record() {
   [ "$(field "$state/loaded.json" bootId)" = "$boot" ] || fail 1 "loaded on another boot than $boot"
 }
 
-# DEST: shows what this image is.
+# DEST: copies the manifest there.
 leave_manifest() {
   cat "$DRIVER/manifest.json" > "$1/.manifest.new"
   mv "$1/.manifest.new" "$1/manifest.json"
 }
 
-# Does not return: the loaded driver needs no process, the pod does.
+# Does not return: the loaded driver needs no process, but the pod does.
 stay() {
   trap 'exit 143' TERM INT
   say "$1"

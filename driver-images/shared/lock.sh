@@ -1,15 +1,16 @@
-# Sourced by load and unload. One at a time per node; a holder that died is passed over. Pids are the node's (hostPID).
+# Sourced by load and unload: one of them at a time per node. A dead holder's lock is taken over. Pids are the node's
+# (hostPID).
 
 started() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
 
-# FILE: take it, or end with 14 after ten seconds (LOCK_TRIES tenths of a second).
+# FILE: acquire the lock, or exit with 14 after ten seconds (LOCK_TRIES tenths of a second).
 lock() {
   lock_file=$1
   tries=0
   until (set -C; echo "$$ $(started $$)" > "$lock_file") 2>/dev/null; do
     holder=$(cat "$lock_file" 2>/dev/null || true)
     if [ -n "$holder" ] && [ "${holder#* }" != "$(started "${holder% *}")" ]; then
-      # Only one of two that see a dead holder can move its file away.
+      # If two processes see a dead holder, only one of them can move its file.
       mv "$lock_file" "$lock_file.dead.$$" 2>/dev/null && rm -f "$lock_file.dead.$$"
       continue
     fi

@@ -1,6 +1,6 @@
 /*
- * simgpu: the module of the simulated driver. It does nothing; it is there to be compiled for a kernel, compared with
- * its symbols and booted with it, and not to compile where a driver of GPUs would not.
+ * simgpu: the module of the simulated driver, without a function. It is compiled for a kernel, checked against its
+ * symbols and booted with it, and fails to compile if a GPU driver would.
  */
 #include <linux/init.h>
 #include <linux/module.h>

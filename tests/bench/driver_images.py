@@ -26,7 +26,7 @@ from upgrader.images.drivers.builder.budget import Budget
 from upgrader.images.drivers.builder.catalog import Catalog
 from upgrader.images.drivers.builder.image_store import Record
 from upgrader.images.drivers.builder.sandbox import Sandbox
-from upgrader.images.drivers.builder.trees import Trees, make_root, unpack
+from upgrader.images.drivers.builder.trees import Trees, make_root, unpack_package
 from upgrader.images.drivers.recipe import toolchain
 from upgrader.images.drivers.recipe.definition import Definition
 from upgrader.images.drivers.workspace import Settings, Site
@@ -60,16 +60,16 @@ def _site(store: Path, cores: int = 0, recipes: Path | None = None) -> Site:
 
 def _cell(work: Path, recipe: str, driver: str, kernel: str, modules: Sequence[str] = ()) -> Cell:
     site = _site(work / "unused")
-    identity = site.identity(site.catalog(), driver=driver, kernel=kernel, recipe=recipe)
+    identity = site.find_identity(site.current_catalog(), driver=driver, kernel=kernel, recipe=recipe)
     return Cell(identity=identity, modules=tuple(modules))
 
 
 def _build(store: Path, cells: Sequence[Cell], *, cores: int = 0) -> tuple[tuple[BuildResult, ...], float]:
     """The results, and the seconds that they took together."""
     site = _site(store, cores)
-    found = site.cells(site.catalog())
+    found = site.matrix_cells(site.current_catalog())
     started = time.monotonic()
-    with site.round(found) as builds:
+    with site.open_round(found) as builds:
         results = builds.run(cells)
     seconds = time.monotonic() - started
     if missing := [str(one.identity) for one in results if not one.digest]:
@@ -81,7 +81,7 @@ def _whole(report: Report, work: Path) -> None:
     """All five modules, by make alone and as an image; the image's modules are checked and booted once more."""
     site = _site(work / "whole")
     cell = _cell(work, RECIPE, DRIVER, KERNELS[0])
-    definition = site.cells(site.catalog()).definition(cell)
+    definition = site.matrix_cells(site.current_catalog()).define_cell(cell)
     trees = Trees(cache_root() / "driver-builds/trees", site.packages, _say)
     site.packages.fetch_all(definition.packages)
     bare = _bare_make(site, definition, trees, work / "bare")
@@ -92,28 +92,28 @@ def _whole(report: Report, work: Path) -> None:
     report.add(f"image over bare make, {name}", whole / bare, "", goal="at most 1.15")
     boot = next(one.reason for one in result.checks if one.check is CheckName.BOOT)
     report.add("  without its boot check", (whole - float(re.findall(r", ([\d.]+) s\)", boot)[-1])) / bare, "")
-    modules = take_modules(site.shelf.layout(result.digest), work / "shipped")
+    modules = take_modules(site.shelf.open_layout(result.digest), work / "shipped")
     _checks(report, definition, trees, modules)
 
 
 def _bare_make(site: Site, definition: Definition, trees: Trees, work: Path) -> float:
     """Seconds of `make modules` in the same root, and nothing else; its own job server gives as many jobs."""
     chain, release = definition.toolchain, definition.identity.kernel
-    base = trees.tree(f"toolchain-{chain.os}-{chain.compiler}", chain.packages, toolchain.finish)
-    headers = trees.tree(f"headers-{release}", definition.kernel.headers)
+    base = trees.unpacked_tree(f"toolchain-{chain.os}-{chain.compiler}", chain.packages, toolchain.finish_tree)
+    headers = trees.unpacked_tree(f"headers-{release}", definition.kernel.headers)
     make_root(work)
     for package in definition.source:
-        unpack(site.packages.fetch(package), work)
+        unpack_package(site.packages.fetch(package), work)
     (source,) = (path.parent for path in (work / "usr/src").glob("*/dkms.conf"))
     recipe = site.recipes[definition.identity.recipe].recipe
     words = [
         "make",
         f"-j{os.cpu_count()}",
-        *recipe.arguments(kernel=release, modules=definition.modules, version=definition.identity.driver),
+        *recipe.make_arguments(kernel=release, modules=definition.modules, version=definition.identity.driver),
     ]
     with Budget(work / "budget", cores=1, memory_mib=1) as budget:
         sandbox = Sandbox(layers=(headers, base), build=source, tokens=budget.tokens, memory_mib=recipe.memory_mib)
-        sandbox.own()
+        sandbox.chown_build()
         finished = sandbox.run(words, timeout=3600)
     if finished.code != 0:
         raise AssertionError(finished.text[-2000:])
@@ -122,7 +122,7 @@ def _bare_make(site: Site, definition: Definition, trees: Trees, work: Path) -> 
 
 def _checks(report: Report, definition: Definition, trees: Trees, modules: Sequence[Path]) -> None:
     kernel = definition.kernel
-    tree = trees.tree(f"headers-{kernel.release}", kernel.headers)
+    tree = trees.unpacked_tree(f"headers-{kernel.release}", kernel.headers)
     headers = tree / "usr/src" / f"linux-headers-{kernel.release}"
 
     def check() -> None:
@@ -131,7 +131,7 @@ def _checks(report: Report, definition: Definition, trees: Trees, modules: Seque
             raise AssertionError(found)
 
     report.add("checks of all five nvidia modules", _seconds(check), "s", goal="at most 5")
-    image = find_kernel(trees.tree(f"kernel-{kernel.release}", kernel.image), kernel.release)
+    image = find_kernel(trees.unpacked_tree(f"kernel-{kernel.release}", kernel.image), kernel.release)
     verdict, boot = boot_modules(image, modules)
     if not verdict.passed:
         raise AssertionError(verdict.reason)
@@ -151,26 +151,26 @@ def _together(report: Report, work: Path) -> None:
 
 def _known(report: Report, work: Path) -> None:
     """A round over cells that are all there; their images are small, since nobody looks into them."""
-    recipes = _wide(_site(work / "unused").catalog(), work / "recipes")
+    recipes = _wide(_site(work / "unused").current_catalog(), work / "recipes")
     store = work / "known"
     site = _site(store, recipes=recipes)
-    cells = site.cells(site.catalog())
-    wanted = cells.wanted()[0]
+    cells = site.matrix_cells(site.current_catalog())
+    wanted = cells.list_cells()[0]
     if len(wanted) < KNOWN:
         raise AssertionError(f"the archives have kernels for {len(wanted)} cells only")
     for number, cell in enumerate(wanted):
         image = layout(work / f"image-{number}", str(number).encode())
-        key = cells.definition(cell).key
-        site.shelf.keep(
+        key = cells.define_cell(cell).key
+        site.shelf.add_image(
             image,
             Record(identity=cell.identity, build_key=key, digest=image.image.digest, seconds=1.0, verdicts=()),
         )
 
     def again() -> None:
         fresh = _site(store, recipes=recipes)
-        found = fresh.cells(fresh.catalog())
-        with fresh.round(found) as builds:
-            results = builds.run(found.wanted()[0][:KNOWN])
+        found = fresh.matrix_cells(fresh.current_catalog())
+        with fresh.open_round(found) as builds:
+            results = builds.run(found.list_cells()[0][:KNOWN])
         if [one.seconds for one in results if one.digest] != [0.0] * KNOWN:
             raise AssertionError("something was built")
 

@@ -2,7 +2,7 @@
 them. Whether every gang of a fleet fits the budget is found out by the harness, not said here.
 """
 
-from upgrader.simulate.fleets import FleetSpec
+from upgrader.simulate.fleets.drawn_fleet import FleetSpec
 
 BUDGET = "5%"
 

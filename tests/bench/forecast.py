@@ -14,14 +14,14 @@ from tests.bench.report import Report
 from tests.support.facts import OLD, gang, image, node, snapshot, target
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DevicePluginSpec, DriverSpec, GpuStackSpec
-from upgrader.core.forecast.forecast import Forecast, forecast
+from upgrader.core.forecast.forecast import Forecast, forecast_rollout
 from upgrader.core.model.fleet import Gang, Owner, Snapshot
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.core.workloads.owner_objects import Work
 from upgrader.reconcile.facts.reading import Reading
 from upgrader.reconcile.observe.cluster_snapshot import snapshot_of
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 RESOURCE = "nvidia.com/gpu"
 GPUS = PoolGpus(resource=RESOURCE)
@@ -128,7 +128,7 @@ def main(report: Report) -> None:
         world, strategy = fleet(nodes, gangs), StrategyFacts(max_unavailable="10%")
 
         def foresee(world: Snapshot = world, strategy: StrategyFacts = strategy) -> Forecast:
-            return forecast(world, target(), strategy, now=START)
+            return forecast_rollout(world, target(), strategy, now=START)
 
         made = foresee()
         taken = milliseconds(foresee)

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 
 from tests.support.facts import NEW, OLD, gang, image, member, node, snapshot, target
 from upgrader.core.forecast.canaries import MODEL_LABEL
-from upgrader.core.forecast.forecast import Forecast, forecast
+from upgrader.core.forecast.forecast import Forecast, forecast_rollout
 from upgrader.core.model.fleet import Gang, Snapshot
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget
-from upgrader.simulate.cluster.ports import START
-from upgrader.simulate.fleet import Fleet, SimJob
-from upgrader.simulate.fleets import FleetSpec, make
+from upgrader.simulate.fleets.drawn_fleet import FleetSpec, make_fleet
+from upgrader.simulate.fleets.fleet import Fleet, SimJob
+from upgrader_dev.simulated.cluster.ports import START
 
 SPEC = FleetSpec(nodes=1750, seed=7, undeclared=0.0)
 STRATEGY = StrategyFacts(
@@ -33,8 +33,8 @@ SHOWN = 12
 
 def page() -> str:
     """The page, the same for the same code."""
-    fleet = make(SPEC)
-    made = forecast(world_of(fleet), target(), STRATEGY, now=START)
+    fleet = make_fleet(SPEC)
+    made = forecast_rollout(world_of(fleet), target(), STRATEGY, now=START)
     parts = [_head(fleet, made), _batches(made), _completions(made), _interruptions(made), _costs(made)]
     return "\n\n".join(parts) + "\n"
 
@@ -79,7 +79,7 @@ def _head(fleet: Fleet, made: Forecast) -> str:
     jobs = [job for job in fleet.jobs if job.running]
     return f"""# The forecast of 1,750 nodes
 
-This fleet is synthetic: `upgrader.simulate.fleets` made it up from seed {SPEC.seed}. The page is made by
+This fleet is synthetic: `upgrader.simulate.fleets.drawn_fleet` made it up from seed {SPEC.seed}. The page is made by
 `python -m tests.bench.page` and changes only with the code; a test compares both. How long things take is
 assumed (the defaults of `core/model/prediction.py`), nothing of it was measured on hardware.
 

@@ -21,13 +21,13 @@ from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ConflictError
 from upgrader.core.model.revisions import plugin_key
-from upgrader.demo import manifests, stage, waiting
-from upgrader.demo.controller import Controller
-from upgrader.devcluster import Cluster, ClusterSpec, KwokSpec, down, up
 from upgrader.images.publish import push_driver
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.process import run
+from upgrader_dev.demo import manifests, stage, waiting
+from upgrader_dev.demo.controller import Controller
+from upgrader_dev.devcluster import Cluster, ClusterSpec, KwokSpec, delete_cluster, start_cluster
 
 KERNEL = "6.1.0-49-amd64"
 ROUNDS = 5
@@ -61,7 +61,7 @@ def main(report: Report, sizes: Sequence[Size] = SIZES) -> None:
 def _one(report: Report, size: Size) -> None:
     name = f"bench-{size.nodes}"
     spec = KwokSpec(count=size.nodes, prefix="fleet", labels=manifests.POOL, kernel=KERNEL, taints=(), gpus=size.gpus)
-    cluster = up(ClusterSpec(name=name, boxes=0, kwok=spec, fast=False), say)
+    cluster = start_cluster(ClusterSpec(name=name, boxes=0, kwok=spec, fast=False), say)
     try:
         images = {
             one: push_driver(cluster.registry, version=one, kernel=KERNEL, progress=say) for one in ("1.0.0", "2.0.0")
@@ -71,7 +71,7 @@ def _one(report: Report, size: Size) -> None:
         _memory(report, cluster, size, images["1.0.0"])
     finally:
         cluster.close()
-        down(name)
+        delete_cluster(name)
 
 
 async def _fill(cluster: Cluster, size: Size, images: dict[str, str]) -> None:
@@ -84,25 +84,27 @@ async def _fill(cluster: Cluster, size: Size, images: dict[str, str]) -> None:
         keys = [
             await ready(kube, one.metadata.name, images[one.spec.version]) for one in await kube.list(DRIVER_IMAGES)
         ]
-        body = manifests.stack("pool", driver="1.0.0", plugin=plugin, kubelet="1.34.4", artifact=plugin)
+        body = manifests.stack_manifest("pool", driver="1.0.0", plugin=plugin, kubelet="1.34.4", artifact=plugin)
         body["spec"].pop("kubelet")
         await kube.apply(GPU_STACKS, body)
         labels = {
             names.LABEL_DRIVER: keys[0],
-            names.LABEL_DEVICE_PLUGIN: plugin_key(digest=plugin, resource_name=manifests.RESOURCE),
+            names.LABEL_DEVICE_PLUGIN: plugin_key(
+                digest=plugin, resource_name=manifests.RESOURCE, more=(("vendor", "sim"),)
+            ),
             names.LABEL_OPERANDS: names.ON,
             names.LABEL_REVISION: "0000000000",
         }
         for node in await kube.list(NODES):
             await labelled(kube, node.metadata.name, labels)
         for number in range(size.gangs):
-            body = manifests.trainer(f"gang-{number}", image="trainer", members=size.members, gpus=size.gpus)
+            body = manifests.trainer_job(f"gang-{number}", image="trainer", members=size.members, gpus=size.gpus)
             await kube.create(JOBS, body)
 
         async def running() -> bool:
             return sum(one.status.phase == "Running" for one in await kube.list(PODS)) >= size.gangs * size.members
 
-        await waiting.poll(running, 900, f"{size.gangs * size.members} pods run")
+        await waiting.poll_until(running, 900, f"{size.gangs * size.members} pods run")
 
 
 @tenacity.retry(retry=tenacity.retry_if_exception_type(ConflictError), stop=tenacity.stop_after_attempt(20))
@@ -165,7 +167,7 @@ async def _propose(cluster: Cluster) -> None:
             stack = await kube.get(GPU_STACKS, "pool")
             return stack is not None and bool(stack.status.update_revision)
 
-        await waiting.poll(known, 120, "the controller has seen the stack")
+        await waiting.poll_until(known, 120, "the controller has seen the stack")
         stack = await kube.get(GPU_STACKS, "pool")
         if stack is None:
             raise AssertionError("it was just there")
@@ -177,7 +179,7 @@ async def _propose(cluster: Cluster) -> None:
 async def _looked(controller: Controller) -> None:
     for _ in range(LOOKS):
         last = controller.last_reconcile("UpgradePlan")
-        await waiting.until(
+        await waiting.wait_until(
             lambda last=last: controller.last_reconcile("UpgradePlan") > last,
             seconds=120,
             what="the controller has looked at the plan",

@@ -19,8 +19,6 @@ from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.controller import collector
 from upgrader.core.model.operands import Operand
-from upgrader.demo import manifests, stage, waiting
-from upgrader.devcluster import Cluster, ClusterSpec, KwokSpec, down, up
 from upgrader.images.publish import push_driver
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.informer import Informer, node_informer
@@ -34,6 +32,8 @@ from upgrader.telemetry import logs
 from upgrader.telemetry.logs import LogFormat, LogLevel
 from upgrader.wiring import compose
 from upgrader.wiring.settings import Settings
+from upgrader_dev.demo import manifests, stage, waiting
+from upgrader_dev.devcluster import Cluster, ClusterSpec, KwokSpec, delete_cluster, start_cluster
 
 ROUNDS = 10
 MOST_STEPS = 20
@@ -58,11 +58,11 @@ class Counting:
 
 def main(report: Report, nodes: int = NODE_COUNT) -> None:
     """Set up, measure, take down."""
-    collector.spare()  # as a controller does
-    logs.configure(LogFormat.TEXT, LogLevel.WARNING)  # not a line for each node that is labelled
+    collector.raise_thresholds()  # as a controller does
+    logs.configure_logging(LogFormat.TEXT, LogLevel.WARNING)  # not a line for each node that is labelled
     name = f"resync-{nodes}"
     spec = KwokSpec(count=nodes, prefix="fleet", labels=manifests.POOL, kernel=KERNEL, taints=(), gpus=whole_stack.GPUS)
-    cluster = up(ClusterSpec(name=name, boxes=0, kwok=spec, fast=False), say)
+    cluster = start_cluster(ClusterSpec(name=name, boxes=0, kwok=spec, fast=False), say)
     try:
         for file in ("namespace.yaml", "rbac.yaml"):
             stage.apply_file(cluster, stage.DEPLOY / file)
@@ -70,7 +70,7 @@ def main(report: Report, nodes: int = NODE_COUNT) -> None:
         asyncio.run(_measure(report, cluster, image, nodes))
     finally:
         cluster.close()
-        down(name)
+        delete_cluster(name)
 
 
 async def _measure(report: Report, cluster: Cluster, image: str, count: int) -> None:
@@ -84,10 +84,10 @@ async def _measure(report: Report, cluster: Cluster, image: str, count: int) -> 
         watched = Watched(guarded, nodes, settings.namespace)
         keeping = asyncio.gather(nodes.run(), watched.run())
         try:
-            async with compose.controller(
+            async with compose.controller_context(
                 settings, guarded, nodes, watched, leader, compose.NoCrashPoints()
             ) as context:
-                await waiting.poll(lambda: _there(nodes, count), 300, "the nodes are in step")
+                await waiting.poll_until(lambda: _there(nodes, count), 300, "the nodes are in step")
                 looks = _Looks(report, context, leader, count)
                 await whole_stack.install(kube, context, image, key, looks.step)
                 await looks.measure(f"{count} nodes with every operand, no jobs")
@@ -112,13 +112,13 @@ async def _filled(kube: KubeCluster, count: int) -> None:
     gangs = count // MEMBERS
     for number in range(gangs):
         await kube.create(
-            JOBS, manifests.trainer(f"gang-{number}", image="trainer", members=MEMBERS, gpus=whole_stack.GPUS)
+            JOBS, manifests.trainer_job(f"gang-{number}", image="trainer", members=MEMBERS, gpus=whole_stack.GPUS)
         )
 
     async def running() -> bool:
         return sum(one.status.ready for one in await kube.list(JOBS)) == gangs * MEMBERS
 
-    await waiting.poll(running, 900, f"{gangs * MEMBERS} pods run")
+    await waiting.poll_until(running, 900, f"{gangs * MEMBERS} pods run")
 
 
 class _Looks:
@@ -130,7 +130,7 @@ class _Looks:
 
     async def step(self) -> None:
         """One look at everything."""
-        await stack_reconciler.step(self._context, STACK, self._sightings)
+        await stack_reconciler.reconcile_stack(self._context, STACK, self._sightings)
 
     async def measure(self, size: str) -> None:
         """Looks that find nothing to do, and how much of each is reading."""

@@ -15,13 +15,13 @@ import msgspec
 from tests.bench.fleets import BUDGET, FLEETS, RUN_SEEDS, RUNS
 from tests.bench.report import Report
 from tests.support.forecasts import cost
-from upgrader.core.constraints.budget import availability
-from upgrader.core.constraints.upgrade_groups import groups
+from upgrader.core.constraints.budget import pool_availability
+from upgrader.core.constraints.upgrade_groups import build_groups
 from upgrader.core.model.strategy import StrategyFacts
-from upgrader.simulate.fleets import FleetSpec, make
-from upgrader.simulate.history import earlier
+from upgrader.simulate.fleets.drawn_fleet import FleetSpec, make_fleet
+from upgrader.simulate.history import measure_earlier_rollout
 from upgrader.simulate.result import Result
-from upgrader.simulate.run import Simulation, simulate
+from upgrader.simulate.run import Simulation, simulate_rollout
 from upgrader.simulate.settings import Settings, Strategy
 
 SETTINGS = Settings(rollout=StrategyFacts(max_unavailable=BUDGET))
@@ -35,16 +35,16 @@ nodes twice, and what nobody can avoid is more than a tenth of what it loses."""
 
 MEDIANS = msgspec.structs.replace(SETTINGS, spread=False)
 IDEAL = msgspec.structs.replace(MEDIANS, label_seconds=0)
-"""Node-by-node kill at its best: see upgrader/simulate/incumbents.py about its labels."""
+"""Node-by-node kill at its best: see upgrader/simulate/baselines.py about its labels."""
 
 
 def fits(simulation: Simulation) -> bool:
     """Whether every gang of the fleet, with all that shares nodes with it, fits the budget."""
     world = simulation.world
     seen = world.snapshot()
-    pool = availability(seen.nodes, BUDGET)
+    pool = pool_availability(seen.nodes, BUDGET)
     gangs = {gang.name: gang for gang in seen.gangs}
-    units = groups(world.nodes, seen.gangs)
+    units = build_groups(world.nodes, seen.gangs)
     return all(cost(one.nodes, (gangs[name] for name in one.gangs), pool).gpus <= pool.allowed for one in units)
 
 
@@ -56,7 +56,7 @@ def main(report: Report, fleets: Sequence[FleetSpec] = FLEETS) -> None:
         if fitting:
             worst = max(worst, ours.over_bound)
             ours_lost, kill_lost = ours_lost + ours.lost_gpu_hours, kill_lost + kill.lost_gpu_hours
-            ideal_lost += simulate(make(spec), Strategy.KILL, IDEAL).lost_gpu_hours
+            ideal_lost += simulate_rollout(make_fleet(spec), Strategy.KILL, IDEAL).lost_gpu_hours
     if ours_lost:
         report.add(
             "worst of the fleets that fit: lost GPU-hours over the lower bound",
@@ -74,13 +74,13 @@ def main(report: Report, fleets: Sequence[FleetSpec] = FLEETS) -> None:
 
 
 def _fleet(report: Report, spec: FleetSpec) -> tuple[Result, Result, bool]:
-    fleet = make(spec)
+    fleet = make_fleet(spec)
     fitting = fits(Simulation(fleet, Strategy.OURS, MEDIANS))
     name = f"{fleet.name}{'' if fitting else ' (not every gang fits the budget)'}"
     started = time.perf_counter()
-    ours = simulate(fleet, Strategy.OURS, MEDIANS)
+    ours = simulate_rollout(fleet, Strategy.OURS, MEDIANS)
     report.add(f"{name}: one rollout", time.perf_counter() - started, "s", seed=spec.seed)
-    kill = simulate(fleet, Strategy.KILL, MEDIANS)
+    kill = simulate_rollout(fleet, Strategy.KILL, MEDIANS)
     for one in (ours, kill):
         _say(
             f"  {one.strategy}: {one.lost_gpu_hours:,.0f} GPU-hours lost, bound {one.lower_bound_gpu_hours:,.0f}, "
@@ -100,9 +100,11 @@ def _fleet(report: Report, spec: FleetSpec) -> tuple[Result, Result, bool]:
 
 def _runs(report: Report) -> None:
     """One forecast against many runs with other durations."""
-    fleet = make(RUNS)
-    known = msgspec.structs.replace(SETTINGS, durations=earlier(fleet, msgspec.structs.replace(SETTINGS, seed=HISTORY)))
-    found = [simulate(fleet, Strategy.OURS, msgspec.structs.replace(known, seed=seed)) for seed in RUN_SEEDS]
+    fleet = make_fleet(RUNS)
+    known = msgspec.structs.replace(
+        SETTINGS, durations=measure_earlier_rollout(fleet, msgspec.structs.replace(SETTINGS, seed=HISTORY))
+    )
+    found = [simulate_rollout(fleet, Strategy.OURS, msgspec.structs.replace(known, seed=seed)) for seed in RUN_SEEDS]
     finish = [one.seconds for one in found if one.seconds is not None]
     median = statistics.median(finish)
     report.add(f"{fleet.name}: runs that came to their end", len(finish) / len(found), "share", seed=RUN_SEEDS[0])

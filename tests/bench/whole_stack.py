@@ -17,13 +17,14 @@ from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES, PODS
 from upgrader.core.model.fleet import Target
 from upgrader.core.model.operands import COMPONENTS
 from upgrader.core.model.revisions import plugin_key_of, runtime_key_of
-from upgrader.core.node_protocol.gpu_features import GpuRecord, GpuReport, gpu_labels
+from upgrader.core.node_protocol.gpu_features import GpuRecord, GpuReport
 from upgrader.core.node_protocol.node_features import FeatureRecord, FeatureReport, feature_labels
-from upgrader.demo import manifests, waiting
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.observe.revisions import ensure_revision
 from upgrader.reconcile.runtime.context import Context
 from upgrader.stack.naming import NODE_FEATURES
+from upgrader_dev.demo import manifests, waiting
+from upgrader_dev.vendor.labels import gpu_labels
 
 STACK = "pool"
 POOL = {"bench": "in"}
@@ -49,7 +50,7 @@ class Running(Wire, frozen=True, kw_only=True):
 
 def body(image: str) -> manifests.Manifest:
     """The stack; any pinned image stands for its operands, since no pod of them is started here."""
-    made = manifests.stack(STACK, driver=VERSION, plugin=image, kubelet="1.34.4", artifact=image)
+    made = manifests.stack_manifest(STACK, driver=VERSION, plugin=image, kubelet="1.34.4", artifact=image)
     ours = {"management": "Managed", "image": image}
     made["spec"] |= {
         "nodeSelector": POOL,
@@ -80,7 +81,7 @@ async def install(
         known = (context.nodes.snapshot() or {}).values()
         return sum(one.metadata.labels.get("bench") == "in" for one in known) == len(found)
 
-    await waiting.poll(seen, 300, "the labels are seen")
+    await waiting.poll_until(seen, 300, "the labels are seen")
     await step()  # makes the DaemonSets
     await _pods_run(kube, context, len(found))
     boots = {node.metadata.name: node.status.node_info.boot_id for node in found}
@@ -140,7 +141,7 @@ async def _pods_run(kube: KubeCluster, context: Context, count: int) -> None:
         found = await kube.list(kind, context.stack.namespace, labels=f"{names.LABEL_STACK}={STACK}")
         return [one.status.number_ready for one in found] == [count] * len(RUN)
 
-    await waiting.poll(running, 900, f"{len(RUN)} operands run on {count} nodes")
+    await waiting.poll_until(running, 900, f"{len(RUN)} operands run on {count} nodes")
 
 
 async def _pods(kube: KubeCluster, context: Context) -> list[Pod]:

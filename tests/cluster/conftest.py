@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.deploying import as_controller, deploy
 from tests.support.workbench import Workbench
-from upgrader.devcluster import down
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
+from upgrader_dev.devcluster import delete_cluster
 
 
 @pytest.fixture
@@ -53,4 +53,4 @@ def name():
     """Of a cluster that a test puts up itself; gone afterwards."""
     chosen = f"td-{uuid.uuid4().hex[:6]}"
     yield chosen
-    down(chosen)
+    delete_cluster(chosen)

@@ -270,9 +270,9 @@ async def test_uninstalling_deletes_them_all_and_is_silent_where_there_are_none(
             kind = next(kind for kind in (policy.kind, policy.binding) if kind.kind == document["kind"])
             await write("POST", kind.path(), document)
     said = []
-    await policies.remove(context_of(api), said.append)
+    await policies.remove_policies(context_of(api), said.append)
     assert said == [f"admission policy {policy.name} is deleted" for policy in policies.SHIPPED]
     found = [await api.get(kind, each.name) for each in policies.SHIPPED for kind in (each.kind, each.binding)]
     assert found == [None] * 6
-    await policies.remove(context_of(api), said.append)
+    await policies.remove_policies(context_of(api), said.append)
     assert len(said) == 3

@@ -5,8 +5,8 @@ import pytest
 
 from tests.support import diagnosis
 from tests.support.plain_pods import PlainPods, until
-from upgrader.devcluster import kubelet
 from upgrader.process import ProgramFailedError
+from upgrader_dev.devcluster import kubelet_program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -74,7 +74,7 @@ def test_a_kubelet_is_swapped_and_back_under_a_running_pod(dev_cluster, pods):
     before = pods.start("stays", "gpu-a", "/bin/busybox sleep 1000")["status"]["containerStatuses"]
 
     for version in ("1.35.4", "1.34.4"):
-        node.replace_kubelet(kubelet(version, print))
+        node.replace_kubelet(kubelet_program(version, print))
         state = until(node.wait_ready, lambda state, version=version: state.kubelet == f"v{version}")
         assert state.ready == "True"
 
@@ -134,7 +134,7 @@ def test_a_failed_test_is_told_which_pods_are_not_well_and_what_their_node_does(
 
 
 def test_an_error_inside_says_what_and_where(dev_cluster):
-    with pytest.raises(ProgramFailedError, match="ended with 3"):
+    with pytest.raises(ProgramFailedError, match="ended with exit code 3"):
         dev_cluster.box_node("gpu-a").enter("sh", "-c", "exit 3")
 
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from tests.support import box_facts, carried
-from upgrader.devcluster import VmSpec
-from upgrader.devcluster.base import record
-from upgrader.devcluster.cgroups.choice import NEEDED
+from upgrader_dev.devcluster import VmSpec
+from upgrader_dev.devcluster.base import record
+from upgrader_dev.devcluster.cgroups.choice import NEEDED
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
 

@@ -5,11 +5,11 @@ import os
 import pytest
 
 from tests.support.leftovers import until
-from upgrader.devcluster.cgroups import ROOT
-from upgrader.devcluster.cgroups.version1 import Separate
-from upgrader.devcluster.cgroups.version2 import Unified
 from upgrader.process import run
-from upgrader.process.daemon import alive, collect, start
+from upgrader.process.daemon import is_alive, reap_child, start_daemon
+from upgrader_dev.devcluster.cgroups import ROOT
+from upgrader_dev.devcluster.cgroups.version1 import Separate
+from upgrader_dev.devcluster.cgroups.version2 import Unified
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -41,11 +41,11 @@ def program(own, tmp_path):
     """Its pid, and the file that it writes to all the time."""
     written = tmp_path / "written"
     words = own.entered(UNSHARE, ["sh", "-c", 'while :; do echo >>"$0"; done', str(written)])
-    pid = start(words, log=tmp_path / "log")
+    pid = start_daemon(words, log=tmp_path / "log")
     until(written.exists, (tmp_path / "log").read_text)
     yield pid, written
     run(["kill", "-KILL", str(pid)], timeout=10, check=False)
-    collect(pid)
+    reap_child(pid)
 
 
 def test_its_namespace_begins_at_its_cgroups(own, program):
@@ -75,6 +75,6 @@ def test_what_is_frozen_can_be_killed_and_its_cgroups_removed(own, program):
     own.strike()
     run(["kill", "-KILL", str(pid)], timeout=10, check=False)
 
-    until(lambda: not alive(pid))
+    until(lambda: not is_alive(pid))
     own.remove()
     assert not list(ROOT.glob(f"**/upg0-test-{os.getpid()}"))

@@ -28,7 +28,7 @@ FULL = StrategyFacts(
     soak_seconds=5400,
     completion_until=NOW + timedelta(hours=2),
     deadline=NOW + timedelta(days=1),
-    windows=(pace_parser.window("Mon-Fri 22:00-06:00 Europe/Berlin"), pace_parser.window("00:00-24:00")),
+    windows=(pace_parser.parse_window("Mon-Fri 22:00-06:00 Europe/Berlin"), pace_parser.parse_window("00:00-24:00")),
     lane_width=2,
     checkpoint_seconds=600,
     expendable=("ml/Job/toy",),

@@ -35,7 +35,7 @@ class Process:
             "UPGRADER_LOG_FORMAT": "text",
         }
         words = [sys.executable, "-m", "upgrader", "--kubeconfig", kubeconfig, "controller"]
-        self.pid = daemon.start(words, log=log, env=env | settings)
+        self.pid = daemon.start_daemon(words, log=log, env=env | settings)
 
     async def says(self, text, seconds=90):
         async def look():
@@ -76,10 +76,10 @@ async def start(cluster, kubeconfig, tmp_path):
 
     yield begin
     for one in started:
-        if daemon.alive(one.pid):
+        if daemon.is_alive(one.pid):
             one.signal(signal.SIGKILL)
             await one.ended()
-        daemon.collect(one.pid)
+        daemon.reap_child(one.pid)
     await cluster.delete(NAMESPACES, made.metadata)
 
 
@@ -105,7 +105,7 @@ async def test_a_leader_that_was_frozen_ends_when_it_wakes(start):
     first.signal(signal.SIGCONT)
     assert await first.ended() == 1
     assert "the lease may have passed to another controller" in first.log.read_text()
-    assert daemon.alive(second.pid)
+    assert daemon.is_alive(second.pid)
 
 
 async def test_an_event_wakes_and_kopf_writes_nothing(start, cluster):

@@ -6,7 +6,7 @@ from tests.support.deploying import SYSTEM, deploy
 from upgrader.api.kinds import KINDS
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.cli.base.session import Session
-from upgrader.cli.doctor.doctor_checks import diagnose
+from upgrader.cli.doctor.doctor_checks import run_checks
 from upgrader.core.doctor.advice import Severity
 from upgrader.kube.lease import CONTROLLER, LEASES, Election
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.gate]
 
 async def diagnosed(kubeconfig):
     async with Session(kubeconfig=str(kubeconfig)).open() as context:
-        return {one.subject: one for one in await diagnose(context)}
+        return {one.subject: one for one in await run_checks(context)}
 
 
 @pytest.fixture
@@ -39,14 +39,14 @@ async def test_an_admin_finds_everything_well_but_the_controller(api, lead, no_i
     # Stacks that other tests left name images of a registry that there is not; of that it is told, and rightly.
     ours = {subject: one for subject, one in found.items() if not subject.startswith("registry.example/")}
     bad = {subject: one.message for subject, one in ours.items() if one.severity is not Severity.OK}
-    assert bad == {"controller": f"no controller has ever led in namespace {SYSTEM}"}
+    assert bad == {"controller": f"no controller has ever held the Lease in namespace {SYSTEM}"}
     assert {f"{kind.resource.plural}.gpu-upgrader.io" for kind in KINDS} <= set(found)
     election = Election(api, name=CONTROLLER, namespace=SYSTEM, identity="pod-1")
     assert await election.attempt()
     found = await diagnosed(kubeconfig)
     assert found["controller"].message == "pod-1 leads"
     await election.release()
-    assert (await diagnosed(kubeconfig))["controller"].message == "no controller runs: the last one ended"
+    assert (await diagnosed(kubeconfig))["controller"].message == "no controller runs: the last leader has ended"
 
 
 async def test_the_controllers_account_may_look_and_not_ask_about_others(controllers_kubeconfig):

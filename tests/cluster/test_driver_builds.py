@@ -24,19 +24,19 @@ from upgrader.core.driver_build.driver_builds import CheckName
 from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.core.driver_image.image_names import packages_name
 from upgrader.core.model.phases import DriverImagePhase
-from upgrader.demo import waiting
-from upgrader.demo.controller import Controller
-from upgrader.devcluster import Cluster, cosign
 from upgrader.images.drivers.builder.assembly import take_modules
 from upgrader.images.drivers.publish.bundle_registry import Signer
 from upgrader.images.drivers.workspace import Settings, Site
 from upgrader.images.modules.signing import check_signatures
 from upgrader.images.publish import push_builder
-from upgrader.images.registry import RegistryClient
+from upgrader.images.registry.client import RegistryClient
 from upgrader.images.trust import Cosign, SigningKey
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.stack.build_jobs import BUILD
+from upgrader_dev.demo import waiting
+from upgrader_dev.demo.controller import Controller
+from upgrader_dev.devcluster import Cluster, cosign_program
 
 NIGHTLY = PROFILE is Profile.NIGHTLY
 SECONDS = 3600 if NIGHTLY else 900
@@ -62,7 +62,7 @@ def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[SigningKey, Path]:
-    return key_pair(tmp_path_factory.mktemp("keys"), cosign(print))
+    return key_pair(tmp_path_factory.mktemp("keys"), cosign_program(print))
 
 
 @pytest.fixture(scope="module")
@@ -74,12 +74,12 @@ def module_key(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def packed(cluster: Cluster, keys: tuple[SigningKey, Path], module_key: tuple[Path, Path]) -> tuple[str, str]:
     """The packages of the cell in the cluster's registry, signed, and the build key that they make."""
     site = Site(Settings(module_certificate=module_key[1]), print)
-    catalog = site.catalog()
-    identity = site.identity(catalog, driver=DRIVER, kernel=KERNEL, recipe=RECIPE)
-    definition = site.cells(catalog).definition(Cell(identity=identity))
+    catalog = site.current_catalog()
+    identity = site.find_identity(catalog, driver=DRIVER, kernel=KERNEL, recipe=RECIPE)
+    definition = site.matrix_cells(catalog).define_cell(Cell(identity=identity))
     repository = f"{cluster.registry}/drivers"
-    signer = Signer(key=keys[0], cosign=Cosign(cosign(print)))
-    site.pack(definition, packages_name(repository, identity), insecure=[cluster.registry], signer=signer)
+    signer = Signer(key=keys[0], cosign=Cosign(cosign_program(print)))
+    site.push_packages(definition, packages_name(repository, identity), insecure=[cluster.registry], signer=signer)
     return repository, definition.key
 
 
@@ -100,7 +100,7 @@ async def test_an_image_is_built_signed_verified_and_pulled(
     tmp_path: Path,
 ) -> None:
     repository, build_key = packed
-    program = cosign(print)
+    program = cosign_program(print)
     key, public = keys
     await api.create(SECRETS, secret("signing", **_signing(key.path, public)))
     await api.create(SECRETS, secret("modules", **_module_signing(*module_key)))
@@ -168,7 +168,7 @@ async def _ended(api: KubeCluster) -> DriverImage:
         over = {DriverImagePhase.READY, DriverImagePhase.UNBUILDABLE, DriverImagePhase.UNUSABLE}
         return image.status.phase in over or image.status.attempts > 1
 
-    await waiting.poll(ended, SECONDS, "the image was built, or not")
+    await waiting.poll_until(ended, SECONDS, "the image was built, or not")
     return found[0]
 
 
@@ -180,7 +180,7 @@ async def _building(api: KubeCluster) -> Pod:
         found[:] = await api.list(PODS, deploying.SYSTEM, labels=f"{names.LABEL_COMPONENT}={BUILD}")
         return any(one.status.phase not in {"", "Pending"} for one in found)
 
-    await waiting.poll(runs, SECONDS, "the build pod runs")
+    await waiting.poll_until(runs, SECONDS, "the build pod runs")
     return found[0]
 
 
@@ -228,7 +228,7 @@ async def _pulled(api: KubeCluster, image: DriverImage) -> None:
         pod = await api.get(PODS, "look", "default")
         return pod is not None and pod.status.phase in {"Succeeded", "Failed"}
 
-    await waiting.poll(over, 120, "the pod has looked into the image")
+    await waiting.poll_until(over, 120, "the pod has looked into the image")
     pod = await api.get(PODS, "look", "default")
     assert pod is not None
     assert pod.status.phase == "Succeeded"

@@ -19,7 +19,7 @@ from upgrader.reconcile.observe.cluster_snapshot import target_of
 from upgrader.reconcile.observe.stack_reading import StackReading
 from upgrader.reconcile.operands import nondisruptive_operands, operands
 from upgrader.reconcile.runtime.context import Context
-from upgrader.simulate.cluster.ports import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
+from upgrader_dev.simulated.cluster.ports import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -96,7 +96,7 @@ async def test_labels_say_what_is_loaded_and_go_with_the_operands_and_with_disco
     async def until(wanted):
         async def step():
             await look()
-            assert await nondisruptive_operands.ensure(context, read_of(bench, await cluster.list(PODS))) == {}
+            assert await nondisruptive_operands.ensure_operands(context, read_of(bench, await cluster.list(PODS))) == {}
             return await shown() == wanted
 
         await eventually(step, seconds=SECONDS)
@@ -112,7 +112,7 @@ async def test_labels_say_what_is_loaded_and_go_with_the_operands_and_with_disco
 
     async def left():
         await look()
-        return await operands.leave(context, STACK) is None and await shown() == GONE
+        return await operands.remove_operands(context, STACK) is None and await shown() == GONE
 
     await eventually(left, seconds=SECONDS)
     assert not await cluster.list(DAEMONSETS, bench.settings.namespace, labels=f"{names.LABEL_STACK}={STACK}")

@@ -8,8 +8,8 @@ from tests.support.guard_rails import STACK
 from tests.support.programs import soon
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import KwokSpec
 from upgrader.stack.guard_rails import guard_rails
+from upgrader_dev.devcluster import KwokSpec
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -14,10 +14,10 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.model.operands import Operand, PluginSettings
 from upgrader.core.model.revisions import plugin_key
-from upgrader.devcluster import BoxSpec, Taint
 from upgrader.stack import manifests
 from upgrader.stack.guard_rails import kubelet_setting, taint_command
-from upgrader.stack.quiet import QuietOperand
+from upgrader.stack.operands.nondisruptive_operands import NondisruptiveOperand
+from upgrader_dev.devcluster import BoxSpec, Taint
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -86,16 +86,16 @@ def whole(bench):
     key = plugin_key(digest=image, resource_name=RESOURCE, more=settings.facts)
     stack = msgspec.structs.replace(RAILS, metadata=ObjectMeta(name="pool-a", uid="1"))
     ours = frozenset(Operand) - {Operand.DRIVER}
-    quiet = [
-        manifests.quiet_daemonset(
+    nondisruptive = [
+        manifests.nondisruptive_daemonset(
             stack,
-            QuietOperand(
+            NondisruptiveOperand(
                 operand=one,
                 named=bench.settings.node_image,
                 image=bench.settings.node_image,
                 max_unavailable="1",
                 plugin=PLUGIN,
-                before=manifests.before(one, PLUGIN, ours),
+                before=manifests.earlier_operands(one, PLUGIN, ours),
             ),
             bench.settings,
         )
@@ -107,7 +107,7 @@ def whole(bench):
         manifests.runtime_daemonset("pool-a", HOOK, image, settings, bench.settings),
         manifests.plugin_daemonset("pool-a", key, image, settings, bench.settings),
     ]
-    for one in (*upgraded, *quiet, labeller):
+    for one in (*upgraded, *nondisruptive, labeller):
         assert bench.api.create(f"/apis/apps/v1/namespaces/{bench.settings.namespace}/daemonsets", one)
     driver = bench.state("1.0.0", "1.34.4")["driverKey"]
     bench.label({names.LABEL_DRIVER: driver, names.LABEL_RUNTIME: HOOK, names.LABEL_DEVICE_PLUGIN: key})

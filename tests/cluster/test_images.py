@@ -14,7 +14,7 @@ def from_nothing(tmp_path_factory):
     """Base and trainer without any cache; the base also as an archive."""
     folder = tmp_path_factory.mktemp("nothing")
     with Images(print, cache=folder, base_image="") as images:
-        base, trainer = images.base(), images.trainer()
+        base, trainer = images.base_image(), images.trainer_image()
     write_archive(base, folder / "base.tar")
     return base, trainer, folder / "base.tar"
 
@@ -27,9 +27,9 @@ def test_an_image_is_built_from_the_machines_own_archive(from_nothing):
 def test_the_same_over_any_base_image(from_nothing, tmp_path):
     base, trainer, archive = from_nothing
     with Images(print, cache=tmp_path / "a", base_image=str(base.folder)) as images:
-        assert images.trainer().image.digest == trainer.image.digest
+        assert images.trainer_image().image.digest == trainer.image.digest
     with Images(print, cache=tmp_path / "b", base_image=f"oci-archive:{archive}") as images:
-        built = images.trainer()
+        built = images.trainer_image()
     assert built.image.digest
     assert built.size >= base.size
 
@@ -40,5 +40,5 @@ def test_a_base_image_that_cannot_be_pulled_is_an_error_with_a_way_out(tmp_path)
         Images(print, cache=tmp_path, base_image=missing) as images,
         pytest.raises(ConfigurationError, match="cannot be pulled") as refused,
     ):
-        images.trainer()
+        images.trainer_image()
     assert "BASE_IMAGE is the folder of an OCI layout" in str(refused.value)

@@ -162,7 +162,7 @@ async def test_while_the_api_server_is_away_nothing_is_known_and_then_all_is(own
 
     await asyncio.to_thread(own_cluster.stop_api_server)
     await eventually(known, lambda yes: not yes)
-    with pytest.raises(UnreachableError, match="no answer from the API server"):
+    with pytest.raises(UnreachableError, match="no response from the API server"):
         await own_api.get(NODES, kept.metadata.name)
     await asyncio.to_thread(own_cluster.start_api_server)
     await own_api.delete(NODES, deleted.metadata)

@@ -81,7 +81,7 @@ def test_settings_that_the_kubelet_does_not_start_with_are_taken_back_by_the_upg
     upgrade = bench.upgrade(bench.state("1.0.0", "1.34.4"), wrong)
     code, result = bench.run_upgrade(upgrade, patience=20)
     assert (code, result.reason) == (16, Reason.KUBELET_RESTORED), result
-    assert "Those of before were put back; it runs" in result.message
+    assert "The previous settings were restored; the kubelet runs" in result.message
     assert state_file(bench)["policyName"] == "none"
     bench.node.wait_ready()
 
@@ -90,4 +90,4 @@ def test_cpus_that_the_node_does_not_have_are_refused_while_preparing(bench):
     wrong = bench.state("1.0.0", "1.34.4") | {"kubeletSettings": STATIC | {"reservedSystemCPUs": "0,999"}}
     code, result = bench.prepare(bench.upgrade(bench.state("1.0.0", "1.34.4"), wrong))
     assert (code, result.reason) == (14, Reason.MISSING)
-    assert "reservedCpus 0,999 names CPU 999" in result.message
+    assert "reservedCpus 0,999 contains CPU 999" in result.message

@@ -14,8 +14,8 @@ from upgrader.core.model.operands import Operand
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.core.node_protocol.orders import Driver, Reason, ValidateDriverOrder
 from upgrader.stack import manifests
-from upgrader.stack.preflight import preflight_job
-from upgrader.stack.quiet import QuietOperand
+from upgrader.stack.node_pods.preflight import preflight_job
+from upgrader.stack.operands.nondisruptive_operands import NondisruptiveOperand
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -39,16 +39,16 @@ def rendered(bench):
     }
     stack = GpuStack(metadata=ObjectMeta(name="stack"), spec=msgspec.convert(spec, GpuStackSpec))
     ours = {Operand.DEVICE_PLUGIN, Operand.MONITORING}
-    one = QuietOperand(
+    one = NondisruptiveOperand(
         operand=Operand.MONITORING,
         named=image,
         image=image,
         max_unavailable=stack.spec.monitoring.max_unavailable,
         plugin=PLUGIN,
-        before=manifests.before(Operand.MONITORING, PLUGIN, ours),
+        before=manifests.earlier_operands(Operand.MONITORING, PLUGIN, ours),
     )
     service = manifests.exporter_service(stack.metadata.name, bench.settings)
-    return manifests.quiet_daemonset(stack, one, bench.settings), service
+    return manifests.nondisruptive_daemonset(stack, one, bench.settings), service
 
 
 @pytest.fixture
@@ -140,12 +140,12 @@ def test_an_unhealthy_device_is_named_by_exporter_look_and_validation(installed,
         return bench.run(preflight_job(bench.node.name, run, order, bench.settings))
 
     code, well = look("before")
-    assert (code, well.message) == (0, "sim 1.0.0 (simulated): 8 device(s) well, 8 x nvidia.com/gpu offered")
+    assert (code, well.message) == (0, "sim 1.0.0 (simulated): 8 healthy device(s), 8 x nvidia.com/gpu advertised")
 
     bench.node.enter("sh", "-c", f"echo sim-gpu3 63 > {RUN_DIRECTORY}/sim/unhealthy")
     try:
         bench.wait_allocatable("7")
-        said = "check devices: 1 of 8 not well: sim-gpu3: called unhealthy (XID 63)"
+        said = "check devices: 1 of 8 with faults: sim-gpu3: marked unhealthy (XID 63)"
         code, found = look("unhealthy")
         assert (code, found.reason, found.message, found.facts) == (
             18,

@@ -20,7 +20,7 @@ from upgrader.kube.install import install_kinds
 from upgrader.reconcile.facts.operand_pods import own_pods
 from upgrader.reconcile.operands import node_features
 from upgrader.reconcile.runtime.context import Context
-from upgrader.simulate.cluster.ports import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
+from upgrader_dev.simulated.cluster.ports import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -61,7 +61,7 @@ class Labeller:
         self.live.nodes = {one.metadata.name: one for one in await self.context.cluster.list(NODES)}
         spec = msgspec.structs.replace(self.stack.spec, node_features=mode)
         pods = own_pods(await self.context.cluster.list(PODS), self.context.stack.namespace, self.stack.metadata.name)
-        return await node_features.label(self.context, msgspec.structs.replace(self.stack, spec=spec), pods)
+        return await node_features.label_nodes(self.context, msgspec.structs.replace(self.stack, spec=spec), pods)
 
     async def until(self, mode, done):
         """Steps until something holds of the node's labels and record."""
@@ -164,16 +164,16 @@ async def test_a_box_without_os_release_is_told_of_in_the_words_of_its_kubelet(l
     async def told():
         labeller.context.clock.advance(31)  # Events are asked for again
         found[:] = [await labeller.step("Auto")]
-        return "FailedMount" in found[0].said.get(Standing.UNREADABLE, "")
+        return "FailedMount" in found[0].messages.get(Standing.UNREADABLE, "")
 
     bench.node.enter("mount", "--bind", "/dev/null", "/etc/os-release")  # of the box's own mounts only
     try:
         await eventually(told, seconds=SECONDS)
         (pod,) = found[0].pods
         assert (pod.node, pod.ready) == (bench.node.name, False)
-        assert pod.trouble.startswith("it has not started; its kubelet says FailedMount: ")
+        assert pod.trouble.startswith("it has not started; its kubelet reports FailedMount: ")
         assert pod.trouble.endswith("hostPath type check failed: /etc/os-release is not a file")
-        assert found[0].said == {Standing.UNREADABLE: f"{bench.node.name}: {pod.trouble}"}
+        assert found[0].messages == {Standing.UNREADABLE: f"{bench.node.name}: {pod.trouble}"}
         before = labeller.writes()
         again = [await labeller.step("Auto") for _ in range(5)]
         assert ([one.pods for one in again], labeller.writes()) == ([found[0].pods] * 5, before)

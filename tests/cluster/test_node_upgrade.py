@@ -52,7 +52,7 @@ def test_one_upgrade_swaps_driver_plugin_and_kubelet_under_a_running_pod_and_bac
     upgrade = bench.upgrade(bench.state("1.0.0", "1.34.4"), bench.state("2.0.0", "1.35.4", plugin="2"))
 
     prepared = well(bench.prepare(upgrade))
-    assert prepared.facts["simulated"] == "the driver image holds no kernel module"
+    assert prepared.facts["simulated"] == "the driver image contains no kernel module"
     assert bench.node.state().kubelet == "v1.34.4"
 
     bench.off()
@@ -84,7 +84,7 @@ def test_a_kubelet_that_does_not_start_is_put_back_by_the_upgrade_itself(install
 
     assert (code, result.reason) == (16, Reason.KUBELET_RESTORED)
     assert f"kubelet {BROKEN}: no kubelet runs" in result.message
-    assert "Kubelet 1.34.4 was put back and runs" in result.message
+    assert "Kubelet 1.34.4 was restored and runs" in result.message
     assert bench.node.wait_ready().kubelet == "v1.34.4"
     assert container_id(bench.api.get(f"{PODS}/bystander")) == container_id(bystander)
 

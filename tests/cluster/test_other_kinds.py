@@ -16,7 +16,7 @@ from upgrader.api.resources import NAMESPACES, PODS, owner_resource
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core.errors import ClusterError, ConfigurationError
-from upgrader.core.patches import at
+from upgrader.core.patches import value_at
 from upgrader.core.workloads.owner_kinds import DECLARING, owner_kind
 from upgrader.core.workloads.placement import Placement
 from upgrader.kube.client import KubeCluster
@@ -74,11 +74,11 @@ async def test_a_workload_that_is_recorded_in_a_version_of_before_is_stopped_fou
         recorded = OwnerRef(kind="Workload", api_version=FIRST.api_version, name="train", uid=uid)
         before = await live_owners.read_owner(context, recorded, space)
         assert (before.resource, before.unread) == (SECOND, "")
-        await live_owners.stop(context, before, request)
-        (stopped,) = [one for one in await live_owners.marked(context) if one.meta.namespace == space]
-        assert (stopped.row, stopped.resource, at(stopped.present, KUEUE.field)) == (KUEUE, SECOND, False)
-        on = await live_owners.restart(context, stopped, request.metadata.name, Placement())
-        assert at(on.present, KUEUE.field) is True
+        await live_owners.suspend_owner(context, before, request)
+        (stopped,) = [one for one in await live_owners.list_recorded_owners(context) if one.meta.namespace == space]
+        assert (stopped.row, stopped.resource, value_at(stopped.present, KUEUE.field)) == (KUEUE, SECOND, False)
+        on = await live_owners.resume_owner(context, stopped, request.metadata.name, Placement())
+        assert value_at(on.present, KUEUE.field) is True
 
 
 async def created(api, kind, body):

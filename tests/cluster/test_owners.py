@@ -33,16 +33,16 @@ from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core.errors import ConfigurationError, ConflictError
 from upgrader.core.model.phases import NodePhase, RequestPhase
 from upgrader.core.node_upgrade.upgrade_state import OtherPod
-from upgrader.core.patches import at, every
+from upgrader.core.patches import value_at, values_at
 from upgrader.core.workloads.owner_kinds import OWNERS, Switch, owner_kind
-from upgrader.core.workloads.placement import MAINTENANCE, Placement, possible
+from upgrader.core.workloads.placement import MAINTENANCE, Placement, is_steerable
 from upgrader.core.workloads.suspend_patches import STOPPED, record_of
-from upgrader.devcluster import KwokSpec
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import CRDS, install_kinds
 from upgrader.reconcile.checkpoint_request import live_owners
 from upgrader.reconcile.checkpoint_request.live_owners import resource_of
 from upgrader.reconcile.node_upgrade import evictions
+from upgrader_dev.devcluster import KwokSpec
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(300)]
 
@@ -132,14 +132,14 @@ async def test_a_gang_is_stopped_once_and_comes_back_as_it_was(live, space, kind
         await gang.stopped()
         stopped = await gang.owner()
         record = record_of(stopped["metadata"]["annotations"])
-        assert (at(stopped, path), record.previous, record.request) == (off, on, gang.request.metadata.name)
+        assert (value_at(stopped, path), record.previous, record.request) == (off, on, gang.request.metadata.name)
         assert await gang.pods() == []
         pods = await gang.restored()
         after = await gang.owner()
         assert gang.stopped_mark(after) is None
         assert len(gang.seen) == 4, "two members before the stop, two after it"
         row = owner_kind(gang.resource.kind, gang.resource.api_version)
-        steered = possible(row, await live.version())
+        steered = is_steerable(row, await live.version())
         assert steered == (kind in {"Job", "StatefulSet"})
         for pod in pods:
             raw = await live.get(PODS_WHOLE, pod.metadata.name, space)
@@ -154,7 +154,7 @@ PODS_WHOLE = msgspec.structs.replace(JOBS, group="", kind="Pod", plural="pods")
 
 def without_steering(row, body):
     for path in row.templates:
-        for template in every(body, path):
+        for template in values_at(body, path):
             template["spec"].pop("affinity", None)
             kept = [one for one in template["spec"]["tolerations"] if one["key"] != MAINTENANCE]
             template["spec"]["tolerations"] = kept
@@ -224,7 +224,7 @@ async def test_a_budget_that_allows_nothing_is_asked_again_right_before_the_stop
     for _ in range(3):
         assert await gang.step(N.DRAINING) is R.STOPPING
     assert gang.request.status.reason == "DisruptionForbidden"
-    assert "PodDisruptionBudget never does not allow to disrupt it" in gang.request.status.message
+    assert "PodDisruptionBudget never does not allow its disruption" in gang.request.status.message
     assert gang.stopped_mark(await gang.owner()) is None
     await live.delete(PDBS, budget.metadata)
     await gang.until(R.STOPPED, N.DRAINING)
@@ -239,22 +239,22 @@ async def test_the_api_server_takes_the_patches_of_every_row(live, space, row):
     context, request = context_of(live), asked(space)
     before = (await live_owners.read_owner(context, reference, space)).present["spec"]
 
-    off = await acted(context, reference, space, lambda owner: live_owners.stop(context, owner, request))
+    off = await acted(context, reference, space, lambda owner: live_owners.suspend_owner(context, owner, request))
     record = record_of(off.meta.annotations)
-    previous = at(made, row.field) if row.field else None
+    previous = value_at(made, row.field) if row.field else None
     assert (record.plan, record.request, record.previous) == ("up", request.metadata.name, previous)
     if row.switch is Switch.COMMAND:
         assert [one["action"] for one in await ordered(live, space)] == ["AbortJob"]
-        await acted(context, reference, space, lambda owner: live_owners.stop(context, owner, request))
+        await acted(context, reference, space, lambda owner: live_owners.suspend_owner(context, owner, request))
         assert [one["action"] for one in await ordered(live, space)] == ["AbortJob"], "made once"
     else:
-        assert at(off.present, row.field) == row.off_value
+        assert value_at(off.present, row.field) == row.off_value
 
-    placement = Placement(left_behind=("old",), group="c-1") if possible(row, await live.version()) else None
+    placement = Placement(left_behind=("old",), group="c-1") if is_steerable(row, await live.version()) else None
     name = request.metadata.name
-    on = await acted(context, reference, space, lambda owner: live_owners.restart(context, owner, name, placement))
+    on = await acted(context, reference, space, lambda owner: live_owners.resume_owner(context, owner, name, placement))
     assert STOPPED not in on.meta.annotations
-    templates = [one for path in row.templates for one in every(on.present, path)]
+    templates = [one for path in row.templates for one in values_at(on.present, path)]
     assert all([one["value"] for one in each["spec"]["tolerations"]] == ["c-1"] for each in templates)
     if row.switch is Switch.COMMAND:
         assert [one["action"] for one in await ordered(live, space)] == ["ResumeJob"], "the other was taken back"
@@ -306,7 +306,7 @@ def plain(row, body):
     """Without tolerations and affinity, which our own templates have none of here."""
     whole = msgspec.json.decode(msgspec.json.encode(body))
     for path in row.templates:
-        for template in every(whole, path):
+        for template in values_at(whole, path):
             template["spec"].pop("tolerations", None)
             template["spec"].pop("affinity", None)
     return whole
@@ -360,18 +360,18 @@ async def test_pods_of_a_deployment_are_evicted_as_their_budget_allows(live, spa
     pods = await serving(live, space)
     context = context_of(live)
     one = await budget(live, space, "one", 0, maxUnavailable=0)
-    refusal = await evictions.evict(context, pods)
-    assert "PodDisruptionBudget does not allow to evict it now" in refusal.message
+    refusal = await evictions.evict_pods(context, pods)
+    assert "PodDisruptionBudget does not allow its eviction now" in refusal.message
     assert refusal.message.endswith("(and 1 more)")
     assert 1 <= refusal.seconds <= evictions.LONGEST_SECONDS
     assert [await gone(live, pod) for pod in pods] == [False, False]
 
     await live.delete(PDBS, one.metadata)
     await budget(live, space, "two", 2, maxUnavailable=2)
-    assert await evictions.evict(context, pods) is None
+    assert await evictions.evict_pods(context, pods) is None
     for pod in pods:
         await eventually(lambda pod=pod: gone(live, pod), seconds=120)
-    assert await evictions.evict(context, pods) is None, "who is gone is no refusal"
+    assert await evictions.evict_pods(context, pods) is None, "who is gone is no refusal"
 
 
 async def gone(live, pod):
@@ -383,7 +383,7 @@ async def test_a_pod_under_two_budgets_is_refused_with_both_their_names(live, sp
     pods = await serving(live, space)
     await budget(live, space, "one", 1, maxUnavailable=1)
     await budget(live, space, "two", 2, maxUnavailable=2)
-    refusal = await evictions.evict(context_of(live), pods[:1])
+    refusal = await evictions.evict_pods(context_of(live), pods[:1])
     assert refusal == evictions.Refusal(
         message=f"pod {space}/{pods[0].name}: PodDisruptionBudgets one and two both select it, and such a pod is "
         "never evicted; delete one of them",

@@ -11,9 +11,9 @@ from tests.support.workbench import PLUGIN, RESOURCE
 from upgrader.api import names
 from upgrader.core.model.revisions import plugin_key
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.simulate.cluster.placing import PARTITION
 from upgrader.stack import manifests
 from upgrader.stack.naming import validation_name
+from upgrader_dev.simulated.cluster.placing import PARTITION
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

@@ -19,9 +19,9 @@ from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.isolation import Faults
 from upgrader.reconcile.upgrade_group import group_reconciler
 from upgrader.reconcile.upgrade_group.group_view import UpgradeGroup
-from upgrader.simulate.cluster.ports import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
 from upgrader.stack import manifests
 from upgrader.stack.settings import StackSettings
+from upgrader_dev.simulated.cluster.ports import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(300)]
 
@@ -29,7 +29,7 @@ SECONDS = 60
 KEY = "a" * 16
 DIGEST = f"127.0.0.1:1/driver@sha256:{'a' * 64}"
 PLUGIN = "127.0.0.1:1/plugin:1"
-REFUSED = "no pod of {} is there; the API server refuses to make one: "
+REFUSED = "{} has no pod; the API server refuses to create a pod: "
 
 
 class Live:
@@ -68,7 +68,7 @@ class Controller:
     async def look(self, stack):
         """A step of a stack, half a minute later; its status."""
         self.live.nodes = {one.metadata.name: one for one in await self.cluster.list(NODES)}
-        await stack_reconciler.step(self.context, stack, self.sightings)
+        await stack_reconciler.reconcile_stack(self.context, stack, self.sightings)
         self.clock.advance(31)
         return (await self.cluster.get(GPU_STACKS, stack)).status
 
@@ -77,8 +77,8 @@ class Controller:
         upgrade = await self.cluster.get(NODE_UPGRADES, name)
         group = UpgradeGroup(name="c", resource="nvidia.com/gpu", upgrades=[upgrade])
         faults = Faults(kind="NodeUpgrade")
-        await group_reconciler.go(self.context, group, faults, group_reconciler.Crowd(taken=True))
-        assert faults.found == {}
+        await group_reconciler.reconcile_group(self.context, group, faults, group_reconciler.Crowd(taken=True))
+        assert faults.errors == {}
         self.clock.advance(31)
         return (await self.cluster.get(NODE_UPGRADES, name)).status.message
 
@@ -94,7 +94,11 @@ class Controller:
         }
         made = await self.cluster.create(NODE_UPGRADES, body)
         now = self.clock.now()
-        step = {"name": phase, "startedAt": timing.show(now), "deadline": timing.show(timing.after(now, 9000))}
+        step = {
+            "name": phase,
+            "startedAt": timing.format_time(now),
+            "deadline": timing.format_time(timing.add_seconds(now, 9000)),
+        }
         await self.cluster.merge(
             NODE_UPGRADES,
             made.metadata,
@@ -176,6 +180,6 @@ async def test_a_prepare_pod_whose_volume_cannot_be_mounted_says_so_in_its_kubel
     box.enter("touch", "/var/lib/gpu-upgrader")  # a folder is to be there
     await controller.orders("mount", "Preparing")
     said = await eventually(lambda: controller.upgraded("mount"), lambda said: "FailedMount" in said, SECONDS)
-    assert said.startswith("the prepare pod has not started; its kubelet says FailedMount: ")
+    assert said.startswith("the prepare pod has not started; its kubelet reports FailedMount: ")
     assert said.endswith("hostPath type check failed: /var/lib/gpu-upgrader is not a directory")
     box.enter("rm", "/var/lib/gpu-upgrader")

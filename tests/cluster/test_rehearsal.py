@@ -39,9 +39,9 @@ async def refused(api, name, **target):
     """What the API server says of the first pod that it would not take; empty where it takes them all."""
     settings = msgspec.structs.replace(SETTINGS, namespace=name)
     node_upgrade = upgrade(target=state("570.10", "1.35.4", "b", **target), found={"gpus": 8})
-    shown = manifests.rehearsal(node_upgrade, UPGRADED, settings)
-    pods = [*shown.there, *shown.back]
-    assert (len(shown.there), len(shown.back)) == (4, 2)
+    shown = manifests.rehearsal_pods(node_upgrade, UPGRADED, settings)
+    pods = [*shown.forward, *shown.revert]
+    assert (len(shown.forward), len(shown.revert)) == (4, 2)
     try:
         for pod in pods:
             await api.rehearse(PODS, pod)

@@ -52,14 +52,14 @@ async def names(api):
 async def test_a_servicemonitor_comes_with_its_kind_and_goes_with_its_stack(without_the_kind, controllers_kubeconfig):
     api = without_the_kind
     async with await KubeCluster.connect(controllers_kubeconfig) as before:
-        assert await scraping.ensure(context_of(before), "pool-a") == ""
+        assert await scraping.ensure_scraping(context_of(before), "pool-a") == ""
         (service,) = await names(api)
         await api.apply(CRDS, KIND)
         await eventually(lambda: discovered(controllers_kubeconfig, [SERVICE_MONITORS]), seconds=120)
 
     async with await KubeCluster.connect(controllers_kubeconfig) as cluster:  # one that has not asked what is served
         context = context_of(cluster)
-        assert await scraping.ensure(context, "pool-a") == ""
+        assert await scraping.ensure_scraping(context, "pool-a") == ""
         (made,) = await monitors(api)
         assert (made["metadata"]["name"], made["spec"]) == (
             service,
@@ -70,11 +70,11 @@ async def test_a_servicemonitor_comes_with_its_kind_and_goes_with_its_stack(with
                 "endpoints": [{"port": "metrics", "path": "/metrics", "interval": "15s", "honorLabels": True}],
             },
         )
-        await scraping.ensure(context, "pool-b")
-        await scraping.leave(context, "pool-a")
+        await scraping.ensure_scraping(context, "pool-b")
+        await scraping.remove_scraping(context, "pool-a")
         assert await names(api) != [service]
         assert len(await names(api)) == len(await monitors(api)) == 1
         await api.delete(CRDS, (await api.get(CRDS, KIND["metadata"]["name"])).metadata)
         await eventually(lambda: _gone(api), seconds=120)
-        await scraping.leave(context, "pool-b")  # it is remembered as served for a minute
+        await scraping.remove_scraping(context, "pool-b")  # it is remembered as served for a minute
         assert await names(api) == []

@@ -19,7 +19,7 @@ KINDS["Service"] = SERVICES
 STACK = ROOT / "tests" / "unit" / "stack"
 GOLDEN = sorted(
     file
-    for folder in ("golden", "golden-monitoring")
+    for folder in ("golden", "operands/golden-monitoring")
     for file in (STACK / folder).glob("*.yaml")
     if "kind: ServiceMonitor\n" not in file.read_text()  # a kind of others, whose definition is not ours to keep
 )

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.leftovers import left, machine, marked, running, until
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import ClusterSpec, down, load, up
-from upgrader.process.daemon import collect, start
+from upgrader.process.daemon import reap_child, start_daemon
+from upgrader_dev.devcluster import ClusterSpec, delete_cluster, load_cluster, start_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -26,7 +26,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 def test_down_leaves_nothing(mark, name):
     before = machine()
-    cluster = up(ClusterSpec(name=name, boxes=2, kwok=2), print)
+    cluster = start_cluster(ClusterSpec(name=name, boxes=2, kwok=2), print)
     cluster.api.create(PODS, {**POD, "spec": {**POD["spec"], "nodeName": "gpu-a"}})
     until(lambda: cluster.api.get(f"{PODS}/left")["status"]["phase"] == "Running")
     cluster.box_node("gpu-b").cut()
@@ -35,14 +35,14 @@ def test_down_leaves_nothing(mark, name):
     assert len(seen.pids) > 15
     assert len(seen.namespaces) > 15
 
-    down(name)
+    delete_cluster(name)
 
     until(lambda: not left(before, seen, mark), lambda: left(before, seen, mark))
     assert not cluster.folder.exists()
 
 
 def test_power_off_leaves_the_disk_only(mark, name):
-    cluster = up(ClusterSpec(name=name, boxes=1), print)
+    cluster = start_cluster(ClusterSpec(name=name, boxes=1), print)
     on = machine()
     node = cluster.box_node("gpu-a")
     pids = marked(mark)
@@ -65,14 +65,14 @@ def test_power_off_leaves_the_disk_only(mark, name):
 
 def test_what_a_killed_up_has_started_is_found_and_removed(mark, name):
     before = machine()
-    code = f"from upgrader.devcluster import *; up(ClusterSpec(name={name!r}, boxes=2), print)"
-    starter = start([sys.executable, "-c", code], log=Path(os.devnull))
+    code = f"from upgrader_dev.devcluster import *; start_cluster(ClusterSpec(name={name!r}, boxes=2), print)"
+    starter = start_daemon([sys.executable, "-c", code], log=Path(os.devnull))
     until(lambda: len(marked(mark)) > 4)
     os.kill(starter, signal.SIGKILL)
-    collect(starter)
+    reap_child(starter)
     seen = running(mark)
 
-    down(name)
+    delete_cluster(name)
 
     until(lambda: not left(before, seen, mark), lambda: left(before, seen, mark))
 
@@ -81,17 +81,17 @@ def test_two_clusters_at_once_have_nothing_in_common(mark, name):
     before = machine()
     other = f"{name}-2"
     try:
-        first = up(ClusterSpec(name=name, boxes=1), print)
-        second = up(ClusterSpec(name=other, boxes=1), print)
+        first = start_cluster(ClusterSpec(name=name, boxes=1), print)
+        second = start_cluster(ClusterSpec(name=other, boxes=1), print)
         assert first.addresses.octet != second.addresses.octet
         names = {first.nodes["gpu-a"].wait_ready().boot_id, second.nodes["gpu-a"].wait_ready().boot_id}
         assert len(names) == 2
-        down(name)
-        assert load(other).nodes["gpu-a"].wait_ready().ready == "True"
+        delete_cluster(name)
+        assert load_cluster(other).nodes["gpu-a"].wait_ready().ready == "True"
         first.close()
         second.close()
         seen = running(mark)
     finally:
-        down(other)
+        delete_cluster(other)
 
     until(lambda: not left(before, seen, mark), lambda: left(before, seen, mark))

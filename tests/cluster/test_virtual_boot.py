@@ -2,7 +2,7 @@
 
 import pytest
 
-from upgrader.devcluster import VmSpec
+from upgrader_dev.devcluster import VmSpec
 
 pytestmark = [pytest.mark.vm, pytest.mark.gate, pytest.mark.timeout(900)]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.disks import differing, named
-from upgrader.devcluster.virtual.image import image
 from upgrader.process.places import cache_root
+from upgrader_dev.devcluster.virtual.image import find_image
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(600)]
 
@@ -31,7 +31,7 @@ def build(tmp_path, monkeypatch):
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))
         before = os.umask(umask)
         try:
-            found = image(print)
+            found = find_image(print)
         finally:
             os.umask(before)
         assert found.folder.is_relative_to(cache)

@@ -13,10 +13,10 @@ from tests.support.leftovers import left, machine, marked, running
 from tests.support.leftovers import until as comes
 from tests.support.plain_pods import PlainPods, until
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import BoxSpec, ClusterSpec, VmSpec, down, status, up
 from upgrader.images.boot import tsc
 from upgrader.process import ProgramFailedError, ProgramTimeoutError
-from upgrader.process.daemon import alive, collect, start
+from upgrader.process.daemon import is_alive, reap_child, start_daemon
+from upgrader_dev.devcluster import BoxSpec, ClusterSpec, VmSpec, cluster_status, delete_cluster, start_cluster
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(600)]
 
@@ -74,7 +74,7 @@ def test_their_clocks_run_as_fast_as_this_machines(node):
     assert (second[0] - first[2]) * 0.98 <= passed <= (second[2] - first[0]) * 1.02
     emulated = "QEMU TCG" in node.enter("cat", "/proc/cpuinfo").text
     assert len(rates) == emulated  # a kernel that measures it by itself is wrong now and then
-    assert all(abs(int(rate.partition("=")[2]) - tsc.khz()) < tsc.khz() / 1000 for rate in rates)
+    assert all(abs(int(rate.partition("=")[2]) - tsc.measure_khz()) < tsc.measure_khz() / 1000 for rate in rates)
 
 
 def test_pods_of_virtual_nodes_and_boxes_reach_each_other_as_themselves(cluster, pods):
@@ -120,7 +120,7 @@ def test_a_program_on_the_node_tells_its_exit_code_output_and_errors(node):
     ended = node.enter("sh", "-c", "cat; echo wrong >&2; exit 3", stdin=b"right", check=False)
 
     assert (ended.code, ended.stdout, ended.stderr) == (3, b"right", b"wrong\n")
-    with pytest.raises(ProgramFailedError, match="ended with 3"):
+    with pytest.raises(ProgramFailedError, match="ended with exit code 3"):
         node.enter("sh", "-c", "exit 3")
     with pytest.raises(ProgramTimeoutError, match="did not end within 1 s"):
         node.enter("sleep", "4242", seconds=1)
@@ -220,12 +220,12 @@ def test_a_cable_that_is_cut(cluster, node):
 
     node.cut()
     node.wait_not_ready()
-    powers = status(cluster.name).vms
+    powers = cluster_status(cluster.name).vms
     node.join()
 
     assert node.wait_ready().boot_id == before.boot_id
     assert powers == {"vm-a": "cut", "vm-b": "on"}
-    assert status(cluster.name).vms == {"vm-a": "on", "vm-b": "on"}
+    assert cluster_status(cluster.name).vms == {"vm-a": "on", "vm-b": "on"}
 
 
 def test_a_node_that_is_off_says_so(cluster):
@@ -233,7 +233,7 @@ def test_a_node_that_is_off_says_so(cluster):
     node.power_off()
     with pytest.raises(DevClusterError, match="is off"):
         node.wait_ready(seconds=5)
-    assert status(cluster.name).vms["vm-b"] == "off"
+    assert cluster_status(cluster.name).vms["vm-b"] == "off"
     node.power_on()
     with pytest.raises(DevClusterError, match="is on already"):
         node.power_on()
@@ -242,7 +242,7 @@ def test_a_node_that_is_off_says_so(cluster):
 
 def test_down_leaves_nothing_of_virtual_nodes(mark, name):
     before = machine()
-    cluster = up(ClusterSpec(name=name, boxes=0, vms=1), print)
+    cluster = start_cluster(ClusterSpec(name=name, boxes=0, vms=1), print)
     cluster.virtual_node("vm-a").pause()
     tap = cluster.addresses.cable(cluster.addresses.last(1))
     cluster.close()
@@ -250,7 +250,7 @@ def test_down_leaves_nothing_of_virtual_nodes(mark, name):
     assert tap in machine().links
     assert len(seen.pids) > 5
 
-    down(name)
+    delete_cluster(name)
 
     comes(lambda: not left(before, seen, mark), lambda: left(before, seen, mark))
     assert not cluster.folder.exists()
@@ -258,17 +258,17 @@ def test_down_leaves_nothing_of_virtual_nodes(mark, name):
 
 def test_what_a_killed_up_has_started_is_found_and_removed(mark, name):
     before = machine()
-    code = f"from upgrader.devcluster import *; up(ClusterSpec(name={name!r}, boxes=0, vms=2), print)"
-    starter = start([sys.executable, "-c", code], log=Path(os.devnull))
+    code = f"from upgrader_dev.devcluster import *; start_cluster(ClusterSpec(name={name!r}, boxes=0, vms=2), print)"
+    starter = start_daemon([sys.executable, "-c", code], log=Path(os.devnull))
     comes(lambda: any("qemu" in _program(pid) for pid in marked(mark)))
     os.kill(starter, signal.SIGKILL)
-    collect(starter)
+    reap_child(starter)
     seen = running(mark)
 
-    down(name)
+    delete_cluster(name)
 
     comes(lambda: not left(before, seen, mark), lambda: left(before, seen, mark))
-    assert not any(alive(pid) for pid in seen.pids)
+    assert not any(is_alive(pid) for pid in seen.pids)
 
 
 def _program(pid):

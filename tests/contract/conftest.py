@@ -9,7 +9,7 @@ from upgrader.api.kubernetes import ObjectMeta, Wire
 from upgrader.api.resources import NAMESPACES, ResourceKind
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
-from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
 
 
 class ServiceAccount(Wire, frozen=True, kw_only=True):

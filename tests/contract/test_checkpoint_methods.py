@@ -5,7 +5,7 @@ import pytest
 from tests.support.askable import HOW, PlayedPods, RealPods, request_for
 from upgrader.api import names
 from upgrader.api.resources import PODS
-from upgrader.checkpoint.methods import methods
+from upgrader.checkpoint.methods import checkpoint_methods
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.errors import UnaskableError
 from upgrader.core.replies import Ran
@@ -46,15 +46,15 @@ async def now(world, pod):
 
 
 @pytest.mark.parametrize("name", HOW)
-async def test_a_pod_is_asked_answers_and_is_let_go(world, name):
+async def test_a_pod_is_asked_answers_and_is_released(world, name):
     pod = await world.start(name)
-    method, request = methods(world.cluster)[name], request_for(pod, method=name, **HOW[name])
+    method, request = checkpoint_methods(world.cluster)[name], request_for(pod, method=name, **HOW[name])
 
     async def answers():
         return await method.answers(request, [pod])
 
     assert await answers() == ()
-    await method.ask(request, [pod])
+    await method.send_request(request, [pod])
     (said,) = await world.eventually(answers, lambda found: bool(found) and found[0].parked, 120)
     expected = Answer(pod_uid=pod.metadata.uid, request_id=100, step=said.step, uri="/data/ckpt", parked=True)
     assert said == expected
@@ -76,8 +76,8 @@ async def test_a_pod_is_asked_answers_and_is_let_go(world, name):
 @pytest.mark.parametrize("name", ["exec", "http", "signal"])
 async def test_the_mark_alone_asks_nobody_who_listens_another_way(world, name):
     pod = await world.start(name)
-    method, request = methods(world.cluster)[name], request_for(pod, method=name, **HOW[name])
-    await methods(world.cluster)["file"].ask(request, [pod])
+    method, request = checkpoint_methods(world.cluster)[name], request_for(pod, method=name, **HOW[name])
+    await checkpoint_methods(world.cluster)["file"].send_request(request, [pod])
     before = await method.progress(request, [pod])
     await world.eventually(
         lambda: method.progress(request, [pod]),
@@ -88,14 +88,14 @@ async def test_the_mark_alone_asks_nobody_who_listens_another_way(world, name):
 
 
 @pytest.mark.parametrize("name", ["exec", "http", "signal"])
-async def test_a_pod_that_was_asked_and_is_not_marked_yet_is_let_go_as_well(world, name):
+async def test_a_pod_that_was_asked_and_is_not_marked_yet_is_released_as_well(world, name):
     """Its answer got lost on the way back: it is known as one that may have heard."""
     pod = await world.start(name)
-    method, request = methods(world.cluster)[name], request_for(pod, method=name, **HOW[name])
-    await method.ask(request, [pod])
+    method, request = checkpoint_methods(world.cluster)[name], request_for(pod, method=name, **HOW[name])
+    await method.send_request(request, [pod])
     await world.eventually(lambda: method.answers(request, [pod]), lambda found: bool(found) and found[0].parked, 120)
     marked = await now(world, pod)
-    await methods(world.cluster)["file"].withdraw(request, [marked])
+    await checkpoint_methods(world.cluster)["file"].withdraw(request, [marked])
     await method.withdraw(request_for(pod, missed=True, method=name, **HOW[name]), [await now(world, pod)])
     await world.eventually(lambda: method.answers(request, [pod]), lambda found: not found[0].parked, 120)
 
@@ -109,10 +109,12 @@ async def test_what_is_not_there_in_a_pod_cannot_be_asked(world):
     }
     for name, how in in_vain.items():
         with pytest.raises(UnaskableError) as raised:
-            await methods(world.cluster)[name].ask(request_for(pod, method=name, **how), [pod])
+            await checkpoint_methods(world.cluster)[name].send_request(request_for(pod, method=name, **how), [pod])
         assert raised.value.missed == {pod.metadata.uid: raised.value.brief}
-    with pytest.raises(UnaskableError, match="404 is the answer at :8080/else"):
-        await methods(world.cluster)["http"].ask(request_for(pod, method="http", endpoint=":8080/else"), [pod])
+    with pytest.raises(UnaskableError, match="404 is the response at :8080/else"):
+        await checkpoint_methods(world.cluster)["http"].send_request(
+            request_for(pod, method="http", endpoint=":8080/else"), [pod]
+        )
     assert names.ANNOTATION_REQUEST not in (await now(world, pod)).metadata.annotations
 
 

@@ -82,8 +82,8 @@ async def test_a_rehearsal_keeps_nothing_and_a_taken_name_is_none_of_it(cluster,
 
 
 async def test_a_rehearsal_refuses_what_would_be_refused(cluster, unique):
-    with pytest.raises(ConfigurationError, match=r"driver\.vendor|acme"):
-        await cluster.rehearse(GPU_STACKS, m.changed(m.gpu_stack(unique), "spec.driver.vendor", "acme"))
+    with pytest.raises(ConfigurationError, match=r"driver\.vendor|Acme!"):
+        await cluster.rehearse(GPU_STACKS, m.changed(m.gpu_stack(unique), "spec.driver.vendor", "Acme!"))
     with pytest.raises(NotFoundError):
         await cluster.rehearse(CHECKPOINT_REQUESTS, m.checkpoint_request(namespace=unique))
 
@@ -94,8 +94,8 @@ async def test_nothing_is_created_in_a_namespace_that_is_not_there(cluster, uniq
 
 
 async def test_an_invalid_manifest_is_refused_with_its_field(cluster, unique):
-    broken = m.changed(m.gpu_stack(unique), "spec.driver.vendor", "acme")
-    with pytest.raises(ConfigurationError, match=r"driver\.vendor|acme"):
+    broken = m.changed(m.gpu_stack(unique), "spec.driver.vendor", "Acme!")
+    with pytest.raises(ConfigurationError, match=r"driver\.vendor|Acme!"):
         await cluster.create(GPU_STACKS, broken)
     assert await cluster.get(GPU_STACKS, unique) is None
 
@@ -221,9 +221,9 @@ async def test_an_edit_is_for_one_object_not_for_its_name(cluster, unique):
 
 async def test_an_edit_that_makes_an_invalid_object_is_a_fault_of_ours(cluster, unique):
     read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
-    with pytest.raises(ConfigurationError, match=r"driver\.vendor|acme"):
+    with pytest.raises(ConfigurationError, match=r"driver\.vendor|Acme!"):
         await cluster.edit(
-            GPU_STACKS, read.metadata, [{"op": "replace", "path": "/spec/driver/vendor", "value": "acme"}]
+            GPU_STACKS, read.metadata, [{"op": "replace", "path": "/spec/driver/vendor", "value": "Acme!"}]
         )
 
 

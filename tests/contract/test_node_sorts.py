@@ -3,7 +3,7 @@
 import pytest
 import tenacity
 
-from upgrader.devcluster.base.nodes import Node
+from upgrader_dev.devcluster.base.nodes import Node
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
-from upgrader.core.model.phases import RequestPhase, ends
-from upgrader.demo import stage as stages
-from upgrader.demo import waiting
-from upgrader.demo.controller import Controller
-from upgrader.demo.journals import JobStory, read_job
-from upgrader.demo.manifests import POOL
-from upgrader.demo.scenes import command
-from upgrader.demo.stage import Stage
-from upgrader.devcluster import BoxSpec
+from upgrader.core.model.phases import RequestPhase, is_final
 from upgrader.kube.client import KubeCluster
+from upgrader_dev.demo import stage as stages
+from upgrader_dev.demo import waiting
+from upgrader_dev.demo.controller import Controller
+from upgrader_dev.demo.journals import JobStory, read_job
+from upgrader_dev.demo.manifests import POOL
+from upgrader_dev.demo.scenes import run_command
+from upgrader_dev.demo.stage import Stage
+from upgrader_dev.devcluster import BoxSpec
 
 VERSIONS = {"1.0.0": ("1.34.4", "1"), "2.0.0": ("1.35.4", "2")}
 POOL_NODES = ("gpu-a", "gpu-b", "gpu-c")
@@ -42,7 +42,7 @@ def made(start_cluster: Callable[..., Any]) -> Iterator[Stage]:
     kept.mkdir(parents=True, exist_ok=True)
     for log in made.folder.glob("*.log"):
         shutil.copy(log, kept)  # for whoever looks at a failure
-    stages.strike(made)
+    stages.remove_stage(made)
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Pool:
     async def steps(self, name: str, more: int, *, members: int = 2, seconds: float = 90) -> None:
         """Until every member has done so many more steps, by its own journal."""
         goal = self.story(name).steps_done + more
-        await waiting.until(
+        await waiting.wait_until(
             lambda: len(self.story(name).members) == members and self.story(name).steps_done >= goal,
             seconds=seconds,
             what=f"{name} trains",
@@ -98,7 +98,7 @@ class Pool:
         before = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)}
         kept = self.made.folder / "forecast.json"
         words = [word for path, value in changes.items() for word in ("--set", f"{path}={value}")]
-        await command(
+        await run_command(
             self.made.cluster,
             print,
             "plan",
@@ -113,7 +113,7 @@ class Pool:
             *flags,
         )
         follow = ("--watch",) if watch else ()
-        await command(self.made.cluster, print, "apply", str(kept), "--auto-approve", *consent, *follow)
+        await run_command(self.made.cluster, print, "apply", str(kept), "--auto-approve", *consent, *follow)
         (name,) = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)} - before
         return name
 
@@ -121,11 +121,13 @@ class Pool:
         self, kind: Any, name: str, holds: Callable[[Any], bool], *, seconds: float = 120, namespace: str = ""
     ) -> Any:
         what = f"{kind.kind} {name} (controller's log: {self.controller.log})"
-        return await waiting.eventually(self.kube, kind, name, holds, seconds=seconds, what=what, namespace=namespace)
+        return await waiting.wait_for_object(
+            self.kube, kind, name, holds, seconds=seconds, what=what, namespace=namespace
+        )
 
     async def over(self, plan: str, *, seconds: float = 300) -> Any:
         """The plan, once it has ended."""
-        return await self.eventually(UPGRADE_PLANS, plan, lambda one: ends(one.status.phase), seconds=seconds)
+        return await self.eventually(UPGRADE_PLANS, plan, lambda one: is_final(one.status.phase), seconds=seconds)
 
     # ---- looking
 
@@ -159,7 +161,7 @@ class Pool:
         async def look() -> bool:
             return any(one.status.phase is RequestPhase.STOPPED for one in await self.requests(plan))
 
-        await waiting.poll(look, seconds, f"{plan} stops a gang")
+        await waiting.poll_until(look, seconds, f"{plan} stops a gang")
 
     async def asked(self, plan: str, *, seconds: float = 60) -> list[Any]:
         """The plan's requests, once its members have been asked."""
@@ -171,7 +173,7 @@ class Pool:
             key = "gpu-upgrader.io/checkpoint-request"
             return bool(found) and any(key in one.metadata.annotations for one in pods)
 
-        await waiting.poll(look, seconds, f"{plan} asks")
+        await waiting.poll_until(look, seconds, f"{plan} asks")
         return found
 
     async def nothing_left(self) -> None:
@@ -191,7 +193,7 @@ class Pool:
         """Until the controller has looked at the stack some times more, by its own metrics."""
         for _ in range(times):
             last = self.controller.last_reconcile("GpuStack")
-            await waiting.until(
+            await waiting.wait_until(
                 lambda last=last: self.controller.last_reconcile("GpuStack") > last,
                 seconds=60,
                 what="the controller looks at the stack",
@@ -203,7 +205,7 @@ class Pool:
             job = await self.kube.get(JOBS, name, "default")
             if job is not None:
                 await self.kube.delete(JOBS, job.metadata)
-        await waiting.poll(self._no_trainers, 60, "the trainers' pods end")
+        await waiting.poll_until(self._no_trainers, 60, "the trainers' pods end")
 
     async def _no_trainers(self) -> bool:
         for pod in await self.kube.list(PODS, "default"):

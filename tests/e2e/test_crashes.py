@@ -10,9 +10,9 @@ import pytest
 from tests.e2e.conftest import Pool, opened, other, settled
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core.errors import DevClusterError
-from upgrader.core.model.phases import PlanPhase, RequestPhase, crash_points, ends
-from upgrader.demo import waiting
-from upgrader.demo.stage import Stage
+from upgrader.core.model.phases import PlanPhase, RequestPhase, crash_points, is_final
+from upgrader_dev.demo import waiting
+from upgrader_dev.demo.stage import Stage
 
 pytestmark = [pytest.mark.e2e]
 
@@ -40,13 +40,13 @@ async def test_killed_at_every_place_of_a_rollout(made: Stage) -> None:
         while not await _over(pool, plan):
             pool.controller.start(CRASH_FILE=str(crashes))
             kills += 1
-            await waiting.poll(lambda: _ended(pool, plan), 120, f"killed, or {plan} is over")
+            await waiting.poll_until(lambda: _ended(pool, plan), 120, f"killed, or {plan} is over")
             if not pool.controller.running:
                 pool.controller.wait_ended()
         with contextlib.suppress(
             DevClusterError
         ):  # the record that ends the plan is seen before whoever wrote it is dead
-            await waiting.until(lambda: not _missed(crashes), seconds=60, what="the last places are hit")
+            await waiting.wait_until(lambda: not _missed(crashes), seconds=60, what="the last places are hit")
         assert _missed(crashes) == []
         assert kills > 20
         assert (await pool.over(plan)).status.phase is PlanPhase.COMPLETED
@@ -61,7 +61,7 @@ def _missed(crashes: Path) -> list[tuple[str, str, str]]:
 
 
 async def _over(pool: Pool, plan: str) -> bool:
-    return ends((await pool.kube.get(UPGRADE_PLANS, plan)).status.phase)
+    return is_final((await pool.kube.get(UPGRADE_PLANS, plan)).status.phase)
 
 
 async def _ended(pool: Pool, plan: str) -> bool:
@@ -78,7 +78,7 @@ async def test_a_frozen_leader_that_wakes_after_its_successor_acted_does_nothing
             LEASE_SECONDS="12", FREEZE_AT="CheckpointRequest.Stopping.before-act", FREEZE_FILE=str(note)
         )
         plan = await pool.apply(other(before), watch=False)
-        await waiting.until(note.exists, seconds=120, what="the leader is frozen")
+        await waiting.wait_until(note.exists, seconds=120, what="the leader is frozen")
         successor = made.controller("successor")
         successor.start(LEASE_SECONDS="12")
         try:
@@ -87,7 +87,7 @@ async def test_a_frozen_leader_that_wakes_after_its_successor_acted_does_nothing
             await pool.eventually(UPGRADE_PLANS, plan, lambda one: not one.metadata.finalizers)
             writes = _writes(made)
             pool.controller.signal(signal.SIGCONT)
-            await waiting.until(lambda: not pool.controller.running, seconds=60, what="the former leader gives up")
+            await waiting.wait_until(lambda: not pool.controller.running, seconds=60, what="the former leader gives up")
             pool.controller.wait_ended()
             assert _writes(made) == writes
         finally:

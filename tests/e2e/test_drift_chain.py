@@ -22,15 +22,15 @@ from upgrader.core.driver_build.driver_builds import CheckName, FailureClass, Id
 from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.model.phases import DriverImagePhase, NodePhase, PlanPhase
-from upgrader.demo import manifests, waiting
-from upgrader.demo.controller import NAMESPACE
-from upgrader.demo.scenes import command
-from upgrader.demo.stage import Stage
-from upgrader.devcluster import cosign
 from upgrader.images.drivers.workspace import Settings, Site
 from upgrader.images.publish import push_builder
-from upgrader.images.registry import RegistryClient
+from upgrader.images.registry.client import RegistryClient
 from upgrader.stack.build_jobs import BUILD
+from upgrader_dev.demo import manifests, waiting
+from upgrader_dev.demo.controller import NAMESPACE
+from upgrader_dev.demo.scenes import run_command
+from upgrader_dev.demo.stage import Stage
+from upgrader_dev.devcluster import cosign_program
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -56,10 +56,10 @@ class Works:
     def pack(self, driver: str, kernel: str) -> str:
         """`upgrader images pack`; the build key."""
         site = Site(Settings(), print)
-        catalog = site.catalog()
-        identity = site.identity(catalog, driver=driver, kernel=kernel, os=OS, recipe=RECIPE)
-        definition = site.cells(catalog).definition(Cell(identity=identity))
-        site.pack(definition, packages_name(self.repository, identity), insecure=[self.registry])
+        catalog = site.current_catalog()
+        identity = site.find_identity(catalog, driver=driver, kernel=kernel, os=OS, recipe=RECIPE)
+        definition = site.matrix_cells(catalog).define_cell(Cell(identity=identity))
+        site.push_packages(definition, packages_name(self.repository, identity), insecure=[self.registry])
         return definition.key
 
     def controller_settings(self) -> dict[str, str]:
@@ -75,7 +75,7 @@ class Works:
 @pytest.fixture(scope="module")
 def works(made: Stage) -> Works:
     registry = made.cluster.registry
-    return Works(registry=registry, builder=push_builder(registry, cosign=cosign(print), progress=print))
+    return Works(registry=registry, builder=push_builder(registry, cosign=cosign_program(print), progress=print))
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Chain:
 
     async def reasons(self) -> dict[str, list[str]]:
         """`upgrader drift`: the reasons of each node that differs."""
-        done = await command(self.pool.made.cluster, print, "drift", "--output", "json")
+        done = await run_command(self.pool.made.cluster, print, "drift", "--output", "json")
         found = msgspec.json.decode(done.stdout)["drift"]
         return {one["node"]: [each["reason"] for each in one["findings"]] for one in found}
 
@@ -129,7 +129,9 @@ class Chain:
             return bool(found) and found[0].status.phase in phases
 
         wanted = " or ".join(phases)
-        await waiting.poll(look, seconds, f"image of {driver} for {kernel}: {wanted} (log: {self.pool.controller.log})")
+        await waiting.poll_until(
+            look, seconds, f"image of {driver} for {kernel}: {wanted} (log: {self.pool.controller.log})"
+        )
         return found[0]
 
     async def built(self, image: DriverImage) -> BuildResult:
@@ -160,7 +162,7 @@ class Chain:
             found[:] = [one for one in ended if (one.spec.reason, one.spec.target.kernel) == ("Repair", kernel)]
             return bool(found)
 
-        await waiting.poll(look, 180, f"{self.node} is repaired on {kernel} (log: {self.pool.controller.log})")
+        await waiting.poll_until(look, 180, f"{self.node} is repaired on {kernel} (log: {self.pool.controller.log})")
         (upgrade,) = found
         return upgrade
 
@@ -168,7 +170,9 @@ class Chain:
         async def look() -> bool:
             return names.ANNOTATION_REMOVED_DRIVER in (await self.pool.nodes())[self.node].metadata.annotations
 
-        await waiting.poll(look, 120, f"the driver of {self.node} is taken away (log: {self.pool.controller.log})")
+        await waiting.poll_until(
+            look, 120, f"the driver of {self.node} is taken away (log: {self.pool.controller.log})"
+        )
 
     async def in_service(self) -> None:
         """The node has its driver and its revision again, and nothing differs anywhere."""
@@ -178,7 +182,7 @@ class Chain:
             marked = {names.ANNOTATION_REMOVED_DRIVER, names.ANNOTATION_CLAIMED_BY} & set(meta.annotations)
             return names.LABEL_REVISION in meta.labels and not marked
 
-        await waiting.poll(look, 180, f"{self.node} is given back (log: {self.pool.controller.log})")
+        await waiting.poll_until(look, 180, f"{self.node} is given back (log: {self.pool.controller.log})")
         await self.pool.looked_at_again()
         await self.pool.eventually(
             GPU_STACKS, "pool", lambda one: (one.status.ready, one.status.drifted) == (len(POOL_NODES), 0), seconds=120
@@ -296,7 +300,7 @@ async def _the_next_driver(chain: Chain) -> None:
     assert over.status.phase is PlanPhase.COMPLETED
     assert over.spec.approval.by.startswith("GpuStack pool, generation ")
     (verified,) = image.status.conditions
-    assert timing.parse(over.metadata.creation_timestamp) >= timing.parse(verified.last_transition_time)
+    assert timing.parse_time(over.metadata.creation_timestamp) >= timing.parse_time(verified.last_transition_time)
     upgrades = await pool.upgrades(plan)
     brought = pool.made.images.drivers[after]
     assert {name: one.spec.target.driver_image for name, one in upgrades.items()} == {
@@ -318,7 +322,7 @@ async def _plans(chain: Chain, former: set[str]) -> list[str]:
         found[:] = [one.metadata.name for one in ours if one.metadata.name not in former]
         return bool(found)
 
-    await waiting.poll(look, 120, f"a plan is made (log: {chain.pool.controller.log})")
+    await waiting.poll_until(look, 120, f"a plan is made (log: {chain.pool.controller.log})")
     return found
 
 

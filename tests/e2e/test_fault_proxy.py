@@ -11,9 +11,9 @@ from tests.support import kwok_pool
 from tests.support.fault_proxy import Fault, FaultProxy
 from upgrader.api.resources import GPU_STACKS, NODES
 from upgrader.core.model.phases import PlanPhase
-from upgrader.demo import manifests, waiting
-from upgrader.devcluster import KwokSpec
 from upgrader.kube.client import KubeCluster
+from upgrader_dev.demo import manifests, waiting
+from upgrader_dev.devcluster import KwokSpec
 
 INSTALL_SECONDS = 600
 ROLLOUT_SECONDS = 1800
@@ -52,7 +52,7 @@ async def _rolled(pool, proxy):
     for number in range(GANGS):
         await pool.world.train(f"gang-{number}", MEMBERS)
     gangs = pool.world.gangs.values()
-    await waiting.until(lambda: all(one.step > 3 for one in gangs), seconds=120, what="the gangs train")
+    await waiting.wait_until(lambda: all(one.step > 3 for one in gangs), seconds=120, what="the gangs train")
     installed = time.monotonic()
     proxy.begin()
     await pool.plan("up", "2.0.0", maxUnavailable="50%")
@@ -63,7 +63,7 @@ async def _rolled(pool, proxy):
     assert plan.status.phase is PlanPhase.COMPLETED
     assert set(proxy.injected) == set(Fault)
     steps = [one.step for one in gangs]
-    await waiting.until(
+    await waiting.wait_until(
         lambda: all(one.step > step for one, step in zip(gangs, steps, strict=True)),
         seconds=120,
         what="the gangs train on",

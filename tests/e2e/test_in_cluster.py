@@ -9,8 +9,8 @@ from tests.e2e.conftest import Pool, other, settled
 from tests.support import diagnosis
 from upgrader.api.resources import DAEMONSETS, PODS
 from upgrader.core.model.phases import PlanPhase
-from upgrader.demo import stage as stages
-from upgrader.demo import waiting
+from upgrader_dev.demo import stage as stages
+from upgrader_dev.demo import waiting
 
 pytestmark = [pytest.mark.e2e]
 
@@ -24,7 +24,7 @@ async def controllers_in_pods(pool: Pool) -> AsyncIterator[None]:
     api = pool.made.cluster.api
     stages.deploy_controller(pool.made, ACTIVE_SECONDS="0.5", IDLE_SECONDS="3")
     try:
-        await waiting.until(
+        await waiting.wait_until(
             lambda: ((api.get(DEPLOYMENT) or {}).get("status") or {}).get("readyReplicas") == 2,
             seconds=180,
             what="two controllers are ready, one leads",
@@ -35,7 +35,7 @@ async def controllers_in_pods(pool: Pool) -> AsyncIterator[None]:
         raise
     finally:
         api.delete(DEPLOYMENT)
-        await waiting.poll(lambda: _no_controllers(pool), 90, "the controllers' pods end")
+        await waiting.poll_until(lambda: _no_controllers(pool), 90, "the controllers' pods end")
         pool.controller.start()
 
 

@@ -5,8 +5,8 @@ import pytest
 from tests.e2e.conftest import Pool, settled
 from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES, PODS
 from upgrader.core.model.phases import DriverImagePhase, NodePhase
-from upgrader.demo import manifests, waiting
 from upgrader.images.publish import push_driver
+from upgrader_dev.demo import manifests, waiting
 
 pytestmark = [pytest.mark.e2e]
 
@@ -25,7 +25,7 @@ async def test_a_node_with_a_new_kernel_is_brought_back_to_the_revision_it_had(p
     await pool.eventually(DRIVER_IMAGES, name, lambda one: one.status.phase is DriverImagePhase.READY)
     try:
         await _reboot(box, KERNEL)
-        await waiting.poll(lambda: _repaired(pool, KERNEL), 180, "gpu-c is repaired on its new kernel")
+        await waiting.poll_until(lambda: _repaired(pool, KERNEL), 180, "gpu-c is repaired on its new kernel")
         node = (await pool.nodes())["gpu-c"]
         assert node.status.node_info.kernel_version == KERNEL
         assert node.metadata.labels["gpu-upgrader.io/revision"] == revision
@@ -33,7 +33,7 @@ async def test_a_node_with_a_new_kernel_is_brought_back_to_the_revision_it_had(p
         await pool.nothing_left()
     finally:
         await _reboot(box, pool.made.kernel)
-        await waiting.poll(lambda: _repaired(pool, pool.made.kernel), 180, "gpu-c is repaired again")
+        await waiting.poll_until(lambda: _repaired(pool, pool.made.kernel), 180, "gpu-c is repaired again")
 
 
 async def test_a_node_with_a_kernel_without_an_image_waits_without_a_driver_and_is_brought_back(pool: Pool) -> None:
@@ -45,21 +45,21 @@ async def test_a_node_with_a_kernel_without_an_image_waits_without_a_driver_and_
     kernel = "6.1.0-56-amd64"
     try:
         await _reboot(box, kernel)
-        await waiting.poll(lambda: _without_driver(pool), 120, "gpu-c has no driver any more")
+        await waiting.poll_until(lambda: _without_driver(pool), 120, "gpu-c has no driver any more")
         node = (await pool.nodes())["gpu-c"]
         assert node.metadata.labels["gpu-upgrader.io/driver"] == "none"
         assert "gpu-upgrader.io/revision" not in node.metadata.labels
-        await waiting.poll(lambda: _no_driver_pod(pool), 60, "no driver pod is left on gpu-c")
+        await waiting.poll_until(lambda: _no_driver_pod(pool), 60, "no driver pod is left on gpu-c")
         image = await waiting.in_thread(push_driver, registry, version=driver, kernel=kernel, progress=print)
         await pool.kube.apply(DRIVER_IMAGES, manifests.driver_image(driver, kernel, image))
-        await waiting.poll(lambda: _repaired(pool, kernel), 240, "gpu-c is repaired with the image")
+        await waiting.poll_until(lambda: _repaired(pool, kernel), 240, "gpu-c is repaired with the image")
         node = (await pool.nodes())["gpu-c"]
         assert node.metadata.labels["gpu-upgrader.io/revision"] == revision
         assert not await _without_driver(pool)
         await pool.nothing_left()
     finally:
         await _reboot(box, pool.made.kernel)
-        await waiting.poll(lambda: _in_service(pool, revision), 240, "gpu-c is in service again")
+        await waiting.poll_until(lambda: _in_service(pool, revision), 240, "gpu-c is in service again")
 
 
 async def _without_driver(pool: Pool) -> bool:

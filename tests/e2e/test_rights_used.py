@@ -22,14 +22,14 @@ from upgrader.api.resources import (
     UPGRADE_PLANS,
 )
 from upgrader.core.model.phases import PlanPhase, RequestPhase
-from upgrader.demo import manifests, waiting
-from upgrader.demo.controller import NAMESPACE, USER
-from upgrader.demo.scenes import command
-from upgrader.devcluster import KwokSpec
 from upgrader.images.publish import push_driver
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import CRDS
-from upgrader.simulate.apiserver.cluster import Use
+from upgrader_dev.demo import manifests, waiting
+from upgrader_dev.demo.controller import NAMESPACE, USER
+from upgrader_dev.demo.scenes import run_command
+from upgrader_dev.devcluster import KwokSpec
+from upgrader_dev.simulated.apiserver.cluster import Use
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -118,7 +118,7 @@ async def _lived_through(pool):
     await pool.install("1.0.0", SECONDS)
     await pool.world.train("gang", 2)
     gang = pool.world.gangs["gang"]
-    await waiting.until(lambda: gang.step > 3, seconds=SECONDS, what="the gang trains")
+    await waiting.wait_until(lambda: gang.step > 3, seconds=SECONDS, what="the gang trains")
     await waiting.in_thread(pool.cluster.api.create, DEPLOYMENTS, _server())
     await pool.plan("up", "2.0.0")
     assert (await pool.over("up", SECONDS)).status.phase is PlanPhase.COMPLETED
@@ -132,10 +132,10 @@ async def _lived_through(pool):
         found = [one for one in await pool.kube.list(CHECKPOINT_REQUESTS) if one.spec.plan == "down"]
         return any(one.status.phase is RequestPhase.STOPPED for one in found)
 
-    await waiting.poll(stopped, SECONDS, "the gang is stopped")
-    await command(pool.cluster, print, "abort", "down")
+    await waiting.poll_until(stopped, SECONDS, "the gang is stopped")
+    await run_command(pool.cluster, print, "abort", "down")
     assert (await pool.over("down", SECONDS)).status.phase is PlanPhase.ABORTED
-    await command(pool.cluster, print, "uninstall", "--auto-approve", "--timeout", str(SECONDS))
+    await run_command(pool.cluster, print, "uninstall", "--auto-approve", "--timeout", str(SECONDS))
     assert await pool.kube.list(UPGRADE_PLANS) == []
     assert (gang.lost, await pool.leftovers()) == (0, [])
 
@@ -166,7 +166,7 @@ async def _repaired(pool):
         found = await pool.kube.list(NODE_UPGRADES)
         return any(one.spec.reason == "Repair" and one.status.phase == "Succeeded" for one in found)
 
-    await waiting.poll(upgraded, SECONDS, "the node is in service on its other kernel")
+    await waiting.poll_until(upgraded, SECONDS, "the node is in service on its other kernel")
     await _all_ready(pool)
 
 

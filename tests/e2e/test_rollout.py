@@ -9,8 +9,8 @@ from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core import timing
 from upgrader.core.model.phases import PlanPhase
-from upgrader.demo import evidence
-from upgrader.demo.report import Change
+from upgrader_dev.demo import evidence
+from upgrader_dev.demo.report import Change
 
 pytestmark = [pytest.mark.e2e]
 
@@ -32,8 +32,8 @@ async def test_a_gang_lives_through_driver_plugin_and_kubelet(pool: Pool) -> Non
     await pool.kube.create(JOBS, bystander)
     await pool.steps("bystander", 10, members=1)
     outside = await _containers(pool, OUTSIDE)
-    versions = await evidence.versions(pool.kube, pool.made)
-    since = timing.show(datetime.now(UTC))
+    versions = await evidence.read_versions(pool.kube, pool.made)
+    since = timing.format_time(datetime.now(UTC))
     plan = await pool.apply(after)
     await pool.steps("gang", 20)
 
@@ -45,7 +45,7 @@ async def test_a_gang_lives_through_driver_plugin_and_kubelet(pool: Pool) -> Non
     assert len(await pool.revisions()) == 1
     assert await pool.kubelets() == {f"v{VERSIONS[after][0]}"}
     assert await _containers(pool, OUTSIDE) == outside
-    nodes = {one.name: one for one in await evidence.nodes(pool.kube, pool.made, versions, since)}
+    nodes = {one.name: one for one in await evidence.read_nodes(pool.kube, pool.made, versions, since)}
     assert {nodes[name].driver for name in POOL_NODES} == {Change(before=before, after=after)}
     assert nodes[OUTSIDE].driver == Change(before="", after="")
     assert max(nodes[name].api_writes for name in POOL_NODES) <= 21, nodes

@@ -8,8 +8,8 @@ import pytest
 from tests.e2e.conftest import VERSIONS, Pool, other, settled
 from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
 from upgrader.core.model.phases import PlanPhase, RequestPhase
-from upgrader.demo import waiting
-from upgrader.demo.scenes import command
+from upgrader_dev.demo import waiting
+from upgrader_dev.demo.scenes import run_command
 
 pytestmark = [pytest.mark.e2e]
 
@@ -27,7 +27,7 @@ async def test_a_kubelet_that_does_not_start_is_put_back_and_its_group_goes_back
     assert await pool.kubelets() == {f"v{VERSIONS[before][0]}"}
     await pool.steps("unlucky", 10)
     assert pool.story("unlucky").steps_lost == 0
-    await command(pool.made.cluster, print, "abort", plan)
+    await run_command(pool.made.cluster, print, "abort", plan)
     await pool.over(plan)
     await pool.install(before)
     await pool.nothing_left()
@@ -53,7 +53,7 @@ async def test_a_job_that_never_answers_is_never_stopped(pool: Pool) -> None:
     await pool.train("silent", arguments=("--behaviour", "silent"))
     plan = await pool.apply(other(before), watch=False)
     (request,) = await pool.asked(plan, seconds=120)
-    await command(pool.made.cluster, print, "abort", plan)
+    await run_command(pool.made.cluster, print, "abort", plan)
     assert (await pool.over(plan)).status.phase is PlanPhase.ABORTED
     done = await pool.kube.get(CHECKPOINT_REQUESTS, request.metadata.name, "default")
     assert done.status.phase is RequestPhase.WITHDRAWN
@@ -74,7 +74,7 @@ async def test_a_plan_that_is_deleted_while_a_gang_is_stopped_restarts_it(pool: 
     async def gone() -> bool:
         return await pool.kube.get(UPGRADE_PLANS, plan) is None
 
-    await waiting.poll(gone, 300, "the plan is gone")
+    await waiting.poll_until(gone, 300, "the plan is gone")
     await pool.steps("deleted", 10)
     assert (pool.story("deleted").steps_lost, pool.story("deleted").interruptions) == (0, 1)
     await pool.nothing_left()

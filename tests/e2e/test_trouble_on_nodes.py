@@ -18,9 +18,9 @@ from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core import timing
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
-from upgrader.demo import manifests, waiting
-from upgrader.demo.journals import lines
-from upgrader.demo.scenes import command
+from upgrader_dev.demo import manifests, waiting
+from upgrader_dev.demo.journals import parse_lines
+from upgrader_dev.demo.scenes import run_command
 
 pytestmark = [pytest.mark.e2e]
 
@@ -37,9 +37,9 @@ async def test_an_api_server_that_is_away_while_a_gang_is_stopped_costs_only_tim
     since = time.monotonic()
     try:
         # It cannot renew its lease, so that it may not act any more, and ends.
-        await waiting.until(lambda: not pool.controller.running, seconds=60, what="the leader gives up")
+        await waiting.wait_until(lambda: not pool.controller.running, seconds=60, what="the leader gives up")
         pool.controller.wait_ended()
-        await waiting.until(lambda: time.monotonic() > since + AWAY_SECONDS, seconds=60, what="it is away")
+        await waiting.wait_until(lambda: time.monotonic() > since + AWAY_SECONDS, seconds=60, what="it is away")
     finally:
         await waiting.in_thread(_bring_back, pool)
     pool.controller.start()  # as its Deployment does
@@ -79,7 +79,7 @@ async def test_a_node_that_fails_validation_takes_its_sibling_back_before_the_ga
         await pool.steps("fragile", 10)
         assert await _devices(pool) == {f"sim {before} sim-gpu0 simulated"}
         assert (pool.story("fragile").steps_lost, pool.story("fragile").interruptions) == (0, 1)
-        await command(pool.made.cluster, print, "abort", plan)
+        await run_command(pool.made.cluster, print, "abort", plan)
         assert (await pool.over(plan)).status.phase is PlanPhase.ABORTED
         await pool.install(before)
     await pool.nothing_left()
@@ -93,7 +93,7 @@ async def _break_devices(pool: Pool, node: str, driver: str) -> None:
         said = await waiting.in_thread(box.enter, "cat", f"{state}/loaded.json", check=False)
         return f'"version": "{driver}"'.encode() in said.stdout
 
-    await waiting.poll(loaded, 240, f"driver {driver} is loaded on {node}")
+    await waiting.poll_until(loaded, 240, f"driver {driver} is loaded on {node}")
     await waiting.in_thread(box.enter, "sh", "-c", f"for one in {state}/dev/*; do echo broken > $one; done")
 
 
@@ -106,7 +106,7 @@ async def _went_back_together(pool: Pool, plan: str, reasons: dict[str, str]) ->
         phases = [step.name for step in one.status.steps]
         assert one.status.reverting
         assert phases[-5:] == [NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING, "Validating", "Releasing"]
-        assert timing.parse(one.status.steps[-1].started_at) <= timing.parse(request.status.restarted_at)
+        assert timing.parse_time(one.status.steps[-1].started_at) <= timing.parse_time(request.status.restarted_at)
 
 
 async def _devices(pool: Pool) -> set[str]:
@@ -163,7 +163,7 @@ async def test_a_cordon_is_left_alone_and_a_pod_that_ignores_sigterm_is_waited_f
             assert len(await pool.revisions()) == 1
             assert pool.nodes_of("stubborn") == [free]
     assert await _seconds_until_off(pool, plan, used, request) >= GRACE_SECONDS
-    journal = lines((pool.made.journals("stubborn") / "member-0.jsonl").read_bytes())
+    journal = parse_lines((pool.made.journals("stubborn") / "member-0.jsonl").read_bytes())
     assert "stop" not in {one.event for one in journal}  # it did not end by itself
     assert (pool.story("stubborn").steps_lost, pool.story("stubborn").interruptions) == (0, 1)
     await pool.nothing_left()
@@ -177,7 +177,7 @@ async def _seconds_until_off(pool: Pool, plan: str, node: str, request: Any) -> 
     """From the intent to stop a gang until its node was taken out of service."""
     steps = (await pool.upgrades(plan))[node].status.steps
     (off,) = [step for step in steps if step.name is NodePhase.UNLOADING]
-    return (timing.parse(off.started_at) - timing.parse(request.status.stopped_at)).total_seconds()
+    return (timing.parse_time(off.started_at) - timing.parse_time(request.status.stopped_at)).total_seconds()
 
 
 async def test_a_pod_that_takes_gpus_after_the_judgement_is_never_ended_by_us(pool: Pool) -> None:
@@ -226,7 +226,7 @@ async def _request(pool: Pool, plan: str, phase: RequestPhase, *, seconds: float
         found[:] = [one for one in await pool.requests(plan) if one.status.phase is phase]
         return bool(found)
 
-    await waiting.poll(look, seconds, f"the checkpoint request of {plan} is {phase}")
+    await waiting.poll_until(look, seconds, f"the checkpoint request of {plan} is {phase}")
     return found[0]
 
 
@@ -243,7 +243,7 @@ async def _marked(pool: Pool, node: str, mark: dict[str, Any]) -> AsyncIterator[
         await waiting.in_thread(pool.made.cluster.api.patch, path, {section: taken})
 
 
-async def test_a_gpu_that_turns_unhealthy_in_a_node_upgrade_is_named_and_the_node_is_not_given_back_with_it(
+async def test_a_gpu_that_turns_unhealthy_in_a_node_upgrade_is_named_and_the_node_is_not_released_with_it(
     pool: Pool,
 ) -> None:
     before = await settled(pool)
@@ -258,14 +258,14 @@ async def test_a_gpu_that_turns_unhealthy_in_a_node_upgrade_is_named_and_the_nod
             upgrade = await _going_back(pool, plan, sick)
         assert upgrade.status.reason == "NotValid"
         (validated,) = [step for step in upgrade.status.steps if step.name == "Validating"]
-        assert "check devices: 1 of 8 not well: sim-gpu3: called unhealthy (XID 63)" in validated.result
+        assert "check devices: 1 of 8 with faults: sim-gpu3: marked unhealthy (XID 63)" in validated.result
         node = (await pool.nodes())[sick]
         assert names.TAINT_MAINTENANCE in {one.key for one in node.spec.taints}
         # It is well again before the way back is validated: a reset, or another board.
         await waiting.in_thread(pool.made.cluster.box_node(sick).enter, "rm", f"{RUN_DIRECTORY}/sim/unhealthy")
         await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED, seconds=300)
         assert await pool.revisions() == revisions
-        await command(pool.made.cluster, print, "abort", plan)
+        await run_command(pool.made.cluster, print, "abort", plan)
         assert (await pool.over(plan)).status.phase is PlanPhase.ABORTED
     await pool.install(before)
     await pool.nothing_left()
@@ -279,7 +279,7 @@ async def _going_back(pool: Pool, plan: str, node: str) -> NodeUpgrade:
         found[:] = [one for name, one in (await pool.upgrades(plan)).items() if name == node and one.status.reverting]
         return bool(found)
 
-    await waiting.poll(look, 240, f"{node} goes back")
+    await waiting.poll_until(look, 240, f"{node} goes back")
     return found[0]
 
 
@@ -291,5 +291,5 @@ async def _fall_off_the_bus(pool: Pool, node: str, driver: str) -> None:
         said = await waiting.in_thread(box.enter, "cat", f"{state}/loaded.json", check=False)
         return f'"version": "{driver}"'.encode() in said.stdout
 
-    await waiting.poll(loaded, 240, f"driver {driver} is loaded on {node}")
+    await waiting.poll_until(loaded, 240, f"driver {driver} is loaded on {node}")
     await waiting.in_thread(box.enter, "sh", "-c", f"echo sim-gpu3 63 > {state}/unhealthy")

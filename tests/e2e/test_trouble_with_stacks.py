@@ -10,10 +10,10 @@ import pytest
 from tests.e2e.conftest import OUTSIDE, POOL_NODES, Pool, other, settled
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, DAEMONSETS, GPU_STACKS, NODE_UPGRADES, NODES
-from upgrader.core.model.phases import PlanPhase, RequestPhase, ends
-from upgrader.demo import stage as stages
-from upgrader.demo import waiting
-from upgrader.images.registry import RegistryClient
+from upgrader.core.model.phases import PlanPhase, RequestPhase, is_final
+from upgrader.images.registry.client import RegistryClient
+from upgrader_dev.demo import stage as stages
+from upgrader_dev.demo import waiting
 
 pytestmark = [pytest.mark.e2e]
 
@@ -33,7 +33,7 @@ async def test_a_node_that_two_stacks_select_is_left_as_it_is_until_it_belongs_t
     async with _two_stacks(pool, rack="a", row="1") as (by_rack, by_row):
         both = {"example.org/rack": "a", "example.org/row": "1"}
         _label(pool, both)
-        said = "1 node(s) are selected by other stacks too, and nothing is begun on them: {} by {}"
+        said = "1 node(s) are selected by other stacks too, and no upgrade begins on them: {} by {}"
         for name, rival in ((by_rack, by_row), (by_row, by_rack)):
             overlaps = ("True", "TwoStacks", said.format(OUTSIDE, rival))
             await pool.eventually(GPU_STACKS, name, lambda one, seen=overlaps: told(one, "Overlaps") == seen)
@@ -88,7 +88,7 @@ async def _without_operands(pool: Pool, stack: str) -> None:
     async def gone() -> bool:
         return not await pool.kube.list(DAEMONSETS, SYSTEM, labels=f"{names.LABEL_STACK}={stack}")
 
-    await waiting.poll(gone, 120, f"the operands of {stack} are gone")
+    await waiting.poll_until(gone, 120, f"the operands of {stack} are gone")
 
 
 # ------------------------------------------------------------------------------- an operand's image is gone
@@ -120,7 +120,7 @@ async def test_an_operand_without_its_image_is_named_with_its_nodes_and_no_job_n
     }
 
     await _change(pool, before, monitoring={"management": "Managed", "image": pool.made.images.node})
-    await _told(pool, "OperandsReady", "True", "Ready", "every operand is ready wherever it should be")
+    await _told(pool, "OperandsReady", "True", "Ready", "every operand is ready on all its nodes")
     assert _monitoring(await pool.kube.get(GPU_STACKS, "pool")).shown == "3/3"
     await pool.steps("calm", 10)
     assert pool.story("calm").interruptions == 0
@@ -151,12 +151,12 @@ def _why(operand: Any, node: str) -> bool:
 async def _half_removed(registry: str, image: str) -> str:
     """An image that a clean-up has half removed: its name is there still, what it stands for is not."""
     async with RegistryClient(insecure=(registry,)) as client:
-        kept = await client.manifest(image)
+        kept = await client.get_manifest(image)
         assert kept is not None
         name = f"{registry}/upgrader/node"
         other_one = json.loads(kept.data) | {"annotations": {"example.org/other": "one"}}
         await client.put_manifest(json.dumps(other_one).encode(), kept.media_type, f"{name}:other")
-        inner = await client.manifest(f"{name}:other")
+        inner = await client.get_manifest(f"{name}:other")
         assert inner is not None
         platform = {"architecture": "amd64", "os": "linux"}
         entry = {"mediaType": inner.media_type, "digest": inner.digest, "size": len(inner.data), "platform": platform}
@@ -208,7 +208,7 @@ async def _delete(pool: Pool) -> None:
 async def _left_alone(pool: Pool) -> None:
     """No operand is left, no upgrade is open, and nothing is marked."""
     await _without_operands(pool, "pool")
-    assert [one for one in await pool.kube.list(NODE_UPGRADES) if not ends(one.status.phase)] == []
+    assert [one for one in await pool.kube.list(NODE_UPGRADES) if not is_final(one.status.phase)] == []
     await pool.nothing_left()
 
 
@@ -217,7 +217,7 @@ async def _again(pool: Pool, driver: str) -> None:
     upgrades = {one.metadata.name for one in await pool.kube.list(NODE_UPGRADES)}
     await pool.clear()
     await stages.apply_stack(pool.kube, pool.stack(driver))
-    await _told(pool, "OperandsReady", "True", "Ready", "every operand is ready wherever it should be")
+    await _told(pool, "OperandsReady", "True", "Ready", "every operand is ready on all its nodes")
     stack = await pool.kube.get(GPU_STACKS, "pool")
     assert {one.operand.value: one.shown for one in stack.status.operands if one.wanted} == {
         "Driver": "3/3",

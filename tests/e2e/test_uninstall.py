@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2e.conftest import Pool, other, settled
 from upgrader.api.resources import DAEMONSETS, NODE_UPGRADES, UPGRADE_PLANS
-from upgrader.demo.scenes import command
+from upgrader_dev.demo.scenes import run_command
 
 pytestmark = [pytest.mark.e2e]
 
@@ -14,7 +14,7 @@ async def test_uninstalling_while_a_gang_is_stopped_restarts_it(pool: Pool) -> N
     await pool.train("last")
     plan = await pool.apply(other(before), watch=False)
     await pool.stopped(plan)
-    await command(pool.made.cluster, print, "uninstall", "--auto-approve", "--timeout", "300")
+    await run_command(pool.made.cluster, print, "uninstall", "--auto-approve", "--timeout", "300")
     await pool.steps("last", 10)
     assert (pool.story("last").steps_lost, pool.story("last").interruptions) == (0, 1)
     await pool.nothing_left()

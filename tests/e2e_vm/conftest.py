@@ -29,16 +29,16 @@ from upgrader.api.resources import (
 )
 from upgrader.core import timing
 from upgrader.core.model.phases import NodePhase
-from upgrader.demo import evidence, real_drivers, waiting
-from upgrader.demo import stage as stages
-from upgrader.demo.controller import NAMESPACE
-from upgrader.demo.journals import read_job
-from upgrader.demo.manifests import POOL
-from upgrader.demo.real_drivers import OPEN, PROPRIETARY, Driver
-from upgrader.demo.report import UpgradeReport
-from upgrader.demo.scenes import command
-from upgrader.demo.stage import Stage
-from upgrader.devcluster import kernels_of_virtual_nodes
+from upgrader_dev.demo import evidence, real_drivers, waiting
+from upgrader_dev.demo import stage as stages
+from upgrader_dev.demo.controller import NAMESPACE
+from upgrader_dev.demo.journals import read_job
+from upgrader_dev.demo.manifests import POOL
+from upgrader_dev.demo.real_drivers import OPEN, PROPRIETARY, Driver
+from upgrader_dev.demo.report import UpgradeReport
+from upgrader_dev.demo.scenes import run_command
+from upgrader_dev.demo.stage import Stage
+from upgrader_dev.devcluster import kernels_of_virtual_nodes
 
 VERSIONS = {OPEN: ("1.34.4", "1"), PROPRIETARY: ("1.35.4", "2")}
 JOB = "gang"
@@ -101,13 +101,13 @@ def made(start_cluster: Callable[..., Any], report: Report) -> Iterator[Stage]:
     wanted = tuple(VERSIONS), tuple(kubelet for kubelet, _ in VERSIONS.values())
     with tempfile.TemporaryDirectory() as folder:
         kernels = kernels_of_virtual_nodes(print)
-        modules = real_drivers.hardware(kernels, Path(folder), print)
+        modules = real_drivers.build_hardware(kernels, Path(folder), print)
         images = stages.images_of_virtual_nodes(kernels, *wanted, print)
         cluster = start_cluster("vm", boxes=0, vms=2, vm_labels=POOL, vm_modules=modules, vm_images=images)
     made = asyncio.run(stages.set_up_virtual(cluster, *wanted, print))
     note(report, made, "cluster, images, kinds", started)
     yield made
-    stages.strike(made)
+    stages.remove_stage(made)
 
 
 class VirtualPool(Pool):
@@ -129,7 +129,7 @@ class VirtualPool(Pool):
     async def rollback(self, revision: str) -> str:
         """`upgrader rollback`; the name of the plan that it starts."""
         before = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)}
-        await command(self.made.cluster, print, "rollback", "--to", revision, "--auto-approve")
+        await run_command(self.made.cluster, print, "rollback", "--to", revision, "--auto-approve")
         (name,) = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)} - before
         return name
 
@@ -143,13 +143,15 @@ class VirtualPool(Pool):
             found[:] = [one.message for one in conditions if (one.status, one.reason) == ("True", reason)]
             return bool(found)
 
-        await waiting.poll(look, seconds, f"the upgrade of {node} is blocked: {reason} (log: {self.controller.log})")
+        await waiting.poll_until(
+            look, seconds, f"the upgrade of {node} is blocked: {reason} (log: {self.controller.log})"
+        )
         return found[0]
 
     async def bring_deadline_forward(self, plan: str, node: str) -> None:
         """The upgrade's phase is over now: its deadline is in the object, and nobody waits for 20 minutes."""
         upgrade = (await self.upgrades(plan))[node].metadata
-        body = {"status": {"deadline": timing.show(datetime.now(UTC))}}
+        body = {"status": {"deadline": timing.format_time(datetime.now(UTC))}}
         api, path = self.made.cluster.api, f"/apis/{NODE_UPGRADES.api_version}/nodeupgrades/{upgrade.name}/status"
         assert await waiting.in_thread(api.patch, path, body) is not None
 
@@ -173,8 +175,8 @@ class VirtualPool(Pool):
         kept.write_text(yaml.safe_dump(body))
         before = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)}
         pace = ("--max-unavailable", "100%", "--no-canary", "--wait-for-completion", "0s")
-        await command(self.made.cluster, print, "plan", "-f", str(kept), *pace, "-o", str(forecast))
-        await command(self.made.cluster, print, "apply", str(forecast), "--auto-approve", "--watch")
+        await run_command(self.made.cluster, print, "plan", "-f", str(kept), *pace, "-o", str(forecast))
+        await run_command(self.made.cluster, print, "apply", str(forecast), "--auto-approve", "--watch")
         (name,) = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)} - before
         return name
 
@@ -195,7 +197,7 @@ class VirtualPool(Pool):
         async def look() -> bool:
             return not [one for one in await self.kube.list(PODS, "default") if one.metadata.name.startswith(name)]
 
-        await waiting.poll(look, 120, f"pods of {name} end")
+        await waiting.poll_until(look, 120, f"pods of {name} end")
 
     async def upgraded(self) -> set[str]:
         """Uids of all upgrades that ever were."""
@@ -235,7 +237,7 @@ class VirtualPool(Pool):
             ]
             return bool(found)
 
-        await waiting.poll(look, seconds, f"{node} is repaired on {kernel} (log: {self.controller.log})")
+        await waiting.poll_until(look, seconds, f"{node} is repaired on {kernel} (log: {self.controller.log})")
         return found[0]
 
 
@@ -270,7 +272,7 @@ async def opened(made: Stage, report: Report) -> AsyncIterator[VirtualPool]:
             pool = VirtualPool(made, kube, controller)
             pool.report = report
             yield pool
-            report.upgrades = await evidence.upgrades(kube)
+            report.upgrades = await evidence.read_upgrades(kube)
             report.write()
     finally:
         await asyncio.to_thread(controller.stop)

@@ -16,14 +16,14 @@ from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.model.phases import NodePhase, PlanPhase
-from upgrader.demo import manifests, waiting
-from upgrader.demo import stage as stages
-from upgrader.demo.controller import NAMESPACE
-from upgrader.demo.manifests import POOL
-from upgrader.demo.scenes import command
-from upgrader.demo.stage import Stage
-from upgrader.devcluster import VirtualNode, VmSpec, down, kernels_of_virtual_nodes
 from upgrader.images.publish import push_driver
+from upgrader_dev.demo import manifests, waiting
+from upgrader_dev.demo import stage as stages
+from upgrader_dev.demo.controller import NAMESPACE
+from upgrader_dev.demo.manifests import POOL
+from upgrader_dev.demo.scenes import run_command
+from upgrader_dev.demo.stage import Stage
+from upgrader_dev.devcluster import VirtualNode, VmSpec, delete_cluster, kernels_of_virtual_nodes
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1500)]
 
@@ -39,9 +39,9 @@ def made(start_cluster: Callable[..., Any], request: pytest.FixtureRequest) -> I
     cluster = start_cluster("lost", vms=tuple(VmSpec(name=name, kernel=older, labels=POOL) for name in NODES), boxes=0)
     made = asyncio.run(stages.set_up(cluster, (DRIVER,), (KUBELET,), print))
     yield made
-    stages.strike(made)
+    stages.remove_stage(made)
     request.session.stash[STARTED].remove(cluster)
-    down(cluster.name)
+    delete_cluster(cluster.name)
 
 
 @pytest.fixture
@@ -68,15 +68,15 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
     await goes_down(machine)
 
     # it is waited for, in words; nothing else is begun, since its GPUs are all that may be missing
-    away = f"the node is not Ready: it has not come back from its reboot into kernel {newer}"
+    away = f"the node is not Ready: it has not returned from its reboot into kernel {newer}"
     await upgrade_says(pool, plan, idle, NodePhase.UPGRADING, away)
     running = await pool.kube.get(UPGRADE_PLANS, plan)
-    assert (running.status.reason, running.status.message) == ("BatchUnderWay", "batch 1 is under way")
+    assert (running.status.reason, running.status.message) == ("BatchUnderWay", "batch 1 is in progress")
     await only_it_is_out(pool, plan, idle, busy)
 
     # its time is over: it goes back, which nobody there can do either
     await pool.bring_deadline_forward(plan, idle)
-    silent = "the node is not Ready: nothing on it answers"
+    silent = "the node is not Ready: it does not respond"
     await upgrade_says(pool, plan, idle, NodePhase.UPGRADING, silent)
     await pool.bring_deadline_forward(plan, idle)
     paused = await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED)
@@ -88,11 +88,11 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
     assert (upgrade.status.phase, upgrade.status.reason) == (NodePhase.FAILED, "RevertFailed")
     late = "Upgrading took longer than its deadline"
     given_up = (
-        f"{late}: {silent}; this was the revert: operands stay off and the taint stays, a person must look; delete "
-        f"NodeUpgrade {upgrade.metadata.name} to have the node installed anew"
+        f"{late}: {silent}; the revert failed: operands stay off and the taint stays; repair the node, then delete "
+        f"NodeUpgrade {upgrade.metadata.name} to have the node installed again"
     )
     there_and_back = [one.result for one in upgrade.status.steps if one.name is NodePhase.UPGRADING]
-    assert there_and_back == [f"{late}: {away}; going back", given_up]
+    assert there_and_back == [f"{late}: {away}; reverting", given_up]
     assert upgrade.status.message == given_up
     await its_jobs_are_over(pool, upgrade)
 
@@ -110,9 +110,9 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
     await only_it_is_out(pool, plan, idle, busy)
 
     # the way out that the message and the docs name
-    await command(pool.made.cluster, print, "force", idle, "--step", "Failed", "--reason", "it was switched off")
+    await run_command(pool.made.cluster, print, "force", idle, "--step", "Failed", "--reason", "it was switched off")
     over = await pool.over(plan, seconds=600)
-    said = "ended with 1 failure(s), see them in the status"
+    said = "ended with 1 failure(s), see the status"
     assert (over.status.phase, over.status.message) == (PlanPhase.FAILED, said)
     assert {one.status.node_info.kernel_version for one in (await pool.nodes()).values()} == {newer}
     assert await pool.revisions() == {over.spec.target_revision}
@@ -138,8 +138,8 @@ async def begun(pool: VirtualPool, kernel: str) -> str:
     body["spec"]["reboot"] = REBOOT | {"kernel": kernel}
     file, forecast = pool.made.folder / "stack.yaml", pool.made.folder / "forecast.json"
     file.write_text(yaml.safe_dump(body))
-    await command(pool.made.cluster, print, "plan", "-f", str(file), *ONE_OF_TWO, "-o", str(forecast))
-    await command(pool.made.cluster, print, "apply", str(forecast), "--auto-approve")
+    await run_command(pool.made.cluster, print, "plan", "-f", str(file), *ONE_OF_TWO, "-o", str(forecast))
+    await run_command(pool.made.cluster, print, "apply", str(forecast), "--auto-approve")
     (plan,) = await pool.kube.list(UPGRADE_PLANS)
     return plan.metadata.name
 
@@ -152,7 +152,7 @@ async def goes_down(machine: VirtualNode) -> None:
         return console.read_text(errors="replace").count("node: stopped")
 
     earlier = stops()
-    await waiting.until(lambda: stops() > earlier, seconds=400, what=f"{machine.name} goes down for its reboot")
+    await waiting.wait_until(lambda: stops() > earlier, seconds=400, what=f"{machine.name} goes down for its reboot")
     await waiting.in_thread(machine.power_off)
     await waiting.in_thread(machine.wait_not_ready)
 
@@ -170,7 +170,7 @@ async def its_jobs_are_over(pool: VirtualPool, upgrade: NodeUpgrade) -> None:
 
     for one in await jobs():
         await waiting.in_thread(api.patch, f"{ours}/{one.metadata.name}", {"spec": {"activeDeadlineSeconds": 1}})
-    await waiting.poll(over, 60, "the Jobs of the upgrade are over")
+    await waiting.poll_until(over, 60, "the Jobs of the upgrade are over")
 
 
 async def upgrade_says(pool: VirtualPool, plan: str, node: str, phase: NodePhase, words: str) -> None:

@@ -10,9 +10,9 @@ import pytest
 from tests.e2e_vm.conftest import JOB, REBOOT, VirtualPool
 from upgrader.api.resources import DRIVER_IMAGES, UPGRADE_PLANS
 from upgrader.core.model.phases import DriverImagePhase, NodePhase, PlanPhase
-from upgrader.demo import real_drivers, waiting
-from upgrader.demo.real_drivers import OPEN, PROPRIETARY
-from upgrader.demo.scenes import command
+from upgrader_dev.demo import real_drivers, waiting
+from upgrader_dev.demo.real_drivers import OPEN, PROPRIETARY
+from upgrader_dev.demo.scenes import run_command
 
 PACE = ("--step-seconds", "0.5")
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
@@ -79,7 +79,7 @@ async def test_an_image_for_another_kernel_is_refused_before_anybody_is_asked(po
     assert await pool.requests(plan) == []
     assert pool.story(JOB).interruptions == before
     versions(pool, PROPRIETARY.version, PROPRIETARY.version)
-    await command(pool.made.cluster, print, "abort", plan)
+    await run_command(pool.made.cluster, print, "abort", plan)
     await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.ABORTED)
     await pool.kube.delete(DRIVER_IMAGES, (await pool.kube.get(DRIVER_IMAGES, right)).metadata)
     await pool.kube.apply(DRIVER_IMAGES, real_drivers.driver_image(OPEN, kernels[-1], image.status.digest))

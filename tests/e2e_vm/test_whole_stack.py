@@ -12,10 +12,10 @@ from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS
 from upgrader.core.model.operands import Operand
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
-from upgrader.demo import waiting
-from upgrader.demo.controller import NAMESPACE
-from upgrader.demo.manifests import RESOURCE
-from upgrader.demo.real_drivers import OPEN
+from upgrader_dev.demo import waiting
+from upgrader_dev.demo.controller import NAMESPACE
+from upgrader_dev.demo.manifests import RESOURCE
+from upgrader_dev.demo.real_drivers import OPEN
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
 
@@ -36,7 +36,7 @@ async def seen_by(pool: VirtualPool, node: str, name: str, count: int) -> list[s
     async def over() -> bool:
         return api.get(f"{PODS}/{name}")["status"]["phase"] in {"Succeeded", "Failed"}
 
-    await waiting.poll(over, 90, f"pod {name} ends")
+    await waiting.poll_until(over, 90, f"pod {name} ends")
     ended = api.get(f"{PODS}/{name}")["status"]
     assert ended["phase"] == "Succeeded", ended
     lines = api.text(f"{PODS}/{name}/log").splitlines()
@@ -71,7 +71,7 @@ async def labelled(pool: VirtualPool) -> None:
     async def look() -> bool:
         return {name: node.metadata.labels.get(KERNEL) for name, node in (await pool.nodes()).items()} == wanted
 
-    await waiting.poll(look, 180, f"nodes are labelled with their kernels: {wanted}")
+    await waiting.poll_until(look, 180, f"nodes are labelled with their kernels: {wanted}")
 
 
 async def test_every_operand_comes_up_and_gpus_are_handed_in_as_cdi_devices(pool: VirtualPool) -> None:
@@ -113,7 +113,7 @@ async def test_the_end_of_a_driver_pod_leaves_the_module_where_it_is(pool: Virtu
             now = pod_of(pool, component, "vm-a")
             return bool(now) and now["metadata"]["uid"] != uid and is_ready(now)
 
-        await waiting.poll(another, 180, f"another pod of {component} is ready on vm-a")
+        await waiting.poll_until(another, 180, f"another pod of {component} is ready on vm-a")
         assert loaded(pool, "vm-a") == before
     assert await pool.upgraded() == upgrades
     assert await seen_by(pool, "vm-a", "asks-again", 1)

@@ -12,8 +12,8 @@ import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from upgrader.images.registry import RegistryClient
-from upgrader.images.registry_login import Login
+from upgrader.images.registry.client import RegistryClient
+from upgrader.images.registry.login import Login
 
 DIVIDER = b"\n--next--\n"
 HOST = "registry.example"

@@ -20,13 +20,13 @@ from tests.support.freeze_index import FROZEN
 from tests.support.hostile import DEEP, TOO_LONG
 from tests.support.kernel_modules import Sample
 from tests.support.trusting import facts
-from upgrader.core.explain.plan_file import SavedForecast, dump, limits_of
+from upgrader.core.explain.plan_file import SavedForecast, encode_forecast, limits_of
 from upgrader.core.model.strategy import StrategyFacts
-from upgrader.images.drivers.recipe.definition import encode
+from upgrader.images.drivers.recipe.definition import encode_definition
 from upgrader.images.modules.trailer import with_signature
 from upgrader.images.trust import statements
 from upgrader.images.trust.evidence import MEDIA_TYPE, PAYLOAD_TYPE
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 FOUND = Path(__file__).parent / "found"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -92,7 +92,7 @@ def _saved_forecast() -> Iterable[str | bytes]:
         images=(image(),),
         forecast=seen,
     )
-    yield dump(whole)
+    yield encode_forecast(whole)
     yield b'{"x": ' + _DEEP.encode()
     yield b'{"spec": {"a": ' + _DEEP.encode()
     yield b'{"spec": {"a": "\xff"}}'
@@ -135,7 +135,7 @@ def _archive_index() -> Iterable[str | bytes]:
 
 def _definition() -> Iterable[str | bytes]:
     with tempfile.TemporaryDirectory() as folder:
-        yield encode(definition(recipe_folder(Path(folder) / "fakebridge")))
+        yield encode_definition(definition(recipe_folder(Path(folder) / "fakebridge")))
     yield b'{"x": ' + _DEEP.encode()
 
 
@@ -168,7 +168,7 @@ def _registry() -> Iterable[str | bytes]:
 
 
 def _bundle() -> Iterable[str | bytes]:
-    payload = base64.b64encode(statements.signature(facts("sha256:" + "d" * 64))).decode()
+    payload = base64.b64encode(statements.signature_statement(facts("sha256:" + "d" * 64))).decode()
     made = {
         "mediaType": MEDIA_TYPE,
         "verificationMaterial": {"publicKey": {"hint": "h"}},

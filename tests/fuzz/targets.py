@@ -17,7 +17,6 @@ from upgrader.cli.shared import stack_edits
 from upgrader.core import untrusted
 from upgrader.core.errors import ConfigurationError, RegistryError, UnreadableError
 from upgrader.core.explain import plan_file
-from upgrader.images import attachments
 from upgrader.images.debian import discovery
 from upgrader.images.debian.apt import Index
 from upgrader.images.debian.errors import ArchiveError
@@ -25,11 +24,12 @@ from upgrader.images.debian.names import HostileNameError
 from upgrader.images.drivers.recipe import definition
 from upgrader.images.modules.elf import ModuleUnreadableError
 from upgrader.images.modules.reading import read_module
-from upgrader.images.reference import parse
+from upgrader.images.registry import attachments
+from upgrader.images.registry.reference import parse_reference
 from upgrader.images.trust.evidence import parse_bundle
 from upgrader.node.host.host import Host
 from upgrader.node.host.task_result import OrderFailedError
-from upgrader.node.kubelet.credentials import access
+from upgrader.node.kubelet.credentials import read_access
 
 POD = Pod(metadata=ObjectMeta(name="gang-0", namespace="default", uid="uid-0"))
 DIGEST = "sha256:" + "0" * 64
@@ -41,29 +41,35 @@ def fuzz_text(data: bytes) -> None:
     """The readers of one value: total, and within the bounds that sums are computed with."""
     text = data.decode(errors="replace")
     for read, most in (
-        (untrusted.whole, untrusted.LARGEST),
-        (untrusted.quantity, untrusted.LARGEST),
-        (untrusted.duration, untrusted.LONGEST_SECONDS),
+        (untrusted.parse_whole, untrusted.LARGEST),
+        (untrusted.parse_quantity, untrusted.LARGEST),
+        (untrusted.parse_duration, untrusted.LONGEST_SECONDS),
     ):
         found = read(text)
         assert found is None or 0 <= found <= most
-    at = untrusted.instant(text)
+    at = untrusted.parse_instant(text)
     if at is not None:
         longest = timedelta(seconds=untrusted.LONGEST_SECONDS)
         assert at - longest < at < at + longest
-    assert len(untrusted.name(text)) <= untrusted.LONGEST_NAME
-    assert untrusted.shown(text)
+    assert len(untrusted.cut_name(text)) <= untrusted.LONGEST_NAME
+    assert untrusted.quote_text(text)
 
 
 def fuzz_document(data: bytes) -> None:
     """JSON, and the readers of its numbers."""
-    found = untrusted.document(data, object)
+    found = untrusted.read_json(data, object)
     try:
-        assert untrusted.decode(data, object) == found or found != found  # noqa: PLR0124 - NaN is none of JSON's
+        assert untrusted.decode_json(data, object) == found or found != found  # noqa: PLR0124 - NaN is none of JSON's
     except UnreadableError:
         assert found is None
     for value in found if isinstance(found, list) else [found]:
-        for read in (untrusted.count, untrusted.quantity, untrusted.seconds, untrusted.whole, untrusted.instant):
+        for read in (
+            untrusted.read_count,
+            untrusted.parse_quantity,
+            untrusted.read_seconds,
+            untrusted.parse_whole,
+            untrusted.parse_instant,
+        ):
             read(value)
 
 
@@ -87,8 +93,8 @@ def fuzz_progress(data: bytes) -> None:
 def fuzz_saved_forecast(data: bytes) -> None:
     """What `upgrader apply` reads; what it takes it writes again as it was."""
     with contextlib.suppress(ConfigurationError):
-        found = plan_file.load(data, "plan.json")
-        assert plan_file.load(plan_file.dump(found), "plan.json") == found
+        found = plan_file.decode_forecast(data, "plan.json")
+        assert plan_file.decode_forecast(plan_file.encode_forecast(found), "plan.json") == found
 
 
 def fuzz_stack_manifest(data: bytes) -> None:
@@ -116,13 +122,13 @@ class _Lists:
         self._path = path
         self.archives = self
 
-    def of(self, _suite: str) -> str:
+    def archive_of(self, _suite: str) -> str:
         return "debian"
 
-    def indices(self) -> Iterator[Index]:
+    def verified_indices(self) -> Iterator[Index]:
         yield Index(suite="bookworm", component="main", path=self._path)
 
-    def signed(self) -> dict[str, str]:
+    def signed_digests(self) -> dict[str, str]:
         return {}
 
 
@@ -130,14 +136,14 @@ def fuzz_archive_index(data: bytes) -> None:
     """A Packages list, plain or compressed, up to the kernels that are in it."""
     path = _written("Packages.xz" if data.startswith(b"\xfd7zXZ") else "Packages", data)
     with contextlib.suppress(ArchiveError, HostileNameError):
-        discovery.read(_Lists(path), {"nvidia-kernel-dkms"})  # type: ignore[arg-type]
+        discovery.read_lists(_Lists(path), {"nvidia-kernel-dkms"})  # type: ignore[arg-type]
 
 
 def fuzz_definition(data: bytes) -> None:
     """A build definition that came with its packages."""
     with contextlib.suppress(ConfigurationError):
-        found = definition.decode(data)
-        assert definition.decode(definition.encode(found)) == found
+        found = definition.decode_definition(data)
+        assert definition.decode_definition(definition.encode_definition(found)) == found
 
 
 def fuzz_registry(data: bytes) -> None:
@@ -145,9 +151,9 @@ def fuzz_registry(data: bytes) -> None:
     image = f"{HOST}/drivers/a@{DIGEST}"
     asked = (
         lambda: client(data).digest(f"{HOST}/drivers/a:1"),
-        lambda: client(data).manifest(f"{HOST}/drivers/a:1"),
-        lambda: client(data).tags(f"{HOST}/drivers/a"),
-        lambda: attachments.attachments(client(data), image),
+        lambda: client(data).get_manifest(f"{HOST}/drivers/a:1"),
+        lambda: client(data).list_tags(f"{HOST}/drivers/a"),
+        lambda: attachments.list_attachments(client(data), image),
         lambda: client(data).pull(f"{HOST}/drivers/a:1", _PLACE / "layout"),
     )
     for ask in asked:
@@ -164,15 +170,15 @@ def fuzz_bundle(data: bytes) -> None:
 def fuzz_reference(data: bytes) -> None:
     """An image's name."""
     with contextlib.suppress(ConfigurationError):
-        found = parse(data.decode(errors="replace"))
-        assert parse(str(found)) == found
+        found = parse_reference(data.decode(errors="replace"))
+        assert parse_reference(str(found)) == found
 
 
 def fuzz_kubeconfig(data: bytes) -> None:
     """A kubelet's kubeconfig."""
     _written("kubeconfig", data)
     with contextlib.suppress(OrderFailedError):
-        access(Host(root=_PLACE), "/kubeconfig")
+        read_access(Host(root=_PLACE), "/kubeconfig")
 
 
 def fuzz_planted(data: bytes) -> None:

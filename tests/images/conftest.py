@@ -4,20 +4,20 @@ import pytest
 
 from tests.support.real_registry import real_registry
 from tests.support.trusting import key_pair
-from upgrader import devcluster
 from upgrader.images.drivers.workspace import Settings, Site
 from upgrader.images.trust import Cosign, public_key
+from upgrader_dev import devcluster
 
 
 @pytest.fixture(scope="session")
 def catalog():
     """What the archives have, asked once for all tests."""
-    return Site(Settings(), print).look()[0]
+    return Site(Settings(), print).update_catalog()[0]
 
 
 @pytest.fixture(scope="session")
 def cosign_program():
-    return devcluster.cosign(print)
+    return devcluster.cosign_program(print)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 from tests.support.driver_builds import definition
 from tests.support.kernel_modules import Sample
 from tests.support.repository import ROOT
-from upgrader.images.drivers.builder.assembly import assemble, programs_input
+from upgrader.images.drivers.builder.assembly import assemble_image, programs_input
 from upgrader.images.drivers.recipe.recipes import read_recipe
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(300)]
@@ -42,7 +42,7 @@ def _made(place, mask, umask):
     (place / "files/usr/lib").mkdir(parents=True)
     (place / "files/usr/lib/libnvidia.so").write_bytes(b"library")
     recipe = read_recipe(root / "fakebridge")
-    layout = assemble(
+    layout = assemble_image(
         definition(recipe, driver="1.0"),
         recipe,
         modules=[Sample(name="fakebridge").write(place)],
@@ -51,4 +51,4 @@ def _made(place, mask, umask):
         base=place / "base",
         layout=place / "layout",
     )
-    return programs_input(root), recipe.input, layout.image.digest
+    return programs_input(root), recipe.build_input, layout.image.digest

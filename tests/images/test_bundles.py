@@ -44,7 +44,7 @@ def test_signed_packages_come_and_the_same_tag_with_others_does_not(
     name, honest = push(b"honest", signer)
     assert pull(name, judge) == (honest.partition("@")[2], [])
     push(b"forged")
-    with pytest.raises(UnverifiedError, match="nothing of it was unpacked") as unsigned:
+    with pytest.raises(UnverifiedError, match="it was not unpacked") as unsigned:
         pull(name, judge)
     assert unsigned.value.details.endswith(": not signed")
     stranger, _ = key_pair(tmp_path / "stranger", cosign_program)
@@ -57,5 +57,5 @@ def test_without_a_key_it_is_said_that_nobody_looked(push, pull):
     name, pinned = push(b"unsigned")
     assert pull(name, None) == (
         pinned.partition("@")[2],
-        [f"{name}: not verified; --public-key says whose packages are built from"],
+        [f"{name}: not verified; use --public-key to verify the packages"],
     )

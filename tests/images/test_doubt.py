@@ -8,8 +8,8 @@ from aiohttp import web
 from tests.support.image_registry import ImageRegistry, serving
 from tests.support.trusting import IDENTITY, driver_layout, facts
 from upgrader.core.errors import RegistryError
-from upgrader.images.registry import RegistryClient
-from upgrader.images.trust import Verifier, publish
+from upgrader.images.registry.client import RegistryClient
+from upgrader.images.trust import Verifier, publish_signatures
 
 pytestmark = pytest.mark.images
 
@@ -20,7 +20,7 @@ async def served(request, tmp_path, signing, cosign):
     async with serving(ImageRegistry(referrers=request.param)) as registry:
         async with RegistryClient(insecure=(registry.host,)) as client:
             image = await client.push(driver_layout(tmp_path / "image"), f"{registry.host}/drivers/nv:1")
-            await publish(image, facts(image.partition("@")[2]), key=signing, cosign=cosign, registry=client)
+            await publish_signatures(image, facts(image.partition("@")[2]), key=signing, cosign=cosign, registry=client)
         registry.seen.clear()
         yield registry, image.replace("@", ":1@")
 

@@ -37,14 +37,14 @@ class Bench:
     def __init__(self, store, catalog):
         self.site = Site(Settings(store=store), print)
         self.catalog = catalog
-        self.cells = self.site.cells(catalog)
+        self.cells = self.site.matrix_cells(catalog)
 
     def cell(self, driver, kernel, recipe="", modules=()):
-        identity = self.site.identity(self.catalog, driver=driver, kernel=kernel, recipe=recipe)
+        identity = self.site.find_identity(self.catalog, driver=driver, kernel=kernel, recipe=recipe)
         return Cell(identity=identity, modules=modules)
 
     def build(self, *cells):
-        with self.site.round(self.cells) as builds:
+        with self.site.open_round(self.cells) as builds:
             return builds.run(cells)
 
 
@@ -61,7 +61,7 @@ def test_the_small_module_is_built_checked_and_booted_and_the_second_time_it_is_
     assert {one.check for one in built.checks if one.passed} == set(PASSED)
     (again,) = bench.build(cell)
     assert (again.state, again.digest, again.seconds) == (CellState.UNCHANGED, built.digest, 0.0)
-    unpack_driver(bench.site.shelf.layout(built.digest), tmp_path / "image")
+    unpack_driver(bench.site.shelf.open_layout(built.digest), tmp_path / "image")
     manifest = read_manifest(tmp_path / "image/driver/manifest.json")
     assert (manifest.kernel, manifest.build_key) == (kernels[-1], built.build_key)
     assert [one.name for one in manifest.modules] == ["fakebridge"]
@@ -87,7 +87,7 @@ def test_a_real_time_kernel_is_unsupported_by_the_drivers_own_word_and_remembere
     (red,) = bench.build(cell)
     assert (red.state, red.failure.kind) == (CellState.RED, FailureClass.UNSUPPORTED)
     assert "CONFIG_PREEMPT_RT" in red.failure.first_error
-    assert bench.site.remembered.find(red.build_key) == msgspec.structs.replace(red, seconds=0.0)
+    assert bench.site.remembered.find_failure(red.build_key) == msgspec.structs.replace(red, seconds=0.0)
 
 
 def test_a_builder_that_is_killed_leaves_nothing_behind_that_runs_or_looks_built(tmp_path, catalog, kernels):
@@ -104,7 +104,7 @@ def test_a_builder_that_is_killed_leaves_nothing_behind_that_runs_or_looks_built
         builder.signal(signal.SIGKILL)
         builder.wait()
     soon(lambda: not any(Path(f"/proc/{pid}").exists() for pid in sleeping))
-    assert Shelf(tmp_path / "store").records() == ()
+    assert Shelf(tmp_path / "store").list_records() == ()
     bench = Bench(tmp_path / "store", catalog)
     (built,) = bench.build(bench.cell("1.0", kernels[0]))
     assert built.state is CellState.GREEN

@@ -29,10 +29,10 @@ def build(catalog, tmp_path_factory):
 
     def run(name):
         site = sites[name]
-        cells = site.cells(catalog)
-        small = site.identity(catalog, driver="1.0", kernel=KERNEL, recipe="fakebridge")
-        large = site.identity(catalog, driver="535.261.03", kernel=KERNEL, recipe="nvidia-open")
-        with site.round(cells) as builds:
+        cells = site.matrix_cells(catalog)
+        small = site.find_identity(catalog, driver="1.0", kernel=KERNEL, recipe="fakebridge")
+        large = site.find_identity(catalog, driver="535.261.03", kernel=KERNEL, recipe="nvidia-open")
+        with site.open_round(cells) as builds:
             return builds.run([Cell(identity=small), Cell(identity=large, modules=("nvidia",))])
 
     return run

@@ -12,9 +12,9 @@ from tests.support.trusting import facts
 from upgrader.core.driver_build.driver_builds import build_key
 from upgrader.core.driver_image.image_names import image_name
 from upgrader.core.errors import RegistryError
-from upgrader.images.attachments import attachments
 from upgrader.images.labels import identity_labels
-from upgrader.images.trust import BUILD_KEY, publish
+from upgrader.images.registry.attachments import list_attachments
+from upgrader.images.trust import BUILD_KEY, publish_signatures
 
 pytestmark = pytest.mark.images
 
@@ -34,8 +34,8 @@ async def test_what_is_swept_is_gone_and_the_rest_is_whole(world, tmp_path, sign
             made = facts(
                 world.images[release].partition("@")[2], identity=identity_for(release, recipe="nvidia-open"), files=()
             )
-            await publish(world.images[release], made, key=signing, cosign=cosign, registry=client)
-        assert len(await attachments(client, world.images[OLD])) == 4
+            await publish_signatures(world.images[release], made, key=signing, cosign=cosign, registry=client)
+        assert len(await list_attachments(client, world.images[OLD])) == 4
     assert set((await world.fates("--yes")).values()) == {"kept", "marked"}
     world.age()
     ended = await world.gc("--yes", "--output", "json")
@@ -43,9 +43,9 @@ async def test_what_is_swept_is_gone_and_the_rest_is_whole(world, tmp_path, sign
     assert {image for image, fate in fates.items() if fate == "deleted"} == old
     assert await world.there() == set(world.images.values()) - old
     async with world.client() as client:
-        assert await attachments(client, world.images[OLD]) == ()
-        assert len(await attachments(client, world.images[RUNNING])) == 4
-        assert identity_for(OLD).tag not in await client.tags(f"{world.repository}/nvidia-open")
+        assert await list_attachments(client, world.images[OLD]) == ()
+        assert len(await list_attachments(client, world.images[RUNNING])) == 4
+        assert identity_for(OLD).tag not in await client.list_tags(f"{world.repository}/nvidia-open")
         assert await client.pull(world.images[RUNNING], tmp_path / "pulled") is not None
     assert set((await world.fates("--yes")).values()) == {"kept"}
 
@@ -58,7 +58,7 @@ async def test_an_image_pushed_again_under_the_tag_of_a_marked_one_has_its_own_g
     async with world.client() as client:
         again = await client.push(layout, image_name(world.repository, made))
     fates = await world.fates("--yes")
-    assert fates[again] == "marked"
+    assert fates[again] == "unused"
     assert fates[world.images[f"packages {OLD}"]] == "deleted"
     assert world.images[OLD] not in fates
 
@@ -70,5 +70,5 @@ async def test_a_registry_whose_deletion_is_switched_off_says_so_and_loses_nothi
         await world.fill()
         world.age()
         ended = await world.gc("--yes")
-        assert (ended.exit_code, "deletes nothing" in ended.stderr) == (RegistryError.exit_code, True)
+        assert (ended.exit_code, "does not allow deletion" in ended.stderr) == (RegistryError.exit_code, True)
         assert await world.there() == set(world.images.values())

@@ -12,8 +12,8 @@ from tests.support.driver_images import driver_files, known_headers, whole_image
 from tests.support.trusting import IDENTITY, INPUTS, facts, key_pair
 from upgrader.cli.main import program
 from upgrader.core.errors import RegistryError, UncheckedError, UnverifiedError
-from upgrader.images.registry import RegistryClient
-from upgrader.images.trust import evidence, publish, sbom, statements
+from upgrader.images.registry.client import RegistryClient
+from upgrader.images.trust import evidence, publish_signatures, sbom, statements
 
 pytestmark = pytest.mark.images
 
@@ -52,20 +52,22 @@ class Lab:
 
     def sign(self, image):
         self.asking(
-            lambda client: publish(image, self.facts(image), key=self.signing, cosign=self.cosign, registry=client)
+            lambda client: publish_signatures(
+                image, self.facts(image), key=self.signing, cosign=self.cosign, registry=client
+            )
         )
 
     def hang(self, image, statement, kind):
         async def work(client):
-            await evidence.put(client, image, await self.cosign.sign(statement, kind, self.signing))
+            await evidence.attach_bundle(client, image, await self.cosign.sign(statement, kind, self.signing))
 
         self.asking(work)
 
     def manifest(self):
-        return json.loads(self.asking(lambda client: client.manifest(self.image)).data)
+        return json.loads(self.asking(lambda client: client.get_manifest(self.image)).data)
 
     def blob(self, digest):
-        return self.registry.blob(digest)
+        return self.registry.read_blob(digest)
 
     def verify(self, image, *words, public=None):
         given = ["--public-key", str(public or self.public), "--insecure-registry", self.registry.host]
@@ -172,12 +174,12 @@ def test_the_wrong_key(lab, cosign_program):
 def test_an_input_removed_from_a_document(lab, document):
     image = lab.push({**lab.files, "other": b"x"}, tag="2")
     whole, less = lab.facts(image), lab.facts(image, inputs=INPUTS[1:])
-    made = {"provenance": statements.provenance, "sbom": sbom.sbom}
+    made = {"provenance": statements.provenance_statement, "sbom": sbom.sbom_statement}
     said = {name: make(less if name == document else whole) for name, make in made.items()}
     said["provenance"] = said["provenance"].replace(less.key.encode(), whole.key.encode())
     lab.hang(image, said["sbom"], statements.SBOM)
     lab.hang(image, said["provenance"], statements.PROVENANCE)
-    lab.hang(image, statements.signature(whole), statements.SIGNATURE)
+    lab.hang(image, statements.signature_statement(whole), statements.SIGNATURE)
     assert lab.failed(image) == {document}
 
 
@@ -202,4 +204,4 @@ def test_a_name_that_the_registry_does_not_have(lab):
 
 def test_a_file_that_is_no_key(lab):
     ended = lab.verify(lab.image, public=lab.signing.path)
-    assert (ended.exit_code, "is no public key" in ended.stderr) == (1, True)
+    assert (ended.exit_code, "is not a public key" in ended.stderr) == (1, True)

@@ -16,11 +16,11 @@ from upgrader.images.modules import (
     open_key,
     read_kernel,
     read_module,
-    sign,
+    sign_module,
     verify_modules,
 )
 from upgrader.images.modules.checks import check_symbols, check_vermagic
-from upgrader.images.modules.reading import _module
+from upgrader.images.modules.reading import _parse_module
 from upgrader.process import run
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(600)]
@@ -125,7 +125,7 @@ def test_a_real_module_with_bytes_changed_or_cut_off_is_read_or_refused(modules)
     @given(st.integers(0, len(whole) - 1), st.binary(min_size=1, max_size=8), st.booleans())
     def check(at, change, cut):
         try:
-            _module("x.ko", whole[:at] if cut else whole[:at] + change + whole[at + len(change) :])
+            _parse_module("x.ko", whole[:at] if cut else whole[:at] + change + whole[at + len(change) :])
         except ModuleUnreadableError:
             return
 
@@ -136,7 +136,7 @@ def test_our_signature_is_byte_for_byte_that_of_the_kernels_own_program(new, mod
     ours, theirs = tmp_path / "ours.ko", tmp_path / "theirs.ko"
     for path in (ours, theirs):
         path.write_bytes(modules["fakebridge"].read_bytes())
-    sign(ours, open_key(*key))
+    sign_module(ours, open_key(*key))
     run([new.sign_file, "sha256", *key, theirs], timeout=60)
     assert ours.read_bytes() == theirs.read_bytes()
     assert _verdicts(new, theirs, certificate=key[1])[CheckName.SIGNATURE].passed
@@ -163,10 +163,10 @@ def test_a_kernel_that_enforces_signatures_takes_its_own_and_says_why_it_refuses
     theirs, signed = tmp_path / "dummy.ko", tmp_path / "lender.ko"
     theirs.write_bytes(own.read_bytes())
     signed.write_bytes(modules["lender"].read_bytes())
-    sign(signed, open_key(*key))
+    sign_module(signed, open_key(*key))
     given = [theirs, modules["fakebridge"], signed]
     verdict, boot = boot_modules(new.boot(), given, arguments=ENFORCE_SIGNATURES)
-    answers = {load.file: (load.errno, load.said[-1:]) for load in boot.loads}
+    answers = {load.file: (load.errno, load.printed[-1:]) for load in boot.loads}
     assert not verdict.passed
     assert answers == {
         "dummy.ko": (0, ()),

@@ -16,7 +16,7 @@ from upgrader.images import trust
 from upgrader.images.drivers.builder.image_store import Shelf
 from upgrader.images.drivers.publish.publication import Publisher, Trust
 from upgrader.images.labels import identity_labels
-from upgrader.images.registry import RegistryClient
+from upgrader.images.registry.client import RegistryClient
 from upgrader.images.trust import BUILD_KEY, CHECKS
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(120)]
@@ -48,7 +48,7 @@ class Lab:
             if signed:
                 said = facts(image.image.digest, identity=identity, inputs=inputs)
                 keys = self._keys
-                await trust.publish(pinned, said, key=keys.key, cosign=keys.cosign, registry=registry)
+                await trust.publish_signatures(pinned, said, key=keys.key, cosign=keys.cosign, registry=registry)
         return pinned.partition("@")[2]
 
 
@@ -58,9 +58,9 @@ def lab(tmp_path, registry_on_loopback, signing, verifying, cosign):
 
 
 def test_an_image_of_this_key_that_verifies_is_there(lab):
-    assert lab.publisher().find(lab.wanted) is None
+    assert lab.publisher().find_published(lab.wanted) is None
     digest = lab.push(signed=True)
-    found = lab.publisher().find(lab.wanted)
+    found = lab.publisher().find_published(lab.wanted)
     wanted = (CellState.UNCHANGED, lab.wanted.key, lab.wanted.identity, digest)
     assert (found.state, found.build_key, found.identity, found.digest.partition("@")[2]) == wanted
     assert {one.check: one.passed for one in found.checks} == dict.fromkeys(CHECKS, True)
@@ -68,18 +68,18 @@ def test_an_image_of_this_key_that_verifies_is_there(lab):
 
 def test_one_that_nobody_has_signed_is_built_again_where_somebody_verifies(lab):
     lab.push(signed=False)
-    assert lab.publisher().find(lab.wanted) is None
+    assert lab.publisher().find_published(lab.wanted) is None
     assert "image-signature: not signed" in lab.said[0]
-    assert lab.publisher(keys=False).find(lab.wanted).state is CellState.UNCHANGED
+    assert lab.publisher(keys=False).find_published(lab.wanted).state is CellState.UNCHANGED
 
 
 def test_one_of_another_key_is_another_image(lab):
     lab.push(signed=True, key="f" * 64)
-    assert lab.publisher().find(lab.wanted) is None
+    assert lab.publisher().find_published(lab.wanted) is None
     changed = msgspec.structs.replace(lab.wanted, inputs=())
-    assert lab.publisher(keys=False).find(changed) is None
+    assert lab.publisher(keys=False).find_published(changed) is None
 
 
 def test_a_registry_that_does_not_answer_says_nothing(lab):
     with pytest.raises(RegistryError):
-        lab.publisher(repository="127.0.0.1:1/drivers").find(lab.wanted)
+        lab.publisher(repository="127.0.0.1:1/drivers").find_published(lab.wanted)

@@ -10,9 +10,9 @@ import pytest
 from tests.support.trusting import IDENTITY, INPUTS, driver_layout, facts, key_pair
 from upgrader.core.driver_build.driver_builds import CheckName, Verdict
 from upgrader.core.errors import ConfigurationError, ProcessError, RegistryError
-from upgrader.images.attachments import attachments
-from upgrader.images.registry import RegistryClient
-from upgrader.images.trust import CHECKS, Cosign, Verifier, evidence, public_key, publish, sbom, statements
+from upgrader.images.registry.attachments import list_attachments
+from upgrader.images.registry.client import RegistryClient
+from upgrader.images.trust import CHECKS, Cosign, Verifier, evidence, public_key, publish_signatures, sbom, statements
 from upgrader.images.trust.values import PublicKey, SigningKey
 from upgrader.process import run
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.images
 KEY = facts("").key
 HOLDS = f"all inputs of build key {KEY[:16]} are named, for {IDENTITY}"
 GOOD = (
-    Verdict(check=CheckName.CONTENTS, passed=True, reason="the image is what its digest says"),
+    Verdict(check=CheckName.CONTENTS, passed=True, reason="the image matches its digest"),
     Verdict(check=CheckName.IMAGE_SIGNATURE, passed=True, reason="signed with the key"),
     Verdict(check=CheckName.PROVENANCE, passed=True, reason=HOLDS),
     Verdict(check=CheckName.SBOM, passed=True, reason=HOLDS),
@@ -47,7 +47,7 @@ async def pushed(registry, repository, tmp_path):
 
 @pytest.fixture
 async def signed(registry, pushed, signing, cosign):
-    await publish(pushed, about(pushed), key=signing, cosign=cosign, registry=registry)
+    await publish_signatures(pushed, about(pushed), key=signing, cosign=cosign, registry=registry)
     return pushed
 
 
@@ -71,7 +71,7 @@ def failed(verdicts):
 
 async def hang(registry, image, statement, kind, *, signing, cosign):
     """Sign a statement of our own making and hang it on the image."""
-    await evidence.put(registry, image, await cosign.sign(statement, kind, signing))
+    await evidence.attach_bundle(registry, image, await cosign.sign(statement, kind, signing))
 
 
 async def test_what_was_signed_verifies(signed, verdicts):
@@ -95,23 +95,23 @@ async def test_cosign_itself_verifies_what_we_hang_there(signed, keys, cosign_pr
 
 
 async def test_signed_twice_verifies_and_lists_both(signed, registry, signing, cosign, verdicts):
-    before = await attachments(registry, signed)
-    await publish(signed, about(signed), key=signing, cosign=cosign, registry=registry)
+    before = await list_attachments(registry, signed)
+    await publish_signatures(signed, about(signed), key=signing, cosign=cosign, registry=registry)
     assert await verdicts(signed) == GOOD
-    assert len(await attachments(registry, signed)) == 2 * len(before) == 6
+    assert len(await list_attachments(registry, signed)) == 2 * len(before) == 6
 
 
 async def test_a_bundle_that_hangs_there_already_is_not_listed_twice(pushed, registry, signing, cosign):
-    bundle = await cosign.sign(statements.signature(about(pushed)), statements.SIGNATURE, signing)
-    first = await evidence.put(registry, pushed, bundle)
-    assert await evidence.put(registry, pushed, bundle) == first
-    assert await attachments(registry, pushed) == (first,)
+    bundle = await cosign.sign(statements.signature_statement(about(pushed)), statements.SIGNATURE, signing)
+    first = await evidence.attach_bundle(registry, pushed, bundle)
+    assert await evidence.attach_bundle(registry, pushed, bundle) == first
+    assert await list_attachments(registry, pushed) == (first,)
 
 
 async def test_another_image_is_not_signed_by_mistake(pushed, registry, signing, cosign):
     with pytest.raises(ConfigurationError, match="is not the image that was built"):
-        await publish(pushed, facts("sha256:" + "0" * 64), key=signing, cosign=cosign, registry=registry)
-    assert await attachments(registry, pushed) == ()
+        await publish_signatures(pushed, facts("sha256:" + "0" * 64), key=signing, cosign=cosign, registry=registry)
+    assert await list_attachments(registry, pushed) == ()
 
 
 # Not signed, or not by whom it should be
@@ -120,8 +120,8 @@ async def test_another_image_is_not_signed_by_mistake(pushed, registry, signing,
 async def test_no_signature_is_a_failed_verdict(pushed, verdicts):
     assert failed(await verdicts(pushed)) == {
         CheckName.IMAGE_SIGNATURE: "not signed",
-        CheckName.PROVENANCE: "there is none",
-        CheckName.SBOM: "there is none",
+        CheckName.PROVENANCE: "it does not exist",
+        CheckName.SBOM: "it does not exist",
     }
 
 
@@ -137,17 +137,17 @@ async def test_the_wrong_key(signed, verdicts, tmp_path, cosign_program, verifyi
 
 async def test_documents_alone_are_no_signature(pushed, registry, signing, cosign, verdicts):
     """`cosign verify` of version 3 takes any signed statement for the signature of the image."""
-    await hang(registry, pushed, sbom.sbom(about(pushed)), statements.SBOM, signing=signing, cosign=cosign)
+    await hang(registry, pushed, sbom.sbom_statement(about(pushed)), statements.SBOM, signing=signing, cosign=cosign)
     assert failed(await verdicts(pushed)) == {
         CheckName.IMAGE_SIGNATURE: "not signed",
-        CheckName.PROVENANCE: "there is none",
+        CheckName.PROVENANCE: "it does not exist",
     }
 
 
 async def test_signatures_of_another_image_count_for_nothing(signed, registry, repository, tmp_path, verdicts):
     other = await registry.push(driver_layout(tmp_path / "other", layer=b"evil"), f"{repository}:2")
-    for one in await evidence.look(registry, signed):
-        await evidence.put(registry, other, one.bundle)
+    for one in await evidence.find_bundles(registry, signed):
+        await evidence.attach_bundle(registry, other, one.bundle)
     wrong = "its signature is wrong: provided artifact digest does not match any digest in statement"
     assert failed(await verdicts(other)) == {
         CheckName.IMAGE_SIGNATURE: wrong,
@@ -159,8 +159,8 @@ async def test_signatures_of_another_image_count_for_nothing(signed, registry, r
 async def test_a_statement_changed_after_signing(signed, registry, repository, tmp_path, verdicts, pushed):
     """What was signed for one image, with another digest written into the payload."""
     other = await registry.push(driver_layout(tmp_path / "other", layer=b"evil"), f"{repository}:2")
-    for one in await evidence.look(registry, signed):
-        await evidence.put(registry, other, forged(one, signed, other))
+    for one in await evidence.find_bundles(registry, signed):
+        await evidence.attach_bundle(registry, other, forged(one, signed, other))
     mismatch = "could not verify envelope: accepted signatures do not match threshold, Found: 0, Expected 1"
     assert failed(await verdicts(other)) == dict.fromkeys(CHECKS[1:], f"its signature is wrong: {mismatch}")
 
@@ -199,17 +199,17 @@ FOREIGN = {
 async def test_something_foreign_or_broken_beside_it_does_not_keep_a_signed_image_from_being_verified(
     signed, registry, verdicts, foreign
 ):
-    for one in await evidence.look(registry, signed):
+    for one in await evidence.find_bundles(registry, signed):
         made = evidence.Bundle(data=foreign(one.bundle.data), predicate_type=one.bundle.predicate_type)
-        await evidence.put(registry, signed, made)
-    assert len(await attachments(registry, signed)) == 6
+        await evidence.attach_bundle(registry, signed, made)
+    assert len(await list_attachments(registry, signed)) == 6
     assert await verdicts(signed) == GOOD
 
 
 @pytest.mark.parametrize("data", [b"", b"no JSON", b"{}", b'{"mediaType": "x", "dsseEnvelope": 5}'])
 async def test_what_is_no_bundle_is_somebody_elses(signed, registry, verdicts, data):
     bundle = evidence.Bundle(data=data, predicate_type=statements.SIGNATURE)
-    await evidence.put(registry, signed, bundle)
+    await evidence.attach_bundle(registry, signed, bundle)
     assert await verdicts(signed) == GOOD
 
 
@@ -217,23 +217,23 @@ async def test_what_is_no_bundle_is_somebody_elses(signed, registry, verdicts, d
 
 
 async def test_a_changed_layer(signed, registry_on_loopback, registry, verdicts):
-    manifest = json.loads((await registry.manifest(signed)).data)
+    manifest = json.loads((await registry.get_manifest(signed)).data)
     layer = manifest["layers"][0]["digest"]
     file = registry_on_loopback.blob(layer)
     data = bytearray(file.read_bytes())
     data[7] ^= 1
     file.write_bytes(data)
     got = "sha256:" + hashlib.sha256(data).hexdigest()
-    reason = f"{signed}: wanted {layer}, got {got}"
+    reason = f"{signed}: expected {layer}, received {got}"
     assert failed(await verdicts(signed, layers=True)) == {CheckName.CONTENTS: reason}
     assert await verdicts(signed) == GOOD  # layers are then left to whoever pulls
 
 
 async def test_a_layer_that_is_gone(signed, registry_on_loopback, registry, repository, verdicts):
-    layer = json.loads((await registry.manifest(signed)).data)["layers"][0]["digest"]
+    layer = json.loads((await registry.get_manifest(signed)).data)["layers"][0]["digest"]
     registry_on_loopback.forget(repository.partition("/")[2], layer)
     (reason,) = failed(await verdicts(signed, layers=True)).values()
-    assert reason.endswith(f"wanted {layer}, got nothing: the registry no longer has it")
+    assert reason.endswith(f"expected {layer}, received nothing: the registry does not have it any more")
 
 
 async def test_a_changed_manifest(signed, registry_on_loopback, verdicts):
@@ -244,7 +244,7 @@ async def test_a_changed_manifest(signed, registry_on_loopback, verdicts):
 
 
 async def test_a_changed_configuration(signed, registry_on_loopback, registry, verdicts):
-    config = json.loads((await registry.manifest(signed)).data)["config"]
+    config = json.loads((await registry.get_manifest(signed)).data)["config"]
     file = registry_on_loopback.blob(config["digest"])
     file.write_bytes(file.read_bytes().replace(KEY.encode(), b"0" * 64))
     assert list(failed(await verdicts(signed))) == [CheckName.CONTENTS]
@@ -254,7 +254,7 @@ async def test_a_changed_configuration(signed, registry_on_loopback, registry, v
 async def test_a_moved_tag(signed, registry, repository, tmp_path, verdicts):
     other = await registry.push(driver_layout(tmp_path / "other", layer=b"evil"), f"{repository}:1")
     digest = signed.partition("@")[2]
-    assert failed(await verdicts(f"{repository}:1@{digest}")) == {CheckName.CONTENTS: f"the tag 1 stands for {other}"}
+    assert failed(await verdicts(f"{repository}:1@{digest}")) == {CheckName.CONTENTS: f"the tag 1 refers to {other}"}
     assert await verdicts(signed) == GOOD
 
 
@@ -263,7 +263,7 @@ async def test_an_image_built_again_from_other_inputs_under_the_same_label(
 ):
     layout = driver_layout(tmp_path / "other", label="f" * 64)
     other = await registry.push(layout, f"{repository}:2")
-    await publish(other, about(other), key=signing, cosign=cosign, registry=registry)
+    await publish_signatures(other, about(other), key=signing, cosign=cosign, registry=registry)
     found = failed(await verdicts(other))
     assert found == {
         CheckName.PROVENANCE: f"it is of build key {KEY}",
@@ -277,8 +277,8 @@ async def test_an_image_without_a_build_key(registry, repository, tmp_path, verd
 
 
 async def test_a_damaged_signature_blob(signed, registry_on_loopback, registry, verdicts):
-    first = (await attachments(registry, signed))[0]
-    layer = json.loads((await registry.manifest(f"{signed.partition('@')[0]}@{first.digest}")).data)["layers"][0]
+    first = (await list_attachments(registry, signed))[0]
+    layer = json.loads((await registry.get_manifest(f"{signed.partition('@')[0]}@{first.digest}")).data)["layers"][0]
     registry_on_loopback.blob(layer["digest"]).write_bytes(b"{}")
     (wrong,) = failed(await verdicts(signed))
     assert wrong in CHECKS[1:]  # the document that it was of: as if it did not hang there
@@ -299,23 +299,25 @@ async def test_an_input_that_a_document_leaves_out_is_named(
 ):
     whole = about(pushed)
     less = about(pushed, inputs=tuple(one for one in INPUTS if one != removed))
-    made = {"provenance": statements.provenance(whole), "sbom": sbom.sbom(whole)}
-    made[document] = {"provenance": statements.provenance, "sbom": sbom.sbom}[document](less)
+    made = {"provenance": statements.provenance_statement(whole), "sbom": sbom.sbom_statement(whole)}
+    made[document] = {"provenance": statements.provenance_statement, "sbom": sbom.sbom_statement}[document](less)
     if document == "provenance":  # only the list, as whoever wants to hide an input would
         made[document] = made[document].replace(less.key.encode(), whole.key.encode())
     await hang(registry, pushed, made["sbom"], statements.SBOM, signing=signing, cosign=cosign)
     await hang(registry, pushed, made["provenance"], statements.PROVENANCE, signing=signing, cosign=cosign)
-    await hang(registry, pushed, statements.signature(whole), statements.SIGNATURE, signing=signing, cosign=cosign)
+    await hang(
+        registry, pushed, statements.signature_statement(whole), statements.SIGNATURE, signing=signing, cosign=cosign
+    )
     found = failed(await verdicts(pushed))
     check = CheckName(document)
     other = {"provenance": "the SBOM", "sbom": "the provenance"}[document]
     what = " ".join(part for part in (removed.kind, removed.name, removed.version) if part)
-    assert found[check] == f"it leaves out what {other} has: {what}"
+    assert found[check] == f"it lacks inputs that {other} has: {what}"
     assert set(found) == {check}
 
 
 async def test_an_input_that_both_leave_out(pushed, registry, signing, cosign, verdicts):
-    await publish(pushed, about(pushed, inputs=INPUTS[1:]), key=signing, cosign=cosign, registry=registry)
+    await publish_signatures(pushed, about(pushed, inputs=INPUTS[1:]), key=signing, cosign=cosign, registry=registry)
     assert set(failed(await verdicts(pushed))) == {CheckName.PROVENANCE, CheckName.SBOM}
 
 
@@ -359,7 +361,7 @@ async def test_a_tag_alone_is_refused(repository, verdicts):
 async def test_a_wrong_password_is_said_and_never_shown(signing, cosign, pushed):
     wrong = SigningKey(path=signing.path, password="battery staple")  # noqa: S106
     with pytest.raises(ConfigurationError, match="cannot be used") as raised:
-        await cosign.sign(statements.signature(about(pushed)), statements.SIGNATURE, wrong)
+        await cosign.sign(statements.signature_statement(about(pushed)), statements.SIGNATURE, wrong)
     assert "decryption failed" in raised.value.details
     assert "battery" not in f"{raised.value} {raised.value.__cause__} {wrong!r}"
 
@@ -369,5 +371,5 @@ async def test_cosign_reaches_for_nothing_but_its_files(signing, cosign_program,
     alone = tmp_path / "cosign"
     alone.write_text(f'#!/bin/sh\nexec unshare --net {cosign_program} "$@"\n')
     alone.chmod(0o755)
-    bundle = await Cosign(alone).sign(statements.signature(about(pushed)), statements.SIGNATURE, signing)
-    assert await Cosign(alone).refusal(bundle, verifying, about(pushed).sha256) is None
+    bundle = await Cosign(alone).sign(statements.signature_statement(about(pushed)), statements.SIGNATURE, signing)
+    assert await Cosign(alone).find_refusal(bundle, verifying, about(pushed).sha256) is None

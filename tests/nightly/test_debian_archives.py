@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from upgrader.images.debian.archives import archives
-from upgrader.images.debian.discovery import News, discover, news
+from upgrader.images.debian.archives import configured_archives
+from upgrader.images.debian.discovery import News, compare_discoveries, discover_kernels
 from upgrader.images.debian.fetching import Fetcher
 from upgrader.images.debian.store import PackageStore
-from upgrader.images.drivers.builder.catalog import Catalog, load
+from upgrader.images.drivers.builder.catalog import Catalog, load_catalog
 from upgrader.process import run
 
 SUITES = (
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(1800)
 @pytest.fixture(scope="module")
 def live(tmp_path_factory):
     started = time.monotonic()
-    found = discover(SUITES, COMPONENTS, DRIVERS, folder=tmp_path_factory.mktemp("apt"))
+    found = discover_kernels(SUITES, COMPONENTS, DRIVERS, folder=tmp_path_factory.mktemp("apt"))
     seconds = time.monotonic() - started
     print(f"{len(found.kernels)} kernels, {len(found.incomplete)} without headers, {seconds:.1f} s")  # noqa: T201
     return found
@@ -46,19 +46,19 @@ def test_every_flavour_of_both_distributions_is_there_whole(live):
 
 def test_there_are_drivers_in_several_versions(live):
     for name in DRIVERS:
-        assert len(live.drivers(name)) >= 2, name
+        assert len(live.driver_versions(name)) >= 2, name
 
 
 def test_a_second_look_finds_the_same(live, tmp_path):
     Catalog(discovery=live, toolchains=()).save(tmp_path)
-    before = load(tmp_path)
+    before = load_catalog(tmp_path)
     assert before is not None
-    assert news(before.discovery, live) == News()
+    assert compare_discoveries(before.discovery, live) == News()
 
 
 def test_the_headers_of_the_newest_kernel_are_fetched_and_are_packages(live, tmp_path):
     kernel = live.kernels[-1]
-    store = PackageStore(tmp_path / "packages", Fetcher(tmp_path / "apt", archives()))
+    store = PackageStore(tmp_path / "packages", Fetcher(tmp_path / "apt", configured_archives()))
     for package, path in zip(kernel.headers, store.fetch_all(kernel.headers), strict=True):
         shown = run(["dpkg-deb", "--showformat=${Package} ${Version}", "--show", path], timeout=60).text
         assert shown == str(package)

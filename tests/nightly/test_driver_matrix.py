@@ -52,14 +52,14 @@ def site():
 
 @pytest.fixture(scope="module")
 def catalog(site):
-    return site.catalog()
+    return site.current_catalog()
 
 
 @pytest.fixture(scope="module")
 def shipped(site, cells, tmp_path_factory):
     """The modules of the open flavour for OLD, as they are in its image."""
     digest = cells[OPEN, "535.261.03", OLD].digest
-    return take_modules(site.shelf.layout(digest), tmp_path_factory.mktemp("image") / "driver")
+    return take_modules(site.shelf.open_layout(digest), tmp_path_factory.mktemp("image") / "driver")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def kernel_of(trees, catalog):
     """A kernel to boot, from the trees that the builds have used."""
 
     def find(release):
-        return find_kernel(trees.tree(f"kernel-{release}", catalog.kernel(release).image), release)
+        return find_kernel(trees.unpacked_tree(f"kernel-{release}", catalog.find_kernel(release).image), release)
 
     return find
 
@@ -82,7 +82,7 @@ def verdicts(trees, catalog, shipped):
     """Of the shipped modules on a kernel, by check."""
 
     def ask(release):
-        tree = trees.tree(f"headers-{release}", catalog.kernel(release).headers)
+        tree = trees.unpacked_tree(f"headers-{release}", catalog.find_kernel(release).headers)
         headers = tree / "usr/src" / f"linux-headers-{release}"
         found = verify_modules(shipped, headers=headers, driver="535.261.03", expected=MODULES)
         return {one.check: one for one in found}

@@ -12,8 +12,8 @@ from tests.support.repairs import PACKAGE, revert
 from tests.support.reverted_repairs import REPAIRS
 
 PROGRAM = (
-    "import json, sys; from upgrader.simulate.chaos.run import run; "
-    "found = run(int(sys.argv[1]), nodes=int(sys.argv[2])); "
+    "import json, sys; from upgrader_dev.chaos.run import play_run; "
+    "found = play_run(int(sys.argv[1]), nodes=int(sys.argv[2])); "
     "print(json.dumps([[each.law, str(each)] for each in found.violations] + [[0, each] for each in found.unknown]))"
 )
 

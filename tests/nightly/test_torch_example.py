@@ -67,7 +67,7 @@ def test_all_save_one_step_although_one_pod_sees_the_request_late_and_none_is_lo
         assert steps(example) == [list(range(step + 1, 61))] * 4
 
 
-def test_a_gang_that_is_let_go_trains_on_together(example):
+def test_a_gang_that_is_released_trains_on_together(example):
     with torchrun(example) as programs:
         reached(example, 3)
         for pod in example.pods:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.support.examples import PROFILE, Profile
-from upgrader.simulate.chaos.run import run
+from upgrader_dev.chaos.run import play_run
 
 SEEDS = {Profile.GATE: 10, Profile.FULL: 50, Profile.NIGHTLY: 200}
 """Between two edits; `make test` plays 200 by `make chaos`, the nightly 10,000."""
@@ -24,19 +24,19 @@ FOUND = [
 
 @pytest.mark.parametrize("seed", range(1, 1 + SEEDS[PROFILE]))
 def test_every_law_is_kept(seed):
-    outcome = run(seed, nodes=1 + seed % 2)
+    outcome = play_run(seed, nodes=1 + seed % 2)
     assert not outcome.failed, f"\n{outcome}"
 
 
 @pytest.mark.parametrize(("seed", "nodes"), FOUND)
 def test_a_seed_that_broke_a_law_keeps_them_all(seed, nodes):
-    outcome = run(seed, nodes=nodes)
+    outcome = play_run(seed, nodes=nodes)
     assert not outcome.failed, f"\n{outcome}"
 
 
 def test_a_seed_is_the_same_run_whatever_the_order_of_sets():
     program = (
-        "import json; from upgrader.simulate.chaos.run import run; o = run(4, nodes=2); "
+        "import json; from upgrader_dev.chaos.run import play_run; o = play_run(4, nodes=2); "
         "print(json.dumps([o.phase, o.crashes, o.writes, o.seconds, [str(v) for v in o.violations]]))"
     )
     said = []

@@ -14,12 +14,12 @@ from tests.support.pools import pool
 from upgrader.api.resources import PODS
 from upgrader.core.model.phases import PlanPhase
 from upgrader.core.model.strategy import StrategyFacts
-from upgrader.simulate.chaos.draws import Draws
-from upgrader.simulate.cluster.placing import has_owner
-from upgrader.simulate.cluster.rig import Rig
-from upgrader.simulate.fleet import Fleet, SimJob, SimNode
+from upgrader.simulate.fleets.fleet import Fleet, SimJob, SimNode
 from upgrader.simulate.run import Simulation
 from upgrader.simulate.settings import Settings, Strategy
+from upgrader_dev.chaos.draws import Draws
+from upgrader_dev.simulated.cluster.placing import has_owner
+from upgrader_dev.simulated.cluster.rig import Rig
 
 GPUS = 8
 PLAN = "up"

@@ -15,7 +15,7 @@ from tests.support.facts import target
 from tests.support.observed import GPUS, NOW, OWN, STACK, node, owned, pod, wire
 from upgrader.api import kubernetes as k
 from upgrader.api import names
-from upgrader.core.timing import show
+from upgrader.core.timing import format_time
 from upgrader.core.workloads.completion_estimate import FRESH
 from upgrader.reconcile.facts.fact_cache import FactCache
 from upgrader.reconcile.facts.reading import Reading
@@ -97,7 +97,7 @@ def write_pod(draw: Any, world: World) -> None:
 def write_owner(draw: Any, world: World) -> None:
     kind = draw(st.sampled_from(sorted(OWNERS)))
     spec = {"suspend": draw(st.booleans()), "parallelism": draw(st.integers(1, 3)), "replicas": 2}
-    reported = {"lastUpdatedTime": show(NOW), "estimatedRemainingSeconds": draw(st.integers(60, 90))}
+    reported = {"lastUpdatedTime": format_time(NOW), "estimatedRemainingSeconds": draw(st.integers(60, 90))}
     world.works[kind, "x"] = owned(
         kind,
         "x",
@@ -118,7 +118,7 @@ def namespace_declaring(method: str) -> Any:
 
 
 def train_job(**declared: str) -> Any:
-    reported = {"lastUpdatedTime": show(NOW), "estimatedRemainingSeconds": 60}
+    reported = {"lastUpdatedTime": format_time(NOW), "estimatedRemainingSeconds": 60}
     return owned(
         "TrainJob",
         "x",

@@ -10,18 +10,18 @@ from tests.support.examples import examples
 from tests.support.facts import NEW, image, node, target
 from tests.support.forecasts import cost
 from tests.support.worlds import NEXT_KERNEL, renamed, shape, tidy_worlds, worlds
-from upgrader.core.constraints.budget import allowed_gpus, availability
-from upgrader.core.constraints.capacity import Capacity, capacity
-from upgrader.core.constraints.upgrade_groups import groups
-from upgrader.core.forecast.forecast import forecast
-from upgrader.core.gpu_stack.drift import drift
+from upgrader.core.constraints.budget import allowed_gpus, pool_availability
+from upgrader.core.constraints.capacity import Capacity, pool_capacity
+from upgrader.core.constraints.upgrade_groups import build_groups
+from upgrader.core.forecast.forecast import forecast_rollout
+from upgrader.core.gpu_stack.drift import find_drift
 from upgrader.core.model.fleet import NodeFacts, Snapshot
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 
 def foresee(world: Snapshot, budget, known):
-    return forecast(world, target(), StrategyFacts(max_unavailable=budget), now=START, **known)
+    return forecast_rollout(world, target(), StrategyFacts(max_unavailable=budget), now=START, **known)
 
 
 @examples(300)
@@ -29,7 +29,7 @@ def foresee(world: Snapshot, budget, known):
 def test_every_drifted_node_is_in_one_batch_or_blocked_or_installed(case):
     world, budget, known = case
     made = foresee(world, budget, known)
-    open_nodes = {one.node for one in drift(world, target()) if one.drifted} - known["already"]
+    open_nodes = {one.node for one in find_drift(world, target()) if one.drifted} - known["already"]
     in_batches = [name for batch in made.batches for name in batch.nodes]
     blocked = {name for blocker in made.blockers for name in blocker.nodes}
     assert max(Counter(in_batches).values(), default=1) == 1
@@ -66,7 +66,7 @@ def test_what_one_node_says_of_its_size_allows_no_more_than_the_largest_other_on
             node(f"n-{place}", gpus=size, gpus_allocatable=size, labels={"rack": rack} if rack else {})
             for place, (size, rack) in enumerate(zip(sizes, racks, strict=False))
         ]
-        return capacity(nodes, availability(nodes, strategy.max_unavailable), strategy)
+        return pool_capacity(nodes, pool_availability(nodes, strategy.max_unavailable), strategy)
 
     found, honest = limits(said), limits(max(gpus))
     assert found.pool.allowed <= honest.pool.allowed
@@ -80,7 +80,7 @@ def test_the_budget_is_never_exceeded(case):
     world, budget, known = case
     made = foresee(world, budget, known)
     broken = frozenset(one.node for one in made.drift if any(found.reason == "Kernel" for found in one.findings))
-    pool = availability(world.nodes, budget, broken=broken, elsewhere=world.foreign_unavailable_gpus)
+    pool = pool_availability(world.nodes, budget, broken=broken, elsewhere=world.foreign_unavailable_gpus)
     gangs = {one.name: one for one in world.gangs}
     assert pool.allowed <= allowed_gpus(budget, pool.total)
     for batch in made.batches:
@@ -158,7 +158,7 @@ def test_everything_on_a_upgraded_node_is_stopped_or_evicted(case):
 def test_groups_are_disjoint_and_closed_over_gangs(case):
     world, _, _ = case
     upgraded = [one.name for one in world.nodes]
-    parts = groups(upgraded, world.gangs)
+    parts = build_groups(upgraded, world.gangs)
     assert sorted(name for part in parts for name in part.nodes) == sorted(upgraded)
     for one in world.gangs:
         touched = [part for part in parts if one.nodes.intersection(part.nodes)]

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.facts import member
-from upgrader.core.constraints.upgrade_groups import groups
+from upgrader.core.constraints.upgrade_groups import build_groups
 from upgrader.core.model.fleet import Owner
 from upgrader.core.workloads.checkpoint_annotations import Declared
-from upgrader.core.workloads.gang_rules import PodMarks, UserRule, rules_of
+from upgrader.core.workloads.gang_rules import PodMetadata, UserRule, rules_of
 from upgrader.core.workloads.gangs import ENDED, PodFacts, gangs_of
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_objects import Work
@@ -56,7 +56,7 @@ def pods(draw):
             phase=draw(st.sampled_from(["Pending", "Running", "Succeeded", "Failed"])),
         )
         labels = draw(st.dictionaries(st.sampled_from(LABELS), st.sampled_from(["x", "y", "JobSet-0"]), max_size=2))
-        marks = PodMarks(
+        metadata = PodMetadata(
             pod=facts.pod,
             uid=facts.uid,
             namespace="ml",
@@ -64,7 +64,7 @@ def pods(draw):
             controller=draw(st.one_of(st.none(), st.sampled_from(OWNERS))),
         )
         declared = Declared(method=draw(st.sampled_from(["", "api"])))
-        found.append(PodFacts(member=facts, marks=marks, declared=declared))
+        found.append(PodFacts(member=facts, metadata=metadata, declared=declared))
     return found
 
 
@@ -72,7 +72,9 @@ RULES = st.sampled_from([(), (UserRule(label="run"),), (UserRule(regex=r"run-(\d
 
 
 def found(seen, known, rules):
-    return gangs_of(seen, Chains(known, {one.marks.uid: one.marks.controller for one in seen}), {}, rules_of(rules))
+    return gangs_of(
+        seen, Chains(known, {one.metadata.uid: one.metadata.controller for one in seen}), {}, rules_of(rules)
+    )
 
 
 @given(seen=pods(), known=works(), rules=RULES, chance=st.randoms(use_true_random=False))
@@ -108,10 +110,10 @@ def test_a_gang_has_a_switch_or_says_why_not_and_no_switch_is_of_two_gangs(seen,
 @given(seen=pods(), known=works(), rules=RULES)
 def test_a_launcher_on_a_node_of_no_stack_drags_no_node_in(seen, known, rules):
     """Wherever it runs out there, or if it has no node yet, the same nodes are upgraded together."""
-    made = [groups(["a", "b"], found(seen, known, rules))]
+    made = [build_groups(["a", "b"], found(seen, known, rules))]
     for elsewhere in ("cpu-2", ""):
         moved = [at(one, elsewhere) if one.member.node == "cpu" and not one.member.gpus else one for one in seen]
-        made.append(groups(["a", "b"], found(moved, known, rules)))
+        made.append(build_groups(["a", "b"], found(moved, known, rules)))
     assert made[0] == made[1] == made[2]
 
 

@@ -25,7 +25,7 @@ from upgrader.images.debian.apt import Apt
 from upgrader.images.debian.archives import Archives
 from upgrader.images.debian.names import HostileNameError
 from upgrader.images.drivers.builder.image_store import Shelf
-from upgrader.images.reference import parse
+from upgrader.images.registry.reference import parse_reference
 from upgrader.stack.build_jobs import build_job, build_job_name
 from upgrader.stack.settings import BuildSettings
 
@@ -85,10 +85,10 @@ def test_no_two_long_ones_do_either(one, other):
 @given(IDENTITIES, RECIPES)
 def test_an_image_is_in_its_recipes_repository_and_nowhere_else(identity, recipe):
     good = msgspec.structs.replace(identity, recipe=recipe)
-    found = parse(image_name(REPOSITORY, good))
+    found = parse_reference(image_name(REPOSITORY, good))
     assert (found.name, found.tag, found.digest) == (f"{REPOSITORY}/{recipe}", good.tag, "")
     try:
-        found = parse(image_name(REPOSITORY, identity))
+        found = parse_reference(image_name(REPOSITORY, identity))
     except ConfigurationError:
         return
     assert (found.name, found.tag, found.digest) == (f"{REPOSITORY}/{identity.recipe}", identity.tag, "")
@@ -157,8 +157,8 @@ def test_a_shelf_keeps_it_inside(tmp_path_factory, identity):
     root = tmp_path_factory.mktemp("shelf")
     image = layout(root / "image")
     shelf, key = Shelf(root / "store/own"), build_key(identity, ())
-    shelf.keep(image, record(image, key, identity=identity))
-    found = shelf.record(key)
+    shelf.add_image(image, record(image, key, identity=identity))
+    found = shelf.find_record(key)
     assert found is not None
     assert found.identity == identity
     assert {path.name for path in root.iterdir()} == {"image", "store"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.facts import node as node_facts
-from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
+from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, is_final, transition_of
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.core.node_upgrade import clearing, upgrade_machine
 from upgrader.core.node_upgrade.upgrade_state import (
@@ -27,7 +27,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
     RequestFacts,
     missing_gpus,
 )
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 NOW = START
 TIMES = st.sampled_from([None, *(START + timedelta(seconds=s) for s in (-3600, -5, -1, 0, 1, 30, 90, 3600))])
@@ -135,7 +135,7 @@ def walks(draw, phases=tuple(NodePhase), deadlines=TIMES):
     return view, group
 
 
-ACTIVE = tuple(phase for phase in NodePhase if not ends(phase))
+ACTIVE = tuple(phase for phase in NodePhase if not is_final(phase))
 PAST = st.sampled_from([START - timedelta(seconds=s) for s in (0, 1, 3600)])
 MANY = examples(400)
 ACKNOWLEDGED = {RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED, RequestPhase.ENDED}
@@ -147,7 +147,7 @@ def test_a_node_goes_only_where_its_row_says(walk):
     view, group = walk
     decision = upgrade_machine.decide(view, group, NOW)
     event(f"{view.phase.value} to {decision.phase.value}")
-    assert decision.phase is view.phase or decision.phase in row(view.phase).to
+    assert decision.phase is view.phase or decision.phase in transition_of(view.phase).to
 
 
 @st.composite
@@ -160,14 +160,14 @@ def short_of_gpus(draw):
 
 
 @given(short_of_gpus())
-def test_no_node_is_given_back_without_a_gpu_that_it_had(walk):
+def test_no_node_is_released_without_a_gpu_that_it_had(walk):
     view, group = walk
     decision = upgrade_machine.decide(view, group, NOW)
     event(f"{view.validate.outcome.value}: {decision.phase.value}")
     assert decision.phase is not NodePhase.RELEASING
 
 
-@given(walks(phases=tuple(phase for phase in NodePhase if ends(phase))))
+@given(walks(phases=tuple(phase for phase in NodePhase if is_final(phase))))
 def test_a_node_that_has_ended_is_left_alone(walk):
     view, group = walk
     decision = upgrade_machine.decide(view, group, NOW)
@@ -180,11 +180,11 @@ def test_a_node_whose_deadline_has_passed_is_led_out(walk):
     decision = upgrade_machine.decide(view, group, NOW)
     leaves = decision.phase is not view.phase
     turns = decision.reverting and not view.reverting
-    gives_back = decision.acts == (Act.GIVE_BACK,)
+    releases = decision.acts == (Act.RELEASE,)
     last_acts = {(Act.OPERANDS_OFF,), (Act.CANCEL,)}
     last_act = decision.acts in last_acts and view.deadline + upgrade_machine.LAST_ACT > NOW
     blocked = decision.blocked == clearing.UNSUPPORTED  # until the work that runs there has ended
-    assert leaves or turns or gives_back or decision.on_siblings or last_act or blocked
+    assert leaves or turns or releases or decision.on_siblings or last_act or blocked
 
 
 @MANY
@@ -195,7 +195,7 @@ def test_no_upgrade_job_is_made_and_no_device_offered_while_a_pod_is_there_that_
     strangers = [pod for pod in view.others if not pod.member]
     event(f"{view.phase.value}: {len(strangers)} strangers, {', '.join(acts)}")
     assert not (strangers and Act.UPGRADE in acts)
-    assert not (any(pod.gpus for pod in strangers) and Act.OPERANDS_ON in acts and not clearing.untouched(view))
+    assert not (any(pod.gpus for pod in strangers) and Act.OPERANDS_ON in acts and not clearing.is_untouched(view))
 
 
 @MANY
@@ -203,7 +203,7 @@ def test_no_upgrade_job_is_made_and_no_device_offered_while_a_pod_is_there_that_
 def test_who_waits_for_siblings_waits_for_one_that_has_a_way_out_of_its_own(walk):
     view, group = walk
     if upgrade_machine.decide(view, group, NOW).on_siblings:
-        behind = [one for one in group.nodes if not ends(one.phase) and one.phase is not NodePhase.RELEASING]
+        behind = [one for one in group.nodes if not is_final(one.phase) and one.phase is not NodePhase.RELEASING]
         assert [one.name for one in behind if not upgrade_machine.decide(one, group, NOW).on_siblings]
 
 
@@ -212,7 +212,7 @@ def test_who_waits_past_its_deadline_has_a_new_one_that_is_of_what_it_waits_for(
     view, group = walk
     decision = upgrade_machine.decide(view, group, NOW)
     gangs = [gang.deadline for gang in group.requests if gang.phase is RequestPhase.STOPPING]
-    nodes = [node.deadline for node in group.nodes if not ends(node.phase)]
+    nodes = [node.deadline for node in group.nodes if not is_final(node.phase)]
     event(f"waits: {decision.on_siblings}, for gangs: {bool(gangs)}")
     if decision.on_siblings:
         assert decision.deadline == max(filter(None, gangs or nodes), default=None)
@@ -241,10 +241,10 @@ def test_what_is_done_to_the_world_belongs_to_the_phase(walk):
         Act.CLOSE: repair,
         Act.DRIVER_ON: view.phase is NodePhase.LOADING,
         Act.OPERANDS_OFF: view.reverting,  # before it is given up
-        Act.EVICT: bool(clearing.arrivals(view)),  # in place of an act that would end them
+        Act.EVICT: bool(clearing.find_arrivals(view)),  # in place of an act that would end them
         Act.CANCEL: view.phase is NodePhase.UPGRADING and view.upgrade.suspended,
     }
-    allowed = {row(view.phase).act, *(act.value for act, may in more.items() if may)}
+    allowed = {transition_of(view.phase).act, *(act.value for act, may in more.items() if may)}
     assert {act.value for act in decision.acts} <= (
         allowed if view.node is not None else {Act.CANCEL.value, Act.CANCEL_FIRST.value}
     )
@@ -296,14 +296,14 @@ def test_a_node_is_closed_only_when_every_gang_has_acknowledged_or_ended(walk):
 def test_a_node_upgrade_ends_without_its_mark_on_the_node_unless_a_person_must_look(walk):
     view, group = walk
     decision = upgrade_machine.decide(view, group, NOW)
-    if ends(decision.phase) and decision.phase is not NodePhase.NODE_DELETED:
+    if is_final(decision.phase) and decision.phase is not NodePhase.NODE_DELETED:
         marked = view.node is not None and view.node.claimed_by == view.uid
         assert not marked or decision.failure == "RevertFailed"
 
 
 @MANY
 @given(walks(phases=(NodePhase.VALIDATING,)))
-def test_a_node_is_given_back_only_valid_and_with_all_its_siblings(walk):
+def test_a_node_is_released_only_valid_and_with_all_its_siblings(walk):
     view, group = walk
     ahead = [one for one in group.nodes if one.phase is NodePhase.RELEASING and not one.failure and not one.reverting]
     if upgrade_machine.decide(view, group, NOW).phase is NodePhase.RELEASING:
@@ -317,7 +317,7 @@ def test_a_node_is_given_back_only_valid_and_with_all_its_siblings(walk):
 @given(walks(phases=tuple(upgrade_machine.BEFORE_OFF)))
 def test_an_undone_group_touches_nothing_more(walk):
     view, group = walk
-    nodes = tuple(one for one in group.nodes if one.phase in upgrade_machine.BEFORE_OFF or ends(one.phase))
+    nodes = tuple(one for one in group.nodes if one.phase in upgrade_machine.BEFORE_OFF or is_final(one.phase))
     decision = upgrade_machine.decide(view, msgspec.structs.replace(group, nodes=nodes, undo=True), NOW)
     assert decision.acts == ()
     assert decision.phase in {view.phase, NodePhase.FAILED, NodePhase.RELEASING, NodePhase.NODE_DELETED}

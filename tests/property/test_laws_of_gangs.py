@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from upgrader.core.checkpoint_request import request_machine
 from upgrader.core.checkpoint_request.acknowledgements import Answer, Verdict
-from upgrader.core.checkpoint_request.request_machine import judgement
+from upgrader.core.checkpoint_request.request_machine import judge_gang
 from upgrader.core.checkpoint_request.request_state import GangAct, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.model.fleet import MemberFacts
-from upgrader.core.model.phases import NodePhase, RequestPhase, ends, row
-from upgrader.simulate.cluster.ports import START
+from upgrader.core.model.phases import NodePhase, RequestPhase, is_final, transition_of
+from upgrader_dev.simulated.cluster.ports import START
 
 NOW = START
 TIMES = st.sampled_from([None, *(START + timedelta(seconds=s) for s in (-3600, -5, -1, 0, 1, 30, 90, 3600))])
 PAST = st.sampled_from([START - timedelta(seconds=s) for s in (0, 1, 3600)])
 MANY = examples(400)
-OPEN = tuple(phase for phase in RequestPhase if not ends(phase))
+OPEN = tuple(phase for phase in RequestPhase if not is_final(phase))
 
 UIDS = ("m1", "m2", "m3")
 GANG = "default/Job/train"
@@ -104,7 +104,7 @@ def gangs(phases=tuple(RequestPhase), deadlines=TIMES):
         max_loss_seconds=st.sampled_from((0, 0, 99, 100, 3600)),
         timeout_seconds=st.sampled_from((99, 100, 1800)),
         on_deadline=st.sampled_from(("wait", "skip-node", "terminate")),
-        marked_at=st.sampled_from((None, None, START - timedelta(seconds=50))),
+        admitted_at=st.sampled_from((None, None, START - timedelta(seconds=50))),
         progress=st.lists(st.sampled_from((None, 100, 101)), max_size=2).map(tuple),
     )
 
@@ -116,7 +116,7 @@ AROUND = st.builds(
     undo=st.booleans(),
     ask_until=TIMES,
     forbidden=st.sampled_from(("", "", "", "another gang is not ready")),
-    pods_left=st.sampled_from(("", "", "", "waiting for pod default/web to go first")),
+    pods_left=st.sampled_from(("", "", "", "waiting for pod default/web to end first")),
     expendable=st.sampled_from((frozenset(), frozenset(), frozenset({"default/Job/other"}), frozenset({GANG}))),
     turns=st.sampled_from((None, None, frozenset(), frozenset({"r1"}))),
 )
@@ -124,7 +124,7 @@ AROUND = st.builds(
 
 def may_be_stopped(view, around):
     """Law 1, and its one exception: every member that counts has acknowledged, or the approval names the gang."""
-    if judgement(view, NOW).verdict is Verdict.VALID:
+    if judge_gang(view, NOW).verdict is Verdict.VALID:
         return True
     return view.gang in around.expendable and view.acknowledged_step is None
 
@@ -140,7 +140,7 @@ def counted(view):
 def test_a_request_goes_only_where_its_row_says(view, around):
     decision = request_machine.decide(view, around, NOW)
     event(f"{view.phase.value} to {decision.phase.value}")
-    assert decision.phase is view.phase or decision.phase in row(view.phase).to
+    assert decision.phase is view.phase or decision.phase in transition_of(view.phase).to
 
 
 @MANY
@@ -148,7 +148,7 @@ def test_a_request_goes_only_where_its_row_says(view, around):
 def test_no_gang_is_stopped_without_a_valid_acknowledgement_unless_the_approval_names_it(view, around):
     decision = request_machine.decide(view, around, NOW)
     if GangAct.STOP in decision.acts:
-        event("expendable" if judgement(view, NOW).verdict is not Verdict.VALID else "acknowledged")
+        event("expendable" if judge_gang(view, NOW).verdict is not Verdict.VALID else "acknowledged")
         assert may_be_stopped(view, around)
         assert not around.undo
         assert not view.owner.suspended
@@ -171,7 +171,7 @@ def test_the_intent_to_stop_needs_a_valid_acknowledgement_and_every_node_closed(
 @given(gangs())
 def test_what_is_valid_is_safe_whoever_speaks_and_whatever_may_be_lost(view):
     """Said without the judge's own words: equal steps, this request, a lasting place, parked or fresh enough."""
-    if judgement(view, NOW).verdict is not Verdict.VALID:
+    if judge_gang(view, NOW).verdict is not Verdict.VALID:
         return
     said = counted(view)
     assert None not in said.values()
@@ -189,8 +189,8 @@ def test_what_is_valid_is_safe_whoever_speaks_and_whatever_may_be_lost(view):
 @given(gangs(phases=(RequestPhase.REQUESTED,)), AROUND)
 def test_nobody_is_asked_before_its_turn_in_its_lane_is_written_down(view, around):
     decision = request_machine.decide(view, around, NOW)
-    if around.turns is not None and view.marked_at is None:
-        assert GangAct.ASK not in decision.acts
+    if around.turns is not None and view.admitted_at is None:
+        assert GangAct.REQUEST not in decision.acts
         assert not decision.admitted or view.name in around.turns
 
 
@@ -213,14 +213,14 @@ def test_a_job_that_somebody_else_suspended_is_neither_stopped_nor_restarted(vie
 @given(gangs(phases=(RequestPhase.STOPPING, RequestPhase.STOPPED, RequestPhase.RESTARTING)), AROUND)
 def test_a_request_ends_without_our_record_on_the_job(view, around):
     decision = request_machine.decide(view, around, NOW)
-    if ends(decision.phase) and view.owner.present:
+    if is_final(decision.phase) and view.owner.present:
         assert view.owner.stopped_by != view.name or GangAct.RESUME in decision.acts
 
 
 @given(gangs(phases=(RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED)), AROUND)
-def test_members_that_were_asked_and_not_stopped_are_let_go(view, around):
+def test_members_that_were_asked_and_not_stopped_are_released(view, around):
     decision = request_machine.decide(view, around, NOW)
-    if ends(decision.phase):
+    if is_final(decision.phase):
         gone = not view.owner.present or view.owner.finished
         assert gone or GangAct.WITHDRAW in decision.acts
 

@@ -9,7 +9,7 @@ from tests.support.examples import examples
 from upgrader.core.errors import ClusterError, LostLeadershipError, UnreachableError
 from upgrader.kube.lease import Election
 from upgrader.kube.transport import REQUEST_SECONDS
-from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
 
 CANDIDATES = 3
 
@@ -77,7 +77,7 @@ def test_no_two_processes_may_act_at_once(moves):
 @examples(400)
 @given(steps)
 def test_a_write_has_ended_before_a_successor_may_act(moves):
-    """REQUEST_SECONDS lie between a holder's last moment to act and its successor's first, unless it gave back."""
+    """REQUEST_SECONDS lie between a holder's last moment to act and its successor's first, unless it released it."""
 
     async def play() -> None:
         world = World()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.support.drifting import KERNEL
 from tests.support.examples import examples
 from tests.support.rebooting import NODE, THIRD, Reboot, Twice
-from upgrader.core.model.phases import ends
+from upgrader.core.model.phases import is_final
 
 LATEST = 60
 SECONDS = st.integers(0, LATEST)
@@ -57,7 +57,7 @@ async def _rebooted_in_a_plan(after: int, reboot: Reboot) -> None:
     gang = rig.fleet.trainers["gang"]
 
     def rests() -> bool:
-        return rig.serves(NODE) and all(ends(one.status.phase) for one in [*rig.upgrades(), *rig.upgrades("newer")])
+        return rig.serves(NODE) and all(is_final(one.status.phase) for one in [*rig.upgrades(), *rig.upgrades("newer")])
 
     await rig.until(rests, 300)
     step = gang.step

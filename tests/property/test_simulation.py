@@ -9,7 +9,7 @@ from tests.support.simulated import HOUR, UPGRADE
 from upgrader.core.constraints.budget import allowed_gpus
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.simulate import stack
-from upgrader.simulate.fleet import Event, Fleet, Happening, SimJob, SimNode
+from upgrader.simulate.fleets.fleet import Event, Fleet, Happening, SimJob, SimNode
 from upgrader.simulate.job import Life
 from upgrader.simulate.run import Simulation
 from upgrader.simulate.settings import DAY, Settings, Strategy

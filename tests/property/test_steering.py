@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upgrader.core.workloads.placement import MAINTENANCE, REVISION, Placement
-from upgrader.core.workloads.placement import steered as steer
+from upgrader.core.workloads.placement import steer_template as steer
 
 LABELS = ("zone", "gpu", REVISION)
 VALUES = ("a", "b", "c")

@@ -10,24 +10,24 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.facts import NEW, node, target
 from tests.support.worlds import paced_worlds, renamed, shape
-from upgrader.core.constraints.budget import allowed_gpus, availability
+from upgrader.core.constraints.budget import allowed_gpus, pool_availability
 from upgrader.core.constraints.windows import Calendar
 from upgrader.core.forecast.canaries import node_class
-from upgrader.core.forecast.forecast import BatchKind, BlockedReason, forecast
-from upgrader.core.gpu_stack.drift import drift
-from upgrader.simulate.cluster.ports import START
+from upgrader.core.forecast.forecast import BatchKind, BlockedReason, forecast_rollout
+from upgrader.core.gpu_stack.drift import find_drift
+from upgrader_dev.simulated.cluster.ports import START
 
 MANY = examples(120)
 
 
 def foresee(world, strategy, **known):
-    return forecast(world, target(), strategy, now=START, **known)
+    return forecast_rollout(world, target(), strategy, now=START, **known)
 
 
 def taken(world, batch):
     """GPUs in service that a batch takes, by node."""
     gangs = {one.name: one for one in world.gangs}
-    pool = availability(world.nodes, 0)
+    pool = pool_availability(world.nodes, 0)
     out = {name: pool.sizes[name] for name in batch.nodes}
     for group in batch.groups:
         for name in group.gangs:
@@ -46,7 +46,7 @@ def test_every_drifted_node_is_in_one_batch_or_waited_for_or_blocked_or_installe
     completion = [name for one in made.completions for name in one.nodes]
     blocked = {name for blocker in made.blockers for name in blocker.nodes}
     counts = Counter([*batches, *completion, *blocked, *made.installs])
-    assert counts == dict.fromkeys((one.node for one in drift(world, target()) if one.drifted), 1)
+    assert counts == dict.fromkeys((one.node for one in find_drift(world, target()) if one.drifted), 1)
     assert (made.summary.nodes, made.summary.waiting_for_completion, made.summary.blocked) == (
         len(batches),
         len(completion),
@@ -59,7 +59,7 @@ def test_every_drifted_node_is_in_one_batch_or_waited_for_or_blocked_or_installe
 def test_no_budget_is_exceeded_whatever_it_counts(case):
     world, strategy = case
     made = foresee(world, strategy)
-    pool = availability(world.nodes, strategy.max_unavailable)
+    pool = pool_availability(world.nodes, strategy.max_unavailable)
     racks = {}
     for one in world.nodes:
         racks.setdefault(one.labels["rack"], []).append(one.name)
@@ -97,7 +97,7 @@ def test_batches_follow_one_another_in_windows_and_before_the_deadline(case):
     for batch in made.batches:
         soaks = strategy.not_before if batch.kind is not BatchKind.CANARY else None
         assert batch.starts_at >= max(at, soaks or START)
-        assert calendar.opens(batch.starts_at) == batch.starts_at
+        assert calendar.next_opening(batch.starts_at) == batch.starts_at
         at = batch.starts_at + timedelta(seconds=batch.seconds)
         assert strategy.deadline is None or at <= strategy.deadline
     assert [batch.number for batch in made.batches] == list(range(1, len(made.batches) + 1))
@@ -220,7 +220,7 @@ def test_made_again_after_a_batch_the_rest_ends_no_later_and_loses_no_more(case)
     )
     now = first.starts_at + timedelta(seconds=first.seconds)
     stopped = frozenset(name for group in first.groups for name in group.gangs)
-    made = forecast(done, target(), strategy, now=now, stopped_gangs=stopped, remainder=rest)
+    made = forecast_rollout(done, target(), strategy, now=now, stopped_gangs=stopped, remainder=rest)
     if made.completions != before.completions or made.blockers != before.blockers:
         return  # with the time that went by, other nodes are to be upgraded now
     assert ends(made, now) <= ends(before, now)

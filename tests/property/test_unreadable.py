@@ -16,8 +16,8 @@ from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core.checkpoint_request.owner_state import owner_facts
-from upgrader.core.patches import at, merged, put
-from upgrader.core.untrusted import quantity
+from upgrader.core.patches import apply_merge_patch, value_at, with_value
+from upgrader.core.untrusted import parse_quantity
 from upgrader.core.workloads import gang_rules, suspend_patches
 from upgrader.core.workloads.completion_estimate import LABEL_MAX_SECONDS, PAST_SECONDS
 from upgrader.core.workloads.desired_replicas import LABEL_REPLICATED_JOB
@@ -145,7 +145,11 @@ def check(seen):
 
 @examples(60)
 @given(
-    ANNOTATIONS, LABELS, QUANTITIES.filter(lambda one: quantity(one) != 0), st.none() | st.integers(1, 2**63 - 1), TEXTS
+    ANNOTATIONS,
+    LABELS,
+    QUANTITIES.filter(lambda one: parse_quantity(one) != 0),
+    st.none() | st.integers(1, 2**63 - 1),
+    TEXTS,
 )
 def test_pods(annotations, labels, gpus, deadline, started):
     check(world(pods=[odd_pod(annotations, labels, gpus, deadline, started=started)]))
@@ -210,7 +214,9 @@ def test_a_gang_with_a_value_that_cannot_be_read_is_undeclared_and_says_which(na
 def test_a_gang_that_asks_for_a_number_of_gpus_that_cannot_be_read_is_undeclared():
     (gang,) = [one for one in check(world(pods=[odd_pod(FILE, {}, "many")])).gangs if one.namespace == "odd"]
     assert (gang.method, gang.gpus) == ("", 1)
-    assert gang.undeclared_because == "nvidia.com/gpu of container c of pod odd-0 cannot be read: 'many' is no number."
+    assert (
+        gang.undeclared_because == "nvidia.com/gpu of container c of pod odd-0 cannot be read: 'many' is not a number."
+    )
 
 
 @pytest.mark.parametrize("text", ["not json", f'{{"x":{DEEP}', '{"a":1}', '{"a":"' + "x" * 5000 + '"}'])
@@ -238,11 +244,11 @@ def test_templates_of_owners_that_are_restarted(row, template):
     stopped = msgspec.json.encode(suspend_patches.Record(plan="up", request="r", previous=before)).decode()
     owner = {"metadata": {"name": "odd", "annotations": {names.ANNOTATION_STOPPED: stopped}}, "spec": {}}
     for path in row.templates:
-        owner = put(owner, tuple("worker" if key == "*" else key for key in path), template)
-    owner = put(owner, row.field, row.off_value)
+        owner = with_value(owner, tuple("worker" if key == "*" else key for key in path), template)
+    owner = with_value(owner, row.field, row.off_value)
     placement = Placement(left_behind=("old",), settled=True, group="c")
-    after = merged(owner, suspend_patches.restart_patch(row, owner, placement))
-    assert at(after, row.field) == before
+    after = apply_merge_patch(owner, suspend_patches.restart_patch(row, owner, placement))
+    assert value_at(after, row.field) == before
 
 
 @examples(60)
@@ -253,8 +259,8 @@ def test_owners_in_a_request(row, annotations, spec, status):
     owner = {"metadata": {"name": "odd", "uid": "u", "annotations": annotations}, "spec": spec, "status": status}
     assert owner_facts(row, owner, "u", 1).present
     stop, restart = suspend_patches.stop_patch(row, owner, "up", "r"), suspend_patches.restart_patch(row, owner, None)
-    assert merged(owner, stop)["metadata"]["annotations"][names.ANNOTATION_STOPPED]
-    assert not merged(owner, restart)["metadata"]["annotations"].get(names.ANNOTATION_STOPPED)
+    assert apply_merge_patch(owner, stop)["metadata"]["annotations"][names.ANNOTATION_STOPPED]
+    assert not apply_merge_patch(owner, restart)["metadata"]["annotations"].get(names.ANNOTATION_STOPPED)
 
 
 @examples(60)
@@ -262,7 +268,7 @@ def test_owners_in_a_request(row, annotations, spec, status):
 async def test_requests(asked, marked, refused):
     """They are read by the plans of others too: for turns in lanes, and for what gangs have refused."""
     body = checkpoint_request("odd")
-    status = {"phase": "Requested", "markedAt": marked}
+    status = {"phase": "Requested", "admittedAt": marked}
     odd = wire(body | {"spec": body["spec"] | {"askedAt": asked}, "status": status}, CheckpointRequest)
     asked_by_person = {key: value for key, value in body["spec"].items() if key != "plan"}
     odd_person = wire(body | {"spec": asked_by_person | {"askedAt": asked}, "status": status}, CheckpointRequest)

@@ -27,7 +27,7 @@ from upgrader.core.node_protocol.orders import (
     UpgradeOrder,
 )
 from upgrader.node.host.task_result import OrderFailedError
-from upgrader.node.upgrade.upgrade import Upgrade
+from upgrader.node.upgrade.upgrade import UpgradeRun
 
 KILLABLE = tuple(
     f"/upgrader/node/{name}.py"
@@ -89,7 +89,7 @@ class Killer:
 
 
 def upgrade(world: NodeWorld, order: UpgradeOrder = ORDER) -> OrderResult:
-    return Upgrade(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
+    return UpgradeRun(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
 
 
 def end(world: NodeWorld, result: OrderResult) -> tuple[object, ...]:
@@ -100,7 +100,7 @@ def end(world: NodeWorld, result: OrderResult) -> tuple[object, ...]:
         world.loaded(),
         world.installed(),
         world.runs(),
-        world.kubelet.version(kept),
+        world.kubelet.read_version(kept),
         sorted(path for path in world.files() if "upgrader-new" not in path),
     )
 

@@ -217,12 +217,12 @@ def test_nodes_of_a_group_end_on_one_revision(world, course):
     for box in alive:
         assert box.facts.revision in {"", OLD, "new"}
         if box.phase is not NodePhase.SUCCEEDED and not box.reverts and not box.fresh:
-            assert box.facts.driver_key == OLD, "who was let go was not touched"
+            assert box.facts.driver_key == OLD, "who was released was not touched"
 
 
 @examples(50)
 @given(world=WORLDS)
-def test_where_spares_are_free_every_gang_goes_on_before_its_nodes_are_given_back(world):
+def test_where_spares_are_free_every_gang_goes_on_before_its_nodes_are_released(world):
     spares(world, True)
     walk(world, [(40, (later, 0))])
     assert world.over

@@ -12,11 +12,11 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import JOBS, PODS
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.checkpoint.methods import methods
+from upgrader.checkpoint.methods import checkpoint_methods
 from upgrader.kube.client import KubeCluster
-from upgrader.simulate.apiserver.cluster import FakeCluster
-from upgrader.simulate.cluster.fleet import Fleet
-from upgrader.simulate.cluster.speaking import Speaking
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.cluster.fleet import Fleet
+from upgrader_dev.simulated.cluster.speaking import Speaking
 
 T = TypeVar("T")
 
@@ -72,7 +72,9 @@ class PlayedPods:
         pods = await self.eventually(lambda: self.cluster.list(PODS), lambda found: found[-1:] != [], 60)
         name = pods[-1].metadata.name
         pod = await self.eventually(lambda: self._get(name), lambda one: one.status.phase == "Running", 60)
-        await self.eventually(lambda: methods(self.cluster)["file"].progress(request_for(pod), [pod]), bool, 30)
+        await self.eventually(
+            lambda: checkpoint_methods(self.cluster)["file"].progress(request_for(pod), [pod]), bool, 30
+        )
         return pod
 
     async def eventually(
@@ -120,7 +122,9 @@ class RealPods:
             return found
 
         pod = await self.eventually(get, lambda one: one.status.phase == "Running", 60)
-        await self.eventually(lambda: methods(self.cluster)["file"].progress(request_for(pod), [pod]), bool, 30)
+        await self.eventually(
+            lambda: checkpoint_methods(self.cluster)["file"].progress(request_for(pod), [pod]), bool, 30
+        )
         return pod
 
     async def eventually(

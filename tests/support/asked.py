@@ -8,7 +8,7 @@ from tests.support.manifests import checkpoint_request
 from upgrader.api import names
 from upgrader.api.resources import PODS
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.checkpoint import marks
+from upgrader.checkpoint import pod_annotations
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 
 
@@ -18,7 +18,7 @@ def add_pod(cluster, name, *, annotations=None, phase="Running"):
         "spec": {"nodeName": "node-1", "containers": [{"name": "sidecar"}, {"name": "trainer"}]},
         "status": {"phase": phase},
     }
-    return msgspec.convert(cluster.store.put(PODS, body), marks.Pod)
+    return msgspec.convert(cluster.store.put(PODS, body), pod_annotations.Pod)
 
 
 HOW = {"command": ["/app/save", "--all"], "endpoint": ":8080/ckpt", "signal": "SIGUSR1"}

@@ -19,7 +19,7 @@ FAST = {"STEP_SECONDS": "0.01", "STEPS": "100000", "CHECKPOINT_EVERY": "100000"}
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens at now."""
+    """A port of this machine that no program listens at now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 

@@ -17,12 +17,12 @@ import msgspec
 
 from tests.support.leftovers import CGROUPS, left, machine, running
 from tests.support.plain_pods import PODS, PlainPods, until
-from upgrader.devcluster import BoxNode, BoxSpec, Cluster, cgroups, check, down
-from upgrader.devcluster.base import network, record
 from upgrader.process import run
-from upgrader.process.daemon import alive
+from upgrader.process.daemon import is_alive
 from upgrader.process.places import state_root
-from upgrader.process.waiting import comes_true
+from upgrader.process.waiting import wait_until_true
+from upgrader_dev.devcluster import BoxNode, BoxSpec, Cluster, cgroups, check, delete_cluster
+from upgrader_dev.devcluster.base import network, record
 
 JOINED = Path("/var/lib/shared/joined")
 NODE = "gpu-a"
@@ -48,14 +48,14 @@ class Clock:
 
 def story(name: str, mark: str, say: Clock) -> Facts:
     """All of it, from nothing to nothing."""
-    check.require(namespaces=True, boxes=True)
-    facts: Facts = {"said": cgroups.require().reason}
+    check.require_host(namespaces=True, boxes=True)
+    facts: Facts = {"said": cgroups.require_support().reason}
     before = machine()
     folder = state_root() / name
     shutil.copytree(JOINED, folder)
     try:
         cluster = Cluster(folder)
-        _bridge(record.read(folder))
+        _bridge(record.read_record(folder))
         node, pods = cluster.add_box(BoxSpec(name=NODE), say), PlainPods(cluster)
         node.wait_ready(SECONDS)
         say("Ready")
@@ -65,9 +65,9 @@ def story(name: str, mark: str, say: Clock) -> Facts:
         cluster.close()
         seen = running(mark)
     finally:
-        down(name)
+        delete_cluster(name)
     say("down")
-    comes_true(lambda: not left(before, seen, mark), seconds=SECONDS, every=0.5)
+    wait_until_true(lambda: not left(before, seen, mark), seconds=SECONDS, every=0.5)
     facts["left"] = {kind: str(what) for kind, what in left(before, seen, mark).items()}
     return facts
 
@@ -131,7 +131,7 @@ def _power(cluster: Cluster, node: BoxNode, pods: PlainPods) -> Facts:
     off = {
         "cgroups": [path for path, _, _ in os.walk(CGROUPS) if folder.name in path],
         "mounts": sorted(machine().mounts - mounts),
-        "processes": sorted(pid for pid in pids if alive(pid)),
+        "processes": sorted(pid for pid in pids if is_alive(pid)),
     }
     node.power_on()
     again = node.wait_ready(SECONDS)

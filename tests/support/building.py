@@ -5,8 +5,8 @@ from typing import Any
 from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS
 from upgrader.core.driver_build.build_results import BuildResult, Refusal, termination_message
-from upgrader.simulate.cluster.rig import Rig
 from upgrader.stack.build_jobs import BUILD
+from upgrader_dev.simulated.cluster.rig import Rig
 
 
 def build_jobs(rig: Rig) -> list[dict[str, Any]]:

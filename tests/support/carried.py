@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from upgrader.core.errors import ConfigurationError
-from upgrader.devcluster import VirtualNode
-from upgrader.devcluster.base import binaries, versions
-from upgrader.images.product import checkout
+from upgrader.images.product import checkout_root
 from upgrader.process import Finished
+from upgrader_dev.devcluster import VirtualNode
+from upgrader_dev.devcluster.base import binaries, versions
 
 PACKAGES = ("python3-minimal", "libpython3-stdlib", "openssl")
 """Debian's, which the machine needs beside those that virtual nodes have."""
@@ -31,7 +31,7 @@ def bring(node: VirtualNode, shared: Path) -> None:
         for path, name in _files():
             tar.add(path.resolve(), name)
         for version in versions.KUBELETS:
-            made = binaries.kubelet(version, print)
+            made = binaries.kubelet_program(version, print)
             link = tarfile.TarInfo(f"cache/upgrader/bin/{made.parent.name}/kubelet")
             link.type, link.linkname = tarfile.SYMTYPE, f"/opt/kubelet/{version}"
             tar.addfile(link)
@@ -50,8 +50,9 @@ def run(node: VirtualNode, *words: str, seconds: float) -> Finished:
 
 def _files() -> Iterator[tuple[Path, str]]:
     """Files and folders, and where they go."""
-    yield checkout() / "upgrader", "product/upgrader"
-    yield checkout() / "tests/support", "product/tests/support"
+    yield checkout_root() / "upgrader", "product/upgrader"
+    yield checkout_root() / "dev/upgrader_dev", "product/upgrader_dev"
+    yield checkout_root() / "tests/support", "product/tests/support"
     for name in _MODULES:
         path = _of_module(name)
         yield path, f"product/{path.name}"

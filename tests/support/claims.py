@@ -4,8 +4,8 @@ from typing import Any
 
 from upgrader.api.resources import PODS, owner_resource
 from upgrader.reconcile.facts.device_claims import CLAIM
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.apiserver.store import ObjectStore
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.apiserver.store import ObjectStore
 
 NVIDIA = "gpu.nvidia.com"
 CLAIMS = owner_resource(CLAIM)

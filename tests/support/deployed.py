@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from upgrader.api.resources import NODES, owner_resource
 from upgrader.core.workloads.owner_kinds import DECLARING
-from upgrader.simulate.apiserver.store import ObjectStore
-from upgrader.simulate.cluster.placing import RESOURCE
+from upgrader_dev.simulated.apiserver.store import ObjectStore
+from upgrader_dev.simulated.cluster.placing import RESOURCE
 
 _KINDS = {kind.kind: owner_resource(kind) for kind in DECLARING}
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from upgrader.core.errors import UpgraderError
-from upgrader.devcluster import Cluster, VirtualNode
 from upgrader.process.places import last_lines
+from upgrader_dev.devcluster import Cluster, VirtualNode
 
 EVENTS = 40
 LOG_LINES = 25

@@ -5,8 +5,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from upgrader.devcluster.virtual.disk import FIRST_SECTOR, SECTOR
 from upgrader.process import run
+from upgrader_dev.devcluster.virtual.disk import FIRST_SECTOR, SECTOR
 
 CHUNK = 2**16
 BLOCK = 4096

@@ -6,8 +6,8 @@ from upgrader.api.resources import DRIVER_IMAGES, NODES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import DriverImage, UpgradePlan
 from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.driver_image.image_names import image_name
-from upgrader.simulate.cluster.rig import Rig
 from upgrader.stack.settings import BuildSettings
+from upgrader_dev.simulated.cluster.rig import Rig
 
 KERNEL, NEXT = "6.1.0-47-amd64", "6.1.0-50-amd64"
 REPOSITORY = "registry/drivers"

@@ -8,7 +8,7 @@ from upgrader.core.driver_build.driver_builds import Identity, Input
 from upgrader.core.driver_build.driver_recipes import Module, Recipe
 from upgrader.images.debian.values import Discovery, Kernel, Package
 from upgrader.images.drivers.builder.image_store import Record
-from upgrader.images.drivers.recipe.definition import define
+from upgrader.images.drivers.recipe.definition import define_image
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
 from upgrader.images.drivers.recipe.toolchain import Toolchain
 from upgrader.images.layout import Layout
@@ -71,7 +71,7 @@ def definition(recipe: RecipeFolder, **changes):
         "toolchain": toolchain(),
         "builder": (PROGRAMS, ASSEMBLER),
     }
-    return define(recipe, **{**facts, **changes})
+    return define_image(recipe, **{**facts, **changes})
 
 
 def identity(release=RELEASE, driver="550.163.01", recipe="nvidia-open"):

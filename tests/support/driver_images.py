@@ -16,7 +16,14 @@ from tests.support.trusting import IDENTITY, INPUTS
 from upgrader.core.driver_build.driver_builds import CheckName, Identity, Verdict, build_key
 from upgrader.images.debian.values import Discovery
 from upgrader.images.drivers.builder.catalog import Catalog
-from upgrader.images.drivers.recipe.manifest import DriverManifest, checksums, describe, encoded, load_order, shipped
+from upgrader.images.drivers.recipe.manifest import (
+    DriverManifest,
+    checksum_lines,
+    describe_image,
+    encode_manifest,
+    load_order,
+    shipped_module,
+)
 from upgrader.images.drivers.recipe.recipes import read_recipes
 from upgrader.images.labels import identity_labels
 from upgrader.images.layout import MANIFEST, Layout, LayoutWriter
@@ -30,9 +37,9 @@ Files = dict[str, bytes]
 
 def manifest(modules: Path, identity: Identity = IDENTITY, place: str = PLACE, inputs=INPUTS) -> DriverManifest:
     """Of the modules in a folder."""
-    found = [shipped(path, f"{place}/{path.name}") for path in sorted(modules.glob("*.ko"))]
+    found = [shipped_module(path, f"{place}/{path.name}") for path in sorted(modules.glob("*.ko"))]
     checked = Verdict(check=CheckName.CRC, passed=True, reason="all symbols have the kernel's CRCs")
-    return describe(identity, inputs, modules=found, verdicts=[checked])
+    return describe_image(identity, inputs, modules=found, verdicts=[checked])
 
 
 def driver_files(folder: Path, identity: Identity = IDENTITY, **sample) -> Files:
@@ -48,9 +55,9 @@ def driver_files(folder: Path, identity: Identity = IDENTITY, **sample) -> Files
 def described(made: DriverManifest) -> Files:
     """A manifest, and what the programs of the image read in its place."""
     return {
-        "manifest.json": encoded(made),
+        "manifest.json": encode_manifest(made),
         "load-order": load_order(made).encode(),
-        "modules.sha256": checksums(made).encode(),
+        "modules.sha256": checksum_lines(made).encode(),
     }
 
 
@@ -74,13 +81,13 @@ def whole_image(
             entry = tarfile.TarInfo(f"driver/{name}")
             entry.type, entry.linkname = tarfile.SYMTYPE, target
             archive.addfile(entry)
-    layer = layout.put(LAYER, tar.getvalue())
+    layer = layout.put_blob(LAYER, tar.getvalue())
     said = {**identity_labels(identity), BUILD_KEY: build_key(identity, INPUTS)} if labels is None else dict(labels)
     system = {"type": "layers", "diff_ids": [digest_of(tar.getvalue())]}
     whole = {"architecture": "amd64", "os": "linux", "config": {"Labels": said}, "rootfs": system}
-    config = layout.put(CONFIG, json.dumps(whole).encode())
+    config = layout.put_blob(CONFIG, json.dumps(whole).encode())
     made = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]}
-    return layout.finish(layout.put(MANIFEST, msgspec.json.encode(made)))
+    return layout.write_index(layout.put_blob(MANIFEST, msgspec.json.encode(made)))
 
 
 def asked(recipes: Path) -> tuple[str, ...]:

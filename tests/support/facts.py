@@ -5,13 +5,13 @@ from typing import Any
 
 from upgrader.core.model.fleet import Gang, ImageFacts, MemberFacts, NodeFacts, Owner, Snapshot, Target
 from upgrader.core.model.revisions import image_key, plugin_key, with_revision
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 KERNEL = "6.1.0-40-amd64"
 OLD, NEW = "560.1", "570.10"
 PLUGIN_DIGEST = "registry.example/plugin@sha256:" + "a" * 64
 RESOURCE = "nvidia.com/gpu"
-PLUGIN_KEY = plugin_key(digest=PLUGIN_DIGEST, resource_name=RESOURCE)
+PLUGIN_KEY = plugin_key(digest=PLUGIN_DIGEST, resource_name=RESOURCE, more=(("vendor", "sim"),))
 
 
 def target(version: str = NEW, **changes: Any) -> Target:

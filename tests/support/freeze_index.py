@@ -8,8 +8,8 @@ import re
 
 from tests.support.repository import ROOT
 from upgrader.images.debian.apt import Apt
-from upgrader.images.debian.archives import archives
-from upgrader.images.debian.stanzas import stanzas
+from upgrader.images.debian.archives import configured_archives
+from upgrader.images.debian.stanzas import read_stanzas
 from upgrader.process.places import cache_root
 
 FROZEN = ROOT / "tests/support/frozen_index"
@@ -43,14 +43,16 @@ _WANTED = re.compile(
 
 def main() -> None:
     """Write the index anew, a file per suite and component that has something."""
-    apt = Apt(cache_root() / "apt", archives(), SUITES, COMPONENTS)
-    with apt.updated():
+    apt = Apt(cache_root() / "apt", configured_archives(), SUITES, COMPONENTS)
+    with apt.updated_lists():
         _write(apt)
 
 
 def _write(apt: Apt) -> None:
-    for index in apt.indices():
-        found = sorted(stanzas(index, lambda name: _WANTED.fullmatch(name) is not None), key=lambda one: one["Package"])
+    for index in apt.verified_indices():
+        found = sorted(
+            read_stanzas(index, lambda name: _WANTED.fullmatch(name) is not None), key=lambda one: one["Package"]
+        )
         texts = ["".join(f"{name}: {one[name]}\n" for name in _FIELDS if name in one) for one in found]
         if texts:
             FROZEN.mkdir(exist_ok=True)

@@ -3,7 +3,7 @@
 from tests.support.facts import member
 from upgrader.core.model.fleet import Gang, Owner, Terms
 from upgrader.core.workloads.checkpoint_annotations import Declared
-from upgrader.core.workloads.gang_rules import PodMarks
+from upgrader.core.workloads.gang_rules import PodMetadata
 from upgrader.core.workloads.gangs import PodFacts, gangs_of
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_objects import Work
@@ -11,19 +11,19 @@ from upgrader.core.workloads.owner_objects import Work
 FILE = Declared(method="file")
 TRAIN = Owner(kind="Job", name="train", uid="uid-job-train")
 GROUP = "scheduling.x-k8s.io/pod-group"
-NO_CONTROLLER = "Its pods have no controller that would make them again."
+NO_CONTROLLER = "Its pods have no controller that would create them again."
 
 
 def pod(name, at="a", *, controller=TRAIN, group="", declared=FILE, storage_class="", **changes):
     facts = member(name, at, **changes)
-    marks = PodMarks(
+    metadata = PodMetadata(
         pod=name,
         uid=facts.uid,
         namespace=facts.namespace,
         labels={**facts.labels, **({GROUP: group} if group else {})},
         controller=controller,
     )
-    return PodFacts(member=facts, marks=marks, declared=declared, storage_class=storage_class)
+    return PodFacts(member=facts, metadata=metadata, declared=declared, storage_class=storage_class)
 
 
 def job(name="train", wanted=1, *, succeeded=0, suspended=False, **changes):

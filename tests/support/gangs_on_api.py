@@ -11,7 +11,7 @@ from upgrader.checkpoint.api import ApiMethod
 from upgrader.core.checkpoint_request.request_state import GroupOfGang
 from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.model.fleet import Gang, Owner
-from upgrader.core.model.phases import NodePhase, RequestPhase, ends
+from upgrader.core.model.phases import NodePhase, RequestPhase, is_final
 from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.core.workloads.placement import Placement
 from upgrader.kube.client import KubeCluster
@@ -21,9 +21,9 @@ from upgrader.reconcile.facts.pod_facts import member_facts
 from upgrader.reconcile.observe.listed_nodes import ListedNodes
 from upgrader.reconcile.render import custom_objects
 from upgrader.reconcile.runtime.context import Context
-from upgrader.simulate.cluster.ports import FakeCrashPoints, FakeLeadership, FakeRegistry
 from upgrader.stack.settings import StackSettings
 from upgrader.wiring.compose import SystemClock
+from upgrader_dev.simulated.cluster.ports import FakeCrashPoints, FakeLeadership, FakeRegistry
 
 SECONDS = 60.0
 STEP = 100
@@ -114,7 +114,7 @@ class LiveGang:
                 timeout_seconds=600,
             )
         )
-        del body["metadata"]["finalizers"]  # nobody lets go of it here
+        del body["metadata"]["finalizers"]  # nothing removes it here
         self.request = await self.api.create(CHECKPOINT_REQUESTS, body)
 
     async def step(self, *nodes: NodePhase, answering: int | None = STEP) -> RequestPhase:
@@ -124,12 +124,12 @@ class LiveGang:
         found = await self.api.get(CHECKPOINT_REQUESTS, meta.name, meta.namespace)
         assert found is not None
         self.request = found
-        if answering is not None and not ends(found.status.phase):
+        if answering is not None and not is_final(found.status.phase):
             await self._answer(answering)
         try:
             live = await read_request(self.context, self.request, GPU)
             group = GroupOfGang(nodes=nodes)
-            await request_reconciler.advance(self.context, live, group, where=lambda: PLACEMENT, ask_until=None)
+            await request_reconciler.advance_request(self.context, live, group, where=lambda: PLACEMENT, ask_until=None)
         except (ConflictError, NotFoundError):
             pass  # as the product: it looks again
         found = await self.api.get(CHECKPOINT_REQUESTS, meta.name, meta.namespace)

@@ -18,7 +18,7 @@ from upgrader.core.checkpoint_request import request_machine
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.model.fleet import MemberFacts, NodeFacts
-from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
+from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, is_final, transition_of
 from upgrader.core.node_upgrade import upgrade_machine
 from upgrader.core.node_upgrade.upgrade_state import (
     Act,
@@ -33,7 +33,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
     UpgradeJobs,
     pods_left,
 )
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 OLD, NEW = "old", "new"
 PARK = timedelta(seconds=2100)
@@ -221,7 +221,7 @@ class World:
         requests = {one.name: self.request_view(one) for one in self.troupes if one.phase is not None}
         facts = self._facts(requests)
         around = GroupOfGang(nodes=tuple(one.phase for one in views), undo=self._undone(views), ask_until=ASK_UNTIL)
-        unready = {name: request_machine.unready(view, around, self.now) for name, view in requests.items()}
+        unready = {name: request_machine.explain_unready(view, around, self.now) for name, view in requests.items()}
         for troupe in self.troupes:
             if troupe.name in requests:
                 forbidden = next((why for name, why in unready.items() if name != troupe.name and why), "")
@@ -246,7 +246,7 @@ class World:
         )
 
     def _undone(self, views: list[NodeView]) -> bool:
-        return self.undo and all(one.phase in upgrade_machine.BEFORE_OFF or ends(one.phase) for one in views)
+        return self.undo and all(one.phase in upgrade_machine.BEFORE_OFF or is_final(one.phase) for one in views)
 
     def _step_gang(
         self, troupe: Troupe, requests: dict[str, RequestView], views: list[NodeView], forbidden: str, left: list[int]
@@ -271,7 +271,7 @@ class World:
 
     def _gang_act(self, troupe: Troupe, view: RequestView, act: GangAct) -> None:
         match act:
-            case GangAct.ASK:
+            case GangAct.REQUEST:
                 troupe.pods = dict.fromkeys(troupe.pods, str(troupe.request_id))
             case GangAct.WITHDRAW:
                 troupe.pods = dict.fromkeys(troupe.pods, "")
@@ -290,7 +290,7 @@ class World:
         if decision.new_id:
             troupe.request_id += 1
             troupe.asked_at, troupe.recorded, troupe.answers = self.now, (), {}
-        seconds = row(decision.phase).seconds
+        seconds = transition_of(decision.phase).seconds
         troupe.phase = decision.phase
         if decision.reason == request_machine.RESTARTED_EARLY:
             self._judge_early_restart(troupe)
@@ -337,7 +337,7 @@ class World:
                 box.mark(operands="on")
             case Act.VALIDATE:
                 box.begin("validate")
-            case Act.GIVE_BACK:
+            case Act.RELEASE:
                 box.mark(claimed_by="", released_by=f"upgrade-{box.name}", revision=box.goal)
 
     def _node_record(self, box: Box, view: NodeView, decision: Decision) -> None:
@@ -345,7 +345,7 @@ class World:
         self._judge_record(box, view, decision)
         box.reverts += decision.reverting and not view.reverting
         box.phase, box.reverting, box.failure = decision.phase, decision.reverting, decision.failure
-        seconds = row(decision.phase).seconds
+        seconds = transition_of(decision.phase).seconds
         box.since = self.now
         box.deadline = None if seconds is None else self.now + timedelta(seconds=seconds)
 
@@ -370,7 +370,7 @@ class World:
             self.wrongs.append(f"{troupe.name} was stopped although a pod may keep its nodes from being upgraded")
         fellows = [one for one in self.troupes if one is not troupe and one.phase is RequestPhase.WITHDRAWN]
         if fellows:
-            self.wrongs.append(f"{troupe.name} was stopped although {fellows[0].name} was let go")
+            self.wrongs.append(f"{troupe.name} was stopped although {fellows[0].name} was released")
 
     def _judge_early_restart(self, troupe: Troupe) -> None:
         if any(box.phase not in request_machine.SWAPPING for box in self.boxes):
@@ -396,7 +396,7 @@ class World:
     def over(self) -> bool:
         """Whether every upgrade and every request has ended."""
         phases = [one.phase for one in self.troupes if one.phase is not None]
-        return all(ends(one.phase) for one in self.boxes) and all(ends(phase) for phase in phases)
+        return all(is_final(one.phase) for one in self.boxes) and all(is_final(phase) for phase in phases)
 
 
 def _spent(left: list[int]) -> bool:

@@ -12,12 +12,14 @@ from upgrader.images import product
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "upgrader"
+PACKAGES = (PACKAGE, ROOT / "dev" / "upgrader_dev")
 GENERATED = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
 
 
 def modules() -> list[Path]:
     """All modules that are written by hand."""
-    return sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith(GENERATED))
+    found = (path for package in PACKAGES for path in package.rglob("*.py"))
+    return sorted(path for path in found if not path.name.endswith(GENERATED))
 
 
 def files_by_package() -> Counter[str]:
@@ -26,10 +28,17 @@ def files_by_package() -> Counter[str]:
 
 
 def functions(path: Path) -> Iterator[str]:
-    """Names of the functions at the top level of a module."""
+    """Names of the functions at the top level of a module, without those that are named after a command."""
     for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(
+            map(_makes_command, node.decorator_list)
+        ):
             yield node.name
+
+
+def _makes_command(decorator: ast.expr) -> bool:
+    call = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(call, ast.Attribute) and call.attr in {"command", "group"}
 
 
 def is_one_word(name: str) -> bool:
@@ -65,6 +74,7 @@ def main() -> None:
     for package, count in by_package.most_common():
         print(f"     {count:4} in {package}")
     print(f"{lines(('',)):6} lines of the whole package")
+    print(f"{lines(product.CONTROLLER_PARTS):6} lines in the image of the controller")
     print(f"{lines(product.NODE_PARTS):6} lines in the node image")
 
 

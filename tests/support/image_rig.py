@@ -6,16 +6,16 @@ from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core.driver_build.build_results import BuildResult, Refusal
 from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.driver_image.image_names import image_name, packages_name
-from upgrader.core.model.phases import DriverImagePhase, row
+from upgrader.core.model.phases import DriverImagePhase, transition_of
 from upgrader.reconcile.driver_image import image_reconciler
-from upgrader.simulate.cluster.rig import Rig
 from upgrader.stack.settings import BuildSettings
+from upgrader_dev.simulated.cluster.rig import Rig
 
 REFERENCE = "registry/sim-driver:1"
 REPOSITORY = "registry/drivers"
 IDENTITY = Identity(vendor="sim", recipe="fakebridge", driver="1", kernel="6.1.0-50-amd64", os="bookworm")
 NAMED = image_name(REPOSITORY, IDENTITY)
-BUILDS = BuildSettings(repository=REPOSITORY, builder_image="registry/builder@sha256:" + "d" * 64, at_once=1)
+BUILDS = BuildSettings(repository=REPOSITORY, builder_image="registry/builder@sha256:" + "d" * 64, max_concurrent=1)
 D = DriverImagePhase
 
 
@@ -44,9 +44,9 @@ def image(rig: Rig, name: str = "one") -> DriverImage:
 async def look(rig: Rig, name: str = "one") -> tuple[D, str]:
     """One step; where the image is afterwards, and why."""
     before = image(rig, name)
-    await image_reconciler.step(rig.context, name)
+    await image_reconciler.reconcile_image(rig.context, name)
     after = image(rig, name)
-    assert after.status.phase is before.status.phase or after.status.phase in row(before.status.phase).to
+    assert after.status.phase is before.status.phase or after.status.phase in transition_of(before.status.phase).to
     return after.status.phase, after.status.message
 
 

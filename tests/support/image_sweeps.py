@@ -1,4 +1,4 @@
-"""`upgrader images gc` in a world of its own: a registry with images, clusters that need some of them, marks."""
+"""`upgrader images gc` in a world of its own: a registry with images, clusters that need some of them, a record."""
 
 import asyncio
 import json
@@ -13,18 +13,18 @@ from tests.support.driver_builds import definition, folder, identity, kernel, to
 from tests.support.driver_images import asked, whole_image
 from tests.support.terminal import RigSession
 from upgrader.cli.main import program
-from upgrader.core.driver_build.driver_builds import digits
+from upgrader.core.driver_build.driver_builds import hash_facts
 from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.errors import UnreachableError
-from upgrader.images.attachments import attach
 from upgrader.images.debian.values import Discovery
 from upgrader.images.drivers.builder.catalog import Catalog
 from upgrader.images.drivers.publish.bundles import DEFINITION
-from upgrader.images.drivers.recipe.definition import encode
+from upgrader.images.drivers.recipe.definition import encode_definition
 from upgrader.images.labels import identity_labels
 from upgrader.images.layout import MANIFEST, LayoutWriter
-from upgrader.images.registry import RegistryClient
-from upgrader.simulate.cluster.rig import Rig
+from upgrader.images.registry.attachments import attach_blob
+from upgrader.images.registry.client import RegistryClient
+from upgrader_dev.simulated.cluster.rig import Rig
 
 RUNNING, WANTED, OLD = "6.1.0-47-amd64", "6.1.0-50-amd64", "6.1.0-40-amd64"
 KERNELS = (RUNNING, WANTED, OLD)
@@ -66,7 +66,7 @@ class World:
         self.registry, self.tmp_path = registry, tmp_path
         self.repository = f"{registry.host}/{repository}"
         self.rigs = {"main": cluster(RUNNING)}
-        self.marks = tmp_path / "marks.json"
+        self.record = tmp_path / "record.json"
         patch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         there = Discovery(kernels=(kernel(WANTED, "bookworm"),))
         known = Catalog(discovery=there, toolchains=(toolchain("bookworm"),), names=asked(Path("driver-images")))
@@ -88,10 +88,10 @@ class World:
     async def push(self, client, release, content=b""):
         made = identity_for(release)
         labels = {**identity_labels(made), "gpu-upgrader.io/build-key": "a" * 64}
-        place = self.tmp_path / digits([release, content.hex()], 16)
+        place = self.tmp_path / hash_facts([release, content.hex()], 16)
         layout = whole_image(place, {"release": release.encode() + content}, labels=labels)
         image = await client.push(layout, image_name(self.repository, made))
-        await attach(client, image, b"signed", "application/x-signature", {"of": image})
+        await attach_blob(client, image, b"signed", "application/x-signature", {"of": image})
         return image
 
     def bundle(self, release):
@@ -99,14 +99,14 @@ class World:
         own = {"kernel": kernel(release, "bookworm"), "toolchain": toolchain("bookworm")}
         made = msgspec.structs.replace(definition(recipe), identity=identity_for(release), **own)
         layout = LayoutWriter(self.tmp_path / f"bundle-{release}")
-        layers = [layout.put(DEFINITION, encode(made))]
-        config = layout.put("application/x-config", b"[]")
+        layers = [layout.put_blob(DEFINITION, encode_definition(made))]
+        config = layout.put_blob("application/x-config", b"[]")
         manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers}
-        return layout.finish(layout.put(MANIFEST, msgspec.json.encode(manifest)))
+        return layout.write_index(layout.put_blob(MANIFEST, msgspec.json.encode(manifest)))
 
     async def gc(self, *words, source=None):
         where = source or ("--from", self.repository, "--insecure-registry", self.registry.host)
-        given = ["images", "gc", *where, "--marks", str(self.marks), *words]
+        given = ["images", "gc", *where, "--record", str(self.record), *words]
         return await asyncio.to_thread(CliRunner().invoke, program, given, obj=Clusters(self.rigs))
 
     async def fates(self, *words, **how):
@@ -115,12 +115,12 @@ class World:
         return {one["image"]: one["fate"] for one in json.loads(ended.stdout)["images"]}
 
     def age(self, days=15):
-        """Marks that say that everything has been unused for so long."""
+        """A record in which everything has been unused for so long."""
         now = self.rigs["main"].context.clock.now()
         old = {image.rpartition("@")[2]: now - timedelta(days=days) for image in self.images.values()}
-        self.marks.write_bytes(msgspec.json.encode({"unused": old}))
+        self.record.write_bytes(msgspec.json.encode({"unused": old}))
 
     async def there(self):
         """The images that are still in the registry."""
         async with self.client() as client:
-            return {image for image in self.images.values() if await client.manifest(image) is not None}
+            return {image for image in self.images.values() if await client.get_manifest(image) is not None}

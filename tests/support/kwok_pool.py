@@ -9,14 +9,14 @@ from typing import Any
 from tests.support.kwok_world import SPACE, KwokWorld
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODES, PODS, UPGRADE_PLANS
-from upgrader.core.model.phases import ends
-from upgrader.demo import manifests, stage, waiting
-from upgrader.demo.controller import NAMESPACE, Controller
-from upgrader.devcluster import Cluster
+from upgrader.core.model.phases import is_final
 from upgrader.images.publish import push_driver
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.process import daemon
+from upgrader_dev.demo import manifests, stage, waiting
+from upgrader_dev.demo.controller import NAMESPACE, Controller
+from upgrader_dev.devcluster import Cluster
 
 KERNEL = "6.1.0-49-amd64"
 STACK = "pool"
@@ -46,7 +46,7 @@ class KwokPool:
     async def declare(self, driver: str) -> None:
         """The stack with this driver; any pinned image stands for plugin and kubelet, since kwok runs none of them."""
         image = self.images["1.0.0"]
-        body = manifests.stack(STACK, driver=driver, plugin=image, kubelet=KUBELETS[driver], artifact=image)
+        body = manifests.stack_manifest(STACK, driver=driver, plugin=image, kubelet=KUBELETS[driver], artifact=image)
         await self.kube.apply(GPU_STACKS, body | {"spec": body["spec"] | {"nodeFeatures": "External"} | self.fields})
 
     async def plan(self, name: str, driver: str, **strategy: Any) -> None:
@@ -63,7 +63,7 @@ class KwokPool:
 
     async def over(self, plan: str, seconds: float) -> Any:
         """The plan, once it has ended."""
-        return await self.eventually(UPGRADE_PLANS, plan, lambda one: ends(one.status.phase), seconds)
+        return await self.eventually(UPGRADE_PLANS, plan, lambda one: is_final(one.status.phase), seconds)
 
     async def eventually(self, kind: Any, name: str, holds: Callable[[Any], bool], seconds: float) -> Any:
         """A controller that has ended meanwhile is started again, as its Deployment does."""
@@ -73,13 +73,13 @@ class KwokPool:
             return holds(one)
 
         what = f"{kind.kind} {name} (controller's log: {self.controller.log})"
-        return await waiting.eventually(self.kube, kind, name, held, seconds=seconds, what=what)
+        return await waiting.wait_for_object(self.kube, kind, name, held, seconds=seconds, what=what)
 
     def keep_running(self) -> None:
         if self.controller.running:
             return
         if self.controller.pid:
-            daemon.collect(self.controller.pid)
+            daemon.reap_child(self.controller.pid)
         self.controller.start()
         self.starts += 1
 

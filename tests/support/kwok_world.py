@@ -21,10 +21,10 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import Ack
 from upgrader.core.errors import ConflictError, NotFoundError
-from upgrader.core.model.phases import RequestPhase, ends
+from upgrader.core.model.phases import RequestPhase, is_final
 from upgrader.core.node_protocol.orders import ORDER_VARIABLE
-from upgrader.demo.manifests import RESOURCE
 from upgrader.kube.client import KubeCluster
+from upgrader_dev.demo.manifests import RESOURCE
 
 TICK_SECONDS = 0.3
 SPACE = "default"
@@ -133,7 +133,7 @@ class KwokWorld(Background):
             gang.live(mine)
         for request in await self.api.list(CHECKPOINT_REQUESTS, SPACE):
             gang = self.gangs[request.spec.owner.name]
-            acks = gang.acks(request) if not ends(request.status.phase) else []
+            acks = gang.acks(request) if not is_final(request.status.phase) else []
             if acks and msgspec.convert(acks, list[Ack]) != list(request.status.acks):
                 with contextlib.suppress(ConflictError):
                     await self.api.merge(CHECKPOINT_REQUESTS, request.metadata, {"status": {"acks": acks}}, "status")

@@ -13,7 +13,7 @@ import tenacity
 from msgspec import Struct
 
 from upgrader.process import run
-from upgrader.process.daemon import alive
+from upgrader.process.daemon import is_alive
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -82,7 +82,7 @@ def left(before: Machine, seen: Running, mark: str) -> dict[str, object]:
         "sysctls": set(after.sysctls) - set(before.sysctls),
         "files": after.files - before.files,
         "marked processes": marked(mark),
-        "processes": {pid for pid in seen.pids if alive(pid)},
+        "processes": {pid for pid in seen.pids if is_alive(pid)},
         "namespaces": seen.namespaces & {_namespace(pid, kind) for pid in older for kind in NAMESPACES},
     }
     return {kind: what for kind, what in found.items() if what}

@@ -3,7 +3,7 @@
 from tests.support.manifests import checkpoint_request
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, PODS
 from upgrader.core import timing
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 
 def put_lone_gang(rig: Rig, gang: str, *, seconds: int, park: int = 3600, **status: object) -> None:
@@ -23,7 +23,7 @@ def put_lone_gang(rig: Rig, gang: str, *, seconds: int, park: int = 3600, **stat
     spec = body["spec"] | {
         "owner": {"kind": "Job", "name": gang, "uid": uid},
         "members": [{"pod": f"{gang}-0", "uid": pod["metadata"]["uid"], "node": gang, "container": "train"}],
-        "askedAt": timing.show(rig.cluster.clock.now()),
+        "askedAt": timing.format_time(rig.cluster.clock.now()),
         "parkSeconds": park,
         "timeoutSeconds": seconds,
     }

@@ -14,8 +14,8 @@ import msgspec
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.node.host.host import Host
-from upgrader.node.host.processes import Running
-from upgrader.node.host.programs import Ended
+from upgrader.node.host.processes import RunningKubelet
+from upgrader.node.host.programs import ProgramResult
 from upgrader.node.kubelet.readiness import NodeView
 
 BINARY = "/opt/kube/kubelet"
@@ -69,16 +69,16 @@ class PlayedKubelet:
         self._policy = ""
         self.running()
 
-    def running(self) -> tuple[Running, ...]:
+    def running(self) -> tuple[RunningKubelet, ...]:
         self._supervise()
         if self._process is None:
             return ()
         pid, started, contents = self._process
         digest = hashlib.sha256(contents).hexdigest()
         arguments = ("--kubeconfig", "/etc/kubeconfig", *self._behaviour().arguments)
-        return (Running(pid=pid, started=started, sha256=digest, arguments=arguments),)
+        return (RunningKubelet(pid=pid, started=started, sha256=digest, arguments=arguments),)
 
-    def signal(self, kubelet: Running, number: signal.Signals) -> None:
+    def signal(self, kubelet: RunningKubelet, number: signal.Signals) -> None:
         if self._process is None or self._process[0] != kubelet.pid:
             return
         if number == signal.SIGTERM and self._behaviour().deaf:
@@ -88,19 +88,19 @@ class PlayedKubelet:
         self._process = None
         self._ended_at = self._clock.now
 
-    def healthz(self, kubelet: Running) -> str:
+    def healthz_fault(self, kubelet: RunningKubelet) -> str:
         assert self._process is not None
         if self._clock.now - kubelet.started < START_SECONDS:
             return "connection refused"
-        return "" if self._behaviour().healthy else "its /healthz says 500"
+        return "" if self._behaviour().healthy else "its /healthz returned 500"
 
-    def node(self, kubelet: Running) -> NodeView:
+    def read_node(self, kubelet: RunningKubelet) -> NodeView:
         if self.api_away:
             raise OSError("connection timed out")
         behaviour = self._behaviour()
         return NodeView(kubelet_version=f"v{behaviour.version}", ready=behaviour.ready, heartbeat=self._clock.now // 1)
 
-    def version(self, binary: Path) -> str:
+    def read_version(self, binary: Path) -> str:
         return msgspec.json.decode(binary.read_bytes(), type=Behaviour).version
 
     def _supervise(self) -> None:
@@ -164,15 +164,15 @@ class PlayedMachine:
         (self._proc / "random/boot_id").write_text(f"boot-{self.boots}\n")
         shutil.rmtree(self._run, ignore_errors=True)
 
-    def run(self, words: list[str]) -> Ended:
+    def run(self, words: list[str]) -> ProgramResult:
         match words:
             case ["/sbin/choose", "--default", kernel]:
                 self.selected = kernel
             case ["/sbin/reboot"] if not self.stuck:
                 self.boot()
             case ["/sbin/broken", *_]:
-                return Ended(code=3, output="no such entry\n")
-        return Ended(code=0, output="")
+                return ProgramResult(code=3, output="no such entry\n")
+        return ProgramResult(code=0, output="")
 
 
 class PlayedPrograms:
@@ -188,7 +188,7 @@ class PlayedPrograms:
         self.code = 0
         self.missing = False
 
-    def run(self, words: list[str], *, seconds: float, env: dict[str, str] | None = None) -> Ended:
+    def run(self, words: list[str], *, seconds: float, env: dict[str, str] | None = None) -> ProgramResult:
         assert seconds > 0
         if words[:2] == ["chroot", str(self._host.root)]:
             assert {"/usr/local/sbin", "/usr/sbin", "/sbin"} <= set((env or {})["PATH"].split(":")), "as on the node"
@@ -199,11 +199,11 @@ class PlayedPrograms:
             raise ProcessError("`/bin/sh` did not end within 60 s")
         self.held_for -= 1
         if self.holders and self.held_for != -1:
-            return Ended(code=15, output="\n".join(self.holders) + "\n")
+            return ProgramResult(code=15, output="\n".join(self.holders) + "\n")
         if self.code:
-            return Ended(code=self.code, output="it went wrong\n")
+            return ProgramResult(code=self.code, output="it went wrong\n")
         (self._host.run / "sim" / "loaded.json").unlink()
-        return Ended(code=0, output="unloaded (simulated)\n")
+        return ProgramResult(code=0, output="unloaded (simulated)\n")
 
 
 class NodeWorld:
@@ -250,7 +250,7 @@ class NodeWorld:
 
     def installed(self) -> str:
         """Version of the kubelet that is installed."""
-        return self.kubelet.version(self.host.path(BINARY))
+        return self.kubelet.read_version(self.host.path(BINARY))
 
     def runs(self) -> list[str]:
         """Versions of the kubelets that run."""

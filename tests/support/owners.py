@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 from upgrader.core.workloads.owner_kinds import OWNERS, OwnerKind
-from upgrader.simulate.cluster.placing import trainer_spec
+from upgrader_dev.simulated.cluster.placing import trainer_spec
 
 Object = dict[str, Any]
 

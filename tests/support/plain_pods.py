@@ -5,7 +5,7 @@ from typing import Any
 
 import tenacity
 
-from upgrader.devcluster import Cluster
+from upgrader_dev.devcluster import Cluster
 
 PODS = "/api/v1/namespaces/default/pods"
 BUSYBOX = ("/bin/busybox", "sh", "-c")

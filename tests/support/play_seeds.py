@@ -6,9 +6,9 @@ seed is printed whose run failed, and without faults all seeds are played.
 
 import sys
 
-from upgrader.simulate.chaos.draws import Draws
-from upgrader.simulate.chaos.faults import Fault, rates
-from upgrader.simulate.chaos.run import run
+from upgrader_dev.chaos.draws import Draws
+from upgrader_dev.chaos.faults import Fault, draw_rates
+from upgrader_dev.chaos.run import play_run
 
 LIKELY = 0.01
 """A rate of a fault from which on it happens in most runs."""
@@ -16,13 +16,13 @@ LIKELY = 0.01
 
 def has(seed: int, faults: list[Fault]) -> bool:
     """Whether these faults are likely to happen in the run of a seed."""
-    drawn = rates(Draws(seed, "faults"))
+    drawn = draw_rates(Draws(seed, "faults"))
     return all(drawn.at(fault) >= LIKELY for fault in faults)
 
 
 def breaks(seed: int, nodes: int, laws: set[str]) -> bool:
     """Whether the run of a seed breaks one of the laws; without laws, whether it failed."""
-    outcome = run(seed, nodes=nodes)
+    outcome = play_run(seed, nodes=nodes)
     return bool(laws & {str(each.law) for each in outcome.violations}) if laws else outcome.failed
 
 

@@ -3,9 +3,9 @@
 import ipaddress
 import json
 
-from upgrader.devcluster import Cluster
-from upgrader.devcluster.box.box_node import BoxNode
 from upgrader.process import run
+from upgrader_dev.devcluster import Cluster
+from upgrader_dev.devcluster.box.box_node import BoxNode
 
 NOBODY = "192.0.2.1"
 """Of TEST-NET-1 (RFC 5737), as an address that only the way out leads to."""

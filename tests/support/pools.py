@@ -7,8 +7,8 @@ from upgrader.api.resources import DRIVER_IMAGES, JOBS, NODE_UPGRADES, NODES, PO
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core.model.phases import NodePhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import Rig
 
 
 async def pool(rig: Rig, *, nodes: int = 1, images: Sequence[str] = ("1.0",)) -> str:

@@ -17,7 +17,7 @@ class Started:
 
     def __init__(self, words: list[str], *, log: Path, env: Mapping[str, str] | None = None) -> None:
         self.log = log
-        self.pid = daemon.start(words, log=log, env=env)
+        self.pid = daemon.start_daemon(words, log=log, env=env)
         self.code: int | None = None
 
     def signal(self, number: signal.Signals) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import yaml
 
 from tests.support.programs import soon
-from upgrader.devcluster.box.box_node import BoxNode
 from upgrader.process import run
 from upgrader.process.places import cache_root
+from upgrader_dev.devcluster.box.box_node import BoxNode
 
 PACKAGE = "prometheus"
 ADDRESS = "127.0.0.1:9390"

@@ -43,7 +43,7 @@ class RealKernel(NamedTuple):
         return self.headers / "scripts/sign-file"
 
     def boot(self) -> BootKernel:
-        return find_kernel(self.trees.tree(f"kernel-{self.release}", self.kernel.image), self.release)
+        return find_kernel(self.trees.unpacked_tree(f"kernel-{self.release}", self.kernel.image), self.release)
 
     def compile(self, folder: Path, **sources: str) -> dict[str, Path]:
         """Modules of C sources by name, compiled where drivers are, as the kernel's documentation says."""
@@ -59,15 +59,15 @@ class RealKernel(NamedTuple):
 
     @property
     def _headers(self) -> Path:
-        return self.trees.tree(f"headers-{self.release}", self.kernel.headers)
+        return self.trees.unpacked_tree(f"headers-{self.release}", self.kernel.headers)
 
     def _run(self, folder: Path, *words: str) -> None:
-        base = self.trees.tree(
-            f"toolchain-{self.chain.os}-{self.chain.compiler}", self.chain.packages, toolchain.finish
+        base = self.trees.unpacked_tree(
+            f"toolchain-{self.chain.os}-{self.chain.compiler}", self.chain.packages, toolchain.finish_tree
         )
-        with Budget(folder.parent, cores=2, memory_mib=MEMORY_MIB) as budget, budget.share(MEMORY_MIB):
+        with Budget(folder.parent, cores=2, memory_mib=MEMORY_MIB) as budget, budget.reserve_share(MEMORY_MIB):
             sandbox = Sandbox(layers=(self._headers, base), build=folder, tokens=budget.tokens, memory_mib=MEMORY_MIB)
-            sandbox.own()
+            sandbox.chown_build()
             ended = sandbox.run(words, timeout=300)
         assert ended.code == 0, ended.text
 
@@ -78,7 +78,7 @@ def newest_and_oldest(catalog: Catalog) -> tuple[RealKernel, RealKernel]:
     kernels = sorted(found, key=_version)
     old, *_, new = [one for one in kernels if _version(one)[:2] == _version(kernels[0])[:2]]  # newer ones come beside
     trees = Trees(cache_root() / "driver-builds/trees", Site(Settings(), print).packages, print)
-    return RealKernel(new, catalog.toolchain(new), trees), RealKernel(old, catalog.toolchain(old), trees)
+    return RealKernel(new, catalog.find_toolchain(new), trees), RealKernel(old, catalog.find_toolchain(old), trees)
 
 
 def _version(kernel: Kernel) -> list[int]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.support.authors import free_port
 from tests.support.programs import soon, started
-from upgrader.devcluster.base import versions
-from upgrader.devcluster.base.binaries import binary
+from upgrader_dev.devcluster.base import versions
+from upgrader_dev.devcluster.base.binaries import find_program
 
 
 class RealRegistry:
@@ -44,7 +44,7 @@ def real_registry(folder: Path, *, settings: dict[str, object] | None = None) ->
         **(settings or {}),
     }
     (folder / "registry.yaml").write_text(json.dumps(whole))  # JSON is YAML
-    words = [str(binary(versions.OCI_REGISTRY, print)), "serve", str(folder / "registry.yaml")]
+    words = [str(find_program(versions.OCI_REGISTRY, print)), "serve", str(folder / "registry.yaml")]
     with started(words, log=folder / "log", env={"OTEL_TRACES_EXPORTER": "none"}):
         soon(lambda: _answers(port))
         yield RealRegistry(f"127.0.0.1:{port}", folder / "files")

@@ -11,10 +11,10 @@ from tests.support.pools import labels_of
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, NODES, PODS
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core.model.phases import UpgradeReason, ends
+from upgrader.core.model.phases import UpgradeReason, is_final
 from upgrader.core.node_protocol.orders import ORDER_VARIABLE, OrderResult, Reason
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import RESOURCE, Rig
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import RESOURCE, Rig
 
 POD_RESULTS = frozenset({"prepare", "upgrade", "validate"})
 
@@ -182,7 +182,7 @@ class Twice(Rig):
         return (
             self.serves(NODE)
             and labels_of(self, NODE).get(names.LABEL_REVISION) == stack.current_revision
-            and all(ends(one.status.phase) for one in self.upgrades())
+            and all(is_final(one.status.phase) for one in self.upgrades())
             and (stack.drifted, stack.ready) == (0, 3)
         )
 

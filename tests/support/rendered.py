@@ -16,7 +16,7 @@ from upgrader.core.model.operands import Operand, PluginSettings
 from upgrader.core.model.phases import DriverImagePhase
 from upgrader.stack import manifests
 from upgrader.stack.build_jobs import build_job
-from upgrader.stack.quiet import QuietOperand
+from upgrader.stack.operands.nondisruptive_operands import NondisruptiveOperand
 from upgrader.stack.settings import BuildSettings, StackSettings
 
 SETTINGS = StackSettings(node_image="registry.example/upgrader@sha256:" + "c" * 64)
@@ -88,10 +88,10 @@ def plugin_of(vendor, driver, **more):
     return manifests.plugin_daemonset("pool-a", "b" * 16, PLUGIN, settings, SETTINGS)
 
 
-def quiet_of(operand, vendor="nvidia", driver="nvidia", told=MappingProxyType({}), **more):
+def nondisruptive_of(operand, vendor="nvidia", driver="nvidia", told=MappingProxyType({}), **more):
     settings = PluginSettings(vendor=vendor, driver_vendor=driver, resource_name="nvidia.com/gpu", **told)
-    before = manifests.before(operand, settings, set(Operand))
-    one = QuietOperand(
+    before = manifests.earlier_operands(operand, settings, set(Operand))
+    one = NondisruptiveOperand(
         operand=operand,
         named=f"registry.example/{operand.lower()}:1",
         image=f"registry.example/{operand.lower()}@sha256:" + "e" * 64,
@@ -99,7 +99,7 @@ def quiet_of(operand, vendor="nvidia", driver="nvidia", told=MappingProxyType({}
         before=before,
         **{"max_unavailable": "10%", **more},
     )
-    return manifests.quiet_daemonset(STACK, one, SETTINGS)
+    return manifests.nondisruptive_daemonset(STACK, one, SETTINGS)
 
 
 def runtime_of(vendor, driver):
@@ -131,12 +131,12 @@ RENDERED = {
     "prepare-pod-with-a-runtime-hook": lambda: manifests.prepare_pod(
         upgrade(source={}, target=state("570.10", "1.34.4", "b", **HOOK)), SETTINGS
     ),
-    "feature-discovery-daemonset-nvidia": lambda: quiet_of(Operand.FEATURE_DISCOVERY),
-    "monitoring-daemonset-nvidia": lambda: quiet_of(Operand.MONITORING, max_unavailable="3"),
-    "monitoring-daemonset-nvidia-mps": lambda: quiet_of(Operand.MONITORING, told={"mps_replicas": 4}),
-    "feature-discovery-daemonset": lambda: quiet_of(Operand.FEATURE_DISCOVERY, "sim", "sim"),
-    "monitoring-daemonset": lambda: quiet_of(Operand.MONITORING, "sim", "sim"),
-    "monitoring-daemonset-on-a-real-driver": lambda: quiet_of(Operand.MONITORING, "sim"),
+    "feature-discovery-daemonset-nvidia": lambda: nondisruptive_of(Operand.FEATURE_DISCOVERY),
+    "monitoring-daemonset-nvidia": lambda: nondisruptive_of(Operand.MONITORING, max_unavailable="3"),
+    "monitoring-daemonset-nvidia-mps": lambda: nondisruptive_of(Operand.MONITORING, told={"mps_replicas": 4}),
+    "feature-discovery-daemonset": lambda: nondisruptive_of(Operand.FEATURE_DISCOVERY, "sim", "sim"),
+    "monitoring-daemonset": lambda: nondisruptive_of(Operand.MONITORING, "sim", "sim"),
+    "monitoring-daemonset-on-a-real-driver": lambda: nondisruptive_of(Operand.MONITORING, "sim"),
     "prepare-pod": lambda: manifests.prepare_pod(upgrade(), SETTINGS),
     "prepare-pod-of-a-new-node": lambda: manifests.prepare_pod(upgrade(source=FRESH, target=SAME_KUBELET), SETTINGS),
     "prepare-pod-nvidia": lambda: manifests.prepare_pod(

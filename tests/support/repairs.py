@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import upgrader
-from upgrader.simulate.chaos.faults import Fault
+from upgrader_dev.chaos.faults import Fault
 
 PACKAGE = Path(upgrader.__file__).parent
 

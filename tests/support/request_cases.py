@@ -7,7 +7,7 @@ from upgrader.core.checkpoint_request.delivery_failures import Miss
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.model.fleet import MemberFacts
 from upgrader.core.model.phases import NodePhase, RequestPhase
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 R, N = RequestPhase, NodePhase
 PAST, FUTURE = START - timedelta(seconds=1), START + timedelta(seconds=600)
@@ -25,7 +25,7 @@ def answer(uid, **changes):
 
 
 def miss(**changes):
-    return Miss(**{"pod_uid": "a", "at": START - timedelta(seconds=9), "why": "nobody listens", **changes})
+    return Miss(**{"pod_uid": "a", "at": START - timedelta(seconds=9), "why": "no program listens", **changes})
 
 
 BOTH = (member("a"), member("b"))

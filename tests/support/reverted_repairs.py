@@ -5,7 +5,7 @@ lines of that day: where two places keep a defect away, both are changed.
 """
 
 from tests.support.repairs import Change, Repair, Run
-from upgrader.simulate.chaos.faults import Fault
+from upgrader_dev.chaos.faults import Fault
 
 # Errors of one gang, node or list end the whole step again, as they did when the readers below were not total.
 _ISOLATION = (
@@ -16,7 +16,7 @@ _ISOLATION = (
     ),
     Change(
         path="reconcile/upgrade_plan/plan_reconciler.py",
-        old='        faults.note("the look at the cluster", error)\n',
+        old='        faults.record_error("the reading of the cluster", error)\n',
         new="        raise\n",
     ),
     Change(
@@ -134,10 +134,10 @@ REPAIRS = (
                 new="    return names.LABEL_COMPONENT in pod.metadata.labels\n",
             ),
             Change(
-                path="stack/pod_results.py",
-                old="    return [pod for pod in pods if pod.metadata.name == name and _made_by(pod, owner)]\n",
+                path="stack/node_pods/pod_results.py",
+                old="    return [pod for pod in pods if pod.metadata.name == name and _is_controlled_by(pod, owner)]\n",
                 new='    label, component = "gpu-upgrader.io/component", name.partition("-")[0]\n'
-                "    mine = [pod for pod in pods if _made_by(pod, owner)]\n"
+                "    mine = [pod for pod in pods if _is_controlled_by(pod, owner)]\n"
                 "    return [pod for pod in mine if pod.metadata.labels.get(label) == component]\n",
             ),
         ),
@@ -151,8 +151,8 @@ REPAIRS = (
         changes=(
             Change(
                 path="core/node_upgrade/clearing.py",
-                old="    every = view.phase in _ENDING\n    if untouched(view) and not every:\n",
-                new="    every = view.phase in _ENDING\n    if every or not every:\n",
+                old="    any_pod = view.phase in _ENDING\n    if is_untouched(view) and not any_pod:\n",
+                new="    any_pod = view.phase in _ENDING\n    if any_pod or not any_pod:\n",
             ),
         ),
     ),
@@ -170,7 +170,7 @@ REPAIRS = (
             ),
             Change(
                 path="reconcile/upgrade_plan/revalidation.py",
-                old="        if node.name not in with_upgrade and catalogue.unknown(node):\n",
+                old="        if node.name not in with_upgrade and catalogue.has_unknown_driver(node):\n",
                 new="        if node.name not in with_upgrade and False:\n",
             ),
         ),
@@ -227,7 +227,7 @@ REPAIRS = (
             Change(
                 path="reconcile/upgrade_plan/plan_reconciler.py",
                 old="    left = await leftovers.take_back(context, upgrades, requests, faults)\n"
-                "    metrics.show_faults(UPGRADE_PLANS.kind, name, len(faults.found))\n",
+                "    metrics.show_faults(UPGRADE_PLANS.kind, name, len(faults.errors))\n",
                 new="    left = False\n",
             ),
         ),
@@ -270,7 +270,7 @@ REPAIRS = (
             ),
             Change(
                 path="reconcile/upgrade_plan/batch_steps.py",
-                old='            with self.faults.contained("upgrades to be made"):\n',
+                old='            with self.faults.contained("upgrades to create"):\n',
                 new="            if plan:\n",
             ),
         ),
@@ -284,7 +284,7 @@ REPAIRS = (
         changes=(
             Change(
                 path="core/driver_image/catalogue.py",
-                old='        return node.driver_key not in {"", NO_DRIVER} and self.of(node) is None\n',
+                old='        return node.driver_key not in {"", NO_DRIVER} and self.image_of(node) is None\n',
                 new="        return False\n",
             ),
         ),
@@ -326,8 +326,8 @@ REPAIRS = (
         ),
     ),
     Repair(
-        name="fellow-let-go",
-        defect="Of two gangs of an upgrade group one was let go and the other stopped in the same step.",
+        name="fellow-withdrawn",
+        defect="Of two gangs of a group one had its request withdrawn and the other was stopped in the same step.",
         laws=(5,),
         because="none in two dozen runs: one has to fail in the very second of the stop; test_stop_order.py",
         changes=(

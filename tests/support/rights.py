@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import yaml
 
 from tests.support.repository import ROOT
-from upgrader.simulate.apiserver.cluster import Use
+from upgrader_dev.simulated.apiserver.cluster import Use
 
 JOBS_IN = "default"
 """Namespace of jobs."""

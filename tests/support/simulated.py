@@ -3,8 +3,8 @@
 from typing import Any
 
 from upgrader.core.model.strategy import StrategyFacts
-from upgrader.simulate.fleet import Event, Fleet, Happening, SimJob, SimNode
-from upgrader.simulate.ours.objects import Upgrade
+from upgrader.simulate.controller.objects import Upgrade
+from upgrader.simulate.fleets.fleet import Event, Fleet, Happening, SimJob, SimNode
 from upgrader.simulate.run import Simulation
 from upgrader.simulate.settings import Settings, Strategy
 

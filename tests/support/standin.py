@@ -17,7 +17,7 @@ from tests.support.background import Background
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
 from upgrader.core.errors import ConflictError, NotFoundError
-from upgrader.core.patches import at
+from upgrader.core.patches import value_at
 from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.checkpoint_request.live_owners import resource_of
@@ -48,14 +48,14 @@ def meta_of(body: Object) -> ObjectMeta:
 
 def condition(body: Object, kind: str) -> Object:
     """A status condition; empty where it is not set."""
-    found: list[Object] = at(body, ("status", "conditions")) or []
+    found: list[Object] = value_at(body, ("status", "conditions")) or []
     return next((one for one in found if one["type"] == kind), {})
 
 
 def conditions(body: Object, **said: tuple[bool, str]) -> list[Object]:
     """All conditions with some of them changed: name = (status, reason)."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    kept = [one for one in at(body, ("status", "conditions")) or [] if one["type"] not in said]
+    kept = [one for one in value_at(body, ("status", "conditions")) or [] if one["type"] not in said]
     for kind, (status, reason) in said.items():
         old, text = condition(body, kind), str(status)
         since = old["lastTransitionTime"] if old.get("status") == text else now
@@ -86,7 +86,7 @@ class StandIn(Background):
         jobs = await self.api.list(JOBS, self.namespace)
         for one in await self.api.list(JOBSETS, self.namespace):
             mine = {job["metadata"]["name"]: job for job in jobs if _owned(job, one)}
-            off = bool(at(one, ("spec", "suspend")))
+            off = bool(value_at(one, ("spec", "suspend")))
             for name, body in _children(one):
                 job = mine.get(name)
                 if job is None:
@@ -101,7 +101,7 @@ class StandIn(Background):
             prefix = f"{one['metadata']['name']}-{replicated['name']}-"
             mine = [job for name, job in jobs.items() if name.startswith(prefix)]
             counts = {
-                "active": sum(bool(at(job, ("status", "active"))) for job in mine),
+                "active": sum(bool(value_at(job, ("status", "active"))) for job in mine),
                 "suspended": sum(condition(job, "Suspended").get("status") == "True" for job in mine),
             }
             said.append({"name": replicated["name"], "ready": 0, "succeeded": 0, "failed": 0, **counts})
@@ -142,7 +142,9 @@ class StandIn(Background):
         await self._status(WORKLOADS, one, {"conditions": said})
         await self._switch(job, off=True)
         gone = (
-            job["spec"].get("suspend") and not at(job, ("status", "active")) and not at(job, ("status", "terminating"))
+            job["spec"].get("suspend")
+            and not value_at(job, ("status", "active"))
+            and not value_at(job, ("status", "terminating"))
         )
         if reserved and gone:
             fresh = await self.api.get(WORKLOADS, one["metadata"]["name"], self.namespace)

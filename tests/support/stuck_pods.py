@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from upgrader.api import names
 from upgrader.api.resources import EVENTS, PODS
-from upgrader.core.timing import show
-from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader.core.timing import format_time
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
 
 MAKES = {"waiting": {"reason": "PodInitializing"}}
 
@@ -31,7 +31,7 @@ class StuckPods:
                     ]
                     for kind in ("initContainer", "container")
                 }
-                since = self._since.setdefault(meta["uid"], show(self.cluster.clock.now()))
+                since = self._since.setdefault(meta["uid"], format_time(self.cluster.clock.now()))
                 silent = {"phase": "Pending", "startTime": since, "conditions": [], **statuses}
                 self.cluster.store.change(PODS, meta["name"], {"status": silent}, meta["namespace"])
                 self._tell(meta)
@@ -49,7 +49,7 @@ class StuckPods:
             count = self.cluster.store.find(EVENTS, name, pod["namespace"])["count"]
             # Told in turn, as a kubelet does that tries one volume after the other.
             if count // 30 % len(self.says) == number or not count:
-                again = {"lastTimestamp": show(self.cluster.clock.now())}
+                again = {"lastTimestamp": format_time(self.cluster.clock.now())}
                 self.cluster.store.change(EVENTS, name, again, pod["namespace"])
             self.cluster.store.change(EVENTS, name, {"count": count + 1}, pod["namespace"])
 

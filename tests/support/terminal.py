@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from upgrader.cli.base.session import Session
 from upgrader.cli.main import program
 from upgrader.reconcile.runtime.context import Context
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 
 class RigSession(Session):

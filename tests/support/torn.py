@@ -3,7 +3,7 @@
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import RequestPhase
-from upgrader.simulate.cluster.rig import STACK, Rig, running
+from upgrader_dev.simulated.cluster.rig import STACK, Rig, start_training
 
 LONG = 4 * 3600
 
@@ -43,7 +43,7 @@ def strip_stack(rig: Rig) -> None:
 
 async def stopped(rig: Rig, *, nodes: int = 2) -> str:
     """A plan has stopped its gang; its revision."""
-    revision = await running(rig, nodes=nodes)
+    revision = await start_training(rig, nodes=nodes)
     rig.plan("up", revision)
     await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
     return revision
@@ -51,7 +51,7 @@ async def stopped(rig: Rig, *, nodes: int = 2) -> str:
 
 async def silent(rig: Rig) -> str:
     """A plan has asked both members of its gang, and neither answers; its revision."""
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.fleet.trainers["gang"].answers = lambda _pod, _request, _step: None
     rig.plan("up", revision)
     await rig.until(lambda: len(asked(rig)) == 2)

@@ -14,7 +14,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
     PodResult,
     RequestFacts,
 )
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 N, R = NodePhase, RequestPhase
 PAST, FUTURE = START - timedelta(seconds=1), START + timedelta(seconds=600)
@@ -26,7 +26,7 @@ SWITCHED_OFF = {"driver_key": "none", "plugin_key": "p-old", "operands": "off", 
 SILENT = {**SWITCHED_OFF, "ready": False}
 DRIVER_ON = {**SWITCHED_OFF, "driver_key": "k-new", "plugin_key": "p-new"}
 WHOLE = {**DRIVER_ON, "operands": "on"}
-GIVEN_BACK = {**WHOLE, "claimed_by": "", "released_by": "u1", "revision": "new"}
+AFTER_RELEASE = {**WHOLE, "claimed_by": "", "released_by": "u1", "revision": "new"}
 
 DONE = PodResult(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="well"))
 RUNS = PodResult(outcome=Outcome.WAITING)
@@ -76,8 +76,8 @@ ALONE = around()
 MEMBER, EVICTABLE, STRANGER = pod("m", member=True), pod("web", evictable=True), pod()
 GONE_MESSAGE = "the node was deleted, or another node of that name joined"
 GIVE_UP = (
-    "this was the revert: operands stay off and the taint stays, a person must look; "
-    "delete NodeUpgrade v1 to have the node installed anew"
+    "the revert failed: operands stay off and the taint stays; repair the node, then delete NodeUpgrade v1 to have "
+    "the node installed again"
 )
 BACK = {"reverting": True, "failure": "UpgradeFailed", "driver_key": "k-old", "plugin_key": "p-old"}
 REPAIR = {"reason": UpgradeReason.REPAIR}

@@ -27,11 +27,11 @@ from tests.support.upgrade_cases import (
     view,
 )
 from upgrader.core.node_upgrade.upgrade_state import Act, UpgradeJobs
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
-CAME = "waiting for pod default/stranger to end, which came after the node was drained"
+CAME = "waiting for pod default/stranger to end, which was created after the drain"
 BLOCKED = {"blocked": "PodsArrived"}
-NOT_UNDONE = "no upgrade Job was made, so there is nothing to undo"
+NOT_UNDONE = "no upgrade Job was created, so there is nothing to undo"
 TURNED = {"reverting": True, "failure": "PodsArrived", "driver_key": "k-old", "plugin_key": "p-old"}
 BACK = {"reverting": True, "failure": "NotValid", "driver_key": "k-old", "plugin_key": "p-old"}
 BACK_ON = {**WHOLE, "driver_key": "k-old", "plugin_key": "p-old"}
@@ -72,7 +72,7 @@ ARRIVALS = {
     "before its upgrade Job a node turns round without one": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), deadline=START),
         ALONE,
-        go(N.UNLOADING, f"Unloading took longer than its deadline: {CAME}; going back", "PodsArrived", reverting=True),
+        go(N.UNLOADING, f"Unloading took longer than its deadline: {CAME}; reverting", "PodsArrived", reverting=True),
     ),
     "a node that turned round before its upgrade Job is switched on as it was": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), **TURNED),
@@ -84,7 +84,7 @@ ARRIVALS = {
         ALONE,
         stay(N.LOADING, "switching the operands on", Act.OPERANDS_ON, failure="PodsArrived", reverting=True),
     ),
-    "it is given back with that pod, which leaves no devices for a validation": (
+    "it is released with that pod, which leaves no devices for a validation": (
         view(N.VALIDATING, BACK_ON, others=(STRANGER,), **TURNED),
         ALONE,
         go(
@@ -119,7 +119,7 @@ ARRIVALS = {
         ALONE,
         stay(
             N.UPGRADING,
-            "waiting for pod default/plain to end, which came after the node was drained",
+            "waiting for pod default/plain to end, which was created after the drain",
             failure="NotValid",
             reverting=True,
             **BLOCKED,
@@ -153,7 +153,7 @@ ARRIVALS = {
     "what was found valid stays so with a pod that came later": (
         view(N.VALIDATING, WHOLE, others=(STRANGER,), validate=DONE),
         ALONE,
-        go(N.RELEASING, "valid, with all its siblings"),
+        go(N.RELEASING, "valid, as are all nodes of its upgrade group"),
     ),
     "a repair waits for a pod that came without end": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), deadline=START, **REPAIR),
@@ -166,7 +166,7 @@ ARRIVALS = {
         ALONE,
         stay(
             N.UNLOADING,
-            "taking away the upgrade Job of the way there",
+            "deleting the first upgrade Job",
             Act.CANCEL_FIRST,
             failure="NotValid",
             reverting=True,
@@ -177,7 +177,7 @@ ARRIVALS = {
         ALONE,
         stay(
             N.UPGRADING,
-            "taking away the upgrade Job of the way there",
+            "deleting the first upgrade Job",
             Act.CANCEL_FIRST,
             failure="NotValid",
             reverting=True,
@@ -198,7 +198,7 @@ ARRIVALS = {
         ALONE,
         stay(
             N.UPGRADING,
-            "the node is not Ready: nothing on it answers",
+            "the node is not Ready: it does not respond",
             failure="NotValid",
             reverting=True,
         ),

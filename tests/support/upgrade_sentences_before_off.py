@@ -27,20 +27,20 @@ from tests.support.upgrade_cases import (
 )
 from upgrader.core.model.phases import UpgradeReason
 from upgrader.core.node_upgrade.upgrade_state import Act, Outcome, PodResult
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 BEFORE_OFF = {
     # ---- Pending
     "its stack was deleted before it began": (
         view(N.PENDING, UNTOUCHED, reason=UpgradeReason.INSTALL),
         around(undo=True),
-        go(N.FAILED, "the stack was deleted before the node was touched", "Aborted"),
+        go(N.FAILED, "the stack was deleted before the node was changed", "Aborted"),
     ),
     "a node upgrade begins with preparing": (view(N.PENDING, UNTOUCHED), ALONE, go(N.PREPARING, "")),
     "aborted before it began": (
         view(N.PENDING, UNTOUCHED),
         around(undo=True),
-        go(N.FAILED, "the plan was aborted before the node was touched", "Aborted"),
+        go(N.FAILED, "the plan was aborted before the node was changed", "Aborted"),
     ),
     "the node is deleted before it began": (view(N.PENDING), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
     # ---- Preparing
@@ -67,7 +67,7 @@ BEFORE_OFF = {
     "the node can be upgraded": (
         view(N.PREPARING, UNTOUCHED, prepare=DONE),
         ALONE,
-        go(N.PREPARED, "everything for the upgrade is on the node"),
+        go(N.PREPARED, "all images for the upgrade are on the node"),
     ),
     "an image is not there": (
         view(N.PREPARING, UNTOUCHED, prepare=NO_IMAGE),
@@ -91,7 +91,7 @@ BEFORE_OFF = {
     "aborted while preparing": (
         view(N.PREPARING, UNTOUCHED, prepare=RUNS),
         around(undo=True),
-        go(N.FAILED, "the plan was aborted before the node was touched", "Aborted"),
+        go(N.FAILED, "the plan was aborted before the node was changed", "Aborted"),
     ),
     "the node is deleted while preparing": (view(N.PREPARING), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
     # ---- Prepared
@@ -108,7 +108,7 @@ BEFORE_OFF = {
     "its gangs are still to be asked": (
         view(N.PREPARED, UNTOUCHED),
         around(gangs=1),
-        stay(N.PREPARED, "waiting for the acknowledgement of gangs still to be asked"),
+        stay(N.PREPARED, "waiting for the acknowledgement of gangs without a request yet"),
     ),
     "a gang has not acknowledged yet": (
         view(N.PREPARED, UNTOUCHED),
@@ -176,7 +176,7 @@ BEFORE_OFF = {
         ALONE,
         stay(N.TAINTING, "tainting the node", Act.CLOSE),
     ),
-    "a node that had no driver when its upgrade was ordered is let go where it has one by now": (
+    "a node that had no driver when its upgrade was ordered is released where it has one by now": (
         view(N.TAINTING, CLOSED, source_key=""),
         around(requests=(gang(R.PARKED),)),
         go(N.RELEASING, "the node has driver k-old, and the upgrade was ordered when it had none", "DriverChanged"),
@@ -184,32 +184,32 @@ BEFORE_OFF = {
     "none is none, with a label that says so and without one": (
         view(N.TAINTING, {**CLOSED, "driver_key": "none"}, source_key="", phase_since=START - timedelta(seconds=5)),
         ALONE,
-        go(N.DRAINING, "closed; no new GPU pod"),
+        go(N.DRAINING, "tainted; no new GPU pod"),
     ),
     "a stack's own upgrade goes by more than the label": (
         view(N.TAINTING, CLOSED, source_key="", phase_since=START - timedelta(seconds=5), reason=UpgradeReason.INSTALL),
         ALONE,
-        go(N.DRAINING, "closed; no new GPU pod"),
+        go(N.DRAINING, "tainted; no new GPU pod"),
     ),
     "right after the taint pods are looked at once more": (
         view(N.TAINTING, CLOSED, phase_since=START - timedelta(seconds=4), others=(MEMBER, EVICTABLE)),
         around(requests=(gang(R.PARKED),)),
-        stay(N.TAINTING, "listing pods once more before anything is stopped"),
+        stay(N.TAINTING, "listing pods once more before any gang is stopped"),
     ),
     "five seconds later no new pod is there": (
         view(N.TAINTING, CLOSED, phase_since=START - timedelta(seconds=5), others=(MEMBER, EVICTABLE)),
         around(requests=(gang(R.PARKED),)),
-        go(N.DRAINING, "closed; no new GPU pod"),
+        go(N.DRAINING, "tainted; no new GPU pod"),
     ),
     "on a node without GPUs to give no pod was on its way": (
         view(N.TAINTING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, **REPAIR),
         ALONE,
-        go(N.DRAINING, "closed; no new GPU pod"),
+        go(N.DRAINING, "tainted; no new GPU pod"),
     ),
     "where every pod is to end, one without GPUs may have been": (
         view(N.TAINTING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, empties=True, **REPAIR),
         ALONE,
-        stay(N.TAINTING, "listing pods once more before anything is stopped"),
+        stay(N.TAINTING, "listing pods once more before any gang is stopped"),
     ),
     "nor on one that never had any": (
         view(
@@ -219,41 +219,41 @@ BEFORE_OFF = {
             reason=UpgradeReason.INSTALL,
         ),
         ALONE,
-        go(N.DRAINING, "closed; no new GPU pod"),
+        go(N.DRAINING, "tainted; no new GPU pod"),
     ),
     "where a plugin of others is just away, one may have been": (
         view(N.TAINTING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, reason=UpgradeReason.INSTALL),
         ALONE,
-        stay(N.TAINTING, "listing pods once more before anything is stopped"),
+        stay(N.TAINTING, "listing pods once more before any gang is stopped"),
     ),
     "in a plan's upgrade a plugin may just be away": (
         view(N.TAINTING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START),
         ALONE,
-        stay(N.TAINTING, "listing pods once more before anything is stopped"),
+        stay(N.TAINTING, "listing pods once more before any gang is stopped"),
     ),
     "a pod with GPUs appeared after the acknowledgements": (
         view(N.TAINTING, CLOSED, others=(MEMBER, STRANGER)),
         around(requests=(gang(R.PARKED),)),
         go(
             N.RELEASING,
-            "pod default/stranger with GPUs appeared after the acknowledgements; all are let go",
+            "pod default/stranger with GPUs appeared after the acknowledgements; group released",
             "NewGpuPod",
         ),
     ),
     "a repair waits for such a pod later": (
         view(N.TAINTING, CLOSED, others=(STRANGER,), **REPAIR),
         ALONE,
-        go(N.DRAINING, "closed; no new GPU pod"),
+        go(N.DRAINING, "tainted; no new GPU pod"),
     ),
     "an acknowledgement is lost while closing": (
         view(N.TAINTING, UNTOUCHED),
         around(requests=(gang(R.EXPIRED),)),
         go(N.RELEASING, "default/Job/train: why", "AcknowledgementLost"),
     ),
-    "a sibling is let go while closing": (
+    "a sibling is released while closing": (
         view(N.TAINTING, CLOSED),
         around(sibling(N.RELEASING)),
-        go(N.RELEASING, "v2 of the same upgrade group was let go", "SiblingFailed"),
+        go(N.RELEASING, "v2 of the same upgrade group was released", "SiblingFailed"),
     ),
     "the taint cannot be set in time": (
         view(N.TAINTING, UNTOUCHED, deadline=START),
@@ -263,14 +263,14 @@ BEFORE_OFF = {
     "aborted while closing": (
         view(N.TAINTING, CLOSED),
         around(undo=True),
-        go(N.RELEASING, "the plan was aborted; the marks are taken away", "Aborted"),
+        go(N.RELEASING, "the plan was aborted; the taint and the claim are removed", "Aborted"),
     ),
     "the node is deleted while closing": (view(N.TAINTING), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
     # ---- Draining
     "a sibling is not closed yet": (
         view(N.DRAINING, CLOSED, others=(EVICTABLE,)),
         around(sibling(N.PREPARED)),
-        stay(N.DRAINING, "waiting for v2 of the upgrade group to be closed"),
+        stay(N.DRAINING, "waiting for v2 of the upgrade group to be tainted"),
     ),
     "what is replicated is evicted, members are not": (
         view(N.DRAINING, CLOSED, others=(MEMBER, EVICTABLE, pod("both", member=True, evictable=True))),
@@ -345,7 +345,7 @@ BEFORE_OFF = {
         around(sibling(N.UNLOADING), requests=(gang(R.STOPPED), gang(R.ENDED))),
         go(N.UNLOADING, "no pod is left that the upgrade would end"),
     ),
-    "a gang is let go while draining": (
+    "a gang is released while draining": (
         view(N.DRAINING, CLOSED),
         around(requests=(gang(R.WITHDRAWN),)),
         go(N.RELEASING, "default/Job/train: why", "AcknowledgementLost"),
@@ -353,7 +353,7 @@ BEFORE_OFF = {
     "a sibling fails while draining": (
         view(N.DRAINING, CLOSED),
         around(sibling(N.FAILED)),
-        go(N.RELEASING, "v2 of the same upgrade group was let go", "SiblingFailed"),
+        go(N.RELEASING, "v2 of the same upgrade group was released", "SiblingFailed"),
     ),
     "it is so too while a pod beside it cannot be evicted": (
         view(N.DRAINING, CLOSED, others=(STRANGER, pod("web", evictable=True)), deadline=START, **REPAIR),

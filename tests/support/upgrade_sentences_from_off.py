@@ -31,7 +31,7 @@ from tests.support.upgrade_cases import (
 )
 from upgrader.core.node_upgrade.clearing import LAST_ACT
 from upgrader.core.node_upgrade.upgrade_state import Act, PodResult, UpgradeJobs
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 MADE = PodResult(suspended=True)
 
@@ -45,17 +45,17 @@ FROM_OFF = {
     "operand pods are waited for": (
         view(N.UNLOADING, SWITCHED_OFF, driver=ONE, plugin=STARTING),
         ALONE,
-        stay(N.UNLOADING, "waiting for 2 operand pod(s) to go"),
+        stay(N.UNLOADING, "waiting for 2 operand pod(s) to end"),
     ),
     "operand pods of a node that says nothing are waited for with that reason": (
         view(N.UNLOADING, SILENT, driver=ONE),
         ALONE,
-        stay(N.UNLOADING, "the node is not Ready: nothing on it answers"),
+        stay(N.UNLOADING, "the node is not Ready: it does not respond"),
     ),
     "so is every other of ours that may hold a device": (
         view(N.UNLOADING, SWITCHED_OFF, others_of_ours=ONE),
         ALONE,
-        stay(N.UNLOADING, "waiting for 1 operand pod(s) to go"),
+        stay(N.UNLOADING, "waiting for 1 operand pod(s) to end"),
     ),
     "the operands are off": (view(N.UNLOADING, SWITCHED_OFF), ALONE, go(N.UPGRADING, "operands are off")),
     "operand pods do not go in time": (
@@ -63,7 +63,7 @@ FROM_OFF = {
         ALONE,
         go(
             N.UNLOADING,
-            "Unloading took longer than its deadline: waiting for 1 operand pod(s) to go; going back",
+            "Unloading took longer than its deadline: waiting for 1 operand pod(s) to end; reverting",
             "UnloadingLate",
             reverting=True,
         ),
@@ -73,7 +73,7 @@ FROM_OFF = {
         ALONE,
         go(
             N.FAILED,
-            f"Unloading took longer than its deadline: waiting for 1 operand pod(s) to go; {GIVE_UP}",
+            f"Unloading took longer than its deadline: waiting for 1 operand pod(s) to end; {GIVE_UP}",
             "RevertFailed",
             reverting=True,
         ),
@@ -103,12 +103,12 @@ FROM_OFF = {
     "the node has not come back from its reboot": (
         view(N.UPGRADING, SILENT, upgrade=RUNS, kernel="6.1.0-50-amd64"),
         ALONE,
-        stay(N.UPGRADING, "the node is not Ready: it has not come back from its reboot into kernel 6.1.0-50-amd64"),
+        stay(N.UPGRADING, "the node is not Ready: it has not returned from its reboot into kernel 6.1.0-50-amd64"),
     ),
     "the node has come back and hangs": (
         view(N.UPGRADING, SILENT, upgrade=RUNS, kernel=KERNEL),
         ALONE,
-        stay(N.UPGRADING, "the node is not Ready: nothing on it answers"),
+        stay(N.UPGRADING, "the node is not Ready: it does not respond"),
     ),
     "the upgrade is done": (view(N.UPGRADING, SWITCHED_OFF, upgrade=DONE), ALONE, go(N.LOADING, "well")),
     "somebody holds the driver, and it is looked again": (
@@ -121,7 +121,7 @@ FROM_OFF = {
         ALONE,
         go(
             N.UNLOADING,
-            "Upgrading took longer than its deadline: in use by pid 7; going back",
+            "Upgrading took longer than its deadline: in use by pid 7; reverting",
             "UpgradingLate",
             reverting=True,
         ),
@@ -129,7 +129,7 @@ FROM_OFF = {
     "the driver is busy": (
         view(N.UPGRADING, SWITCHED_OFF, upgrade=BUSY),
         ALONE,
-        go(N.UNLOADING, "in use by pid 7; going back", "UpgradeFailed", reverting=True),
+        go(N.UNLOADING, "in use by pid 7; reverting", "UpgradeFailed", reverting=True),
     ),
     "the driver is busy on the way back": (
         view(N.UPGRADING, SWITCHED_OFF, upgrade=BUSY, **BACK),
@@ -140,19 +140,19 @@ FROM_OFF = {
     "the node is deleted while upgraded": (
         view(N.UPGRADING, upgrade=RUNS),
         ALONE,
-        stay(N.UPGRADING, "the node is gone; taking its upgrade Job away", Act.CANCEL),
+        stay(N.UPGRADING, "the node was deleted; deleting its upgrade Job", Act.CANCEL),
     ),
     "the node is deleted when its upgrade Job was made, and not started": (
         view(N.UPGRADING, upgrade=MADE),
         ALONE,
-        stay(N.UPGRADING, "the node is gone; taking its upgrade Job away", Act.CANCEL),
+        stay(N.UPGRADING, "the node was deleted; deleting its upgrade Job", Act.CANCEL),
     ),
     "the node is deleted before the way back, and the first upgrade Job is there": (
         view(N.UNLOADING, upgrade_jobs=UpgradeJobs(first=True), **BACK),
         ALONE,
         stay(
             N.UNLOADING,
-            "the node is gone; taking its upgrade Job away",
+            "the node was deleted; deleting its upgrade Job",
             Act.CANCEL_FIRST,
             failure="UpgradeFailed",
             reverting=True,
@@ -168,7 +168,7 @@ FROM_OFF = {
         ALONE,
         stay(
             N.UPGRADING,
-            "waiting for pod default/stranger to end, which came after the node was drained",
+            "waiting for pod default/stranger to end, which was created after the drain",
             Act.CANCEL,
             blocked="PodsArrived",
         ),
@@ -280,7 +280,7 @@ FROM_OFF = {
         ALONE,
         go(
             N.UNLOADING,
-            "Loading took longer than its deadline: waiting for the driver to be loaded; going back",
+            "Loading took longer than its deadline: waiting for the driver to be loaded; reverting",
             "LoadingLate",
             reverting=True,
         ),
@@ -322,7 +322,7 @@ FROM_OFF = {
         ALONE,
         go(
             N.UNLOADING,
-            "Validating took longer than its deadline: valid, but now 7 GPUs allocatable, 8 expected; going back",
+            "Validating took longer than its deadline: valid, but now 7 GPUs allocatable, 8 expected; reverting",
             "ValidatingLate",
             reverting=True,
         ),
@@ -332,10 +332,10 @@ FROM_OFF = {
         around(view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, name="v2", uid="u2", validate=DONE)),
         stay(N.VALIDATING, "valid; waiting for v2 of the upgrade group", on_siblings=True),
     ),
-    "valid, with all its siblings": (
+    "valid, as are all nodes of its upgrade group": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(sibling(N.VALIDATING, validate=DONE), sibling(N.NODE_DELETED)),
-        go(N.RELEASING, "valid, with all its siblings"),
+        go(N.RELEASING, "valid, as are all nodes of its upgrade group"),
     ),
     "a sibling left because both were valid": (
         view(N.VALIDATING, WHOLE, validate=DONE),
@@ -357,7 +357,7 @@ FROM_OFF = {
         around(sibling(N.RELEASING)),
         go(
             N.UNLOADING,
-            "Validating took longer than its deadline: valid, but now 7 GPUs allocatable, 8 expected; going back",
+            "Validating took longer than its deadline: valid, but now 7 GPUs allocatable, 8 expected; reverting",
             "ValidatingLate",
             reverting=True,
         ),
@@ -365,29 +365,29 @@ FROM_OFF = {
     "a sibling goes back, so this one does": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(sibling(N.UNLOADING, reverting=True)),
-        go(N.UNLOADING, "v2 of the same upgrade group goes back; going back", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "v2 of the same upgrade group reverts; reverting", "SiblingReverted", reverting=True),
     ),
     "a sibling is lost, so this one goes back": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(sibling(N.FAILED, reverting=True)),
-        go(N.UNLOADING, "v2 of the same upgrade group goes back; going back", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "v2 of the same upgrade group reverts; reverting", "SiblingReverted", reverting=True),
     ),
     "valid on the way back, with a sibling that is back": (
         view(N.VALIDATING, WHOLE, validate=DONE, **BACK),
         around(sibling(N.RELEASING, reverting=True, failure="NotValid")),
-        go(N.RELEASING, "valid, with all its siblings", "UpgradeFailed", reverting=True),
+        go(N.RELEASING, "valid, as are all nodes of its upgrade group", "UpgradeFailed", reverting=True),
     ),
     "validation fails": (
         view(N.VALIDATING, WHOLE, validate=BUSY),
         ALONE,
-        go(N.UNLOADING, "in use by pid 7; going back", "NotValid", reverting=True),
+        go(N.UNLOADING, "in use by pid 7; reverting", "NotValid", reverting=True),
     ),
     "validation fails on the way back": (
         view(N.VALIDATING, WHOLE, validate=BUSY, **BACK),
         ALONE,
         stay(
             N.VALIDATING,
-            "in use by pid 7; switching the operands off before giving up",
+            "in use by pid 7; switching the operands off before the upgrade fails",
             Act.OPERANDS_OFF,
             failure="UpgradeFailed",
             reverting=True,
@@ -403,9 +403,10 @@ FROM_OFF = {
         ALONE,
         go(
             N.FAILED,
-            "Validating took longer than its deadline: in use by pid 7; switching the operands off before giving up; "
-            "this was the revert: its operands could not be switched off and the taint stays, a person must look; "
-            "delete NodeUpgrade v1 to have the node installed anew",
+            "Validating took longer than its deadline: in use by pid 7; switching the operands off before the "
+            "upgrade fails; "
+            "the revert failed: its operands could not be switched off and the taint stays; repair the node, then "
+            "delete NodeUpgrade v1 to have the node installed again",
             "RevertFailed",
             reverting=True,
         ),
@@ -415,7 +416,7 @@ FROM_OFF = {
         ALONE,
         go(
             N.UNLOADING,
-            "Validating took longer than its deadline: the validation pod runs; going back",
+            "Validating took longer than its deadline: the validation pod runs; reverting",
             "ValidatingLate",
             reverting=True,
         ),

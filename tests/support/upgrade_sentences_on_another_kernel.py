@@ -32,7 +32,7 @@ KEPT = {**SWITCHED_OFF, "removed_driver": RemovedDriver(driver="k-old", revision
 BARE = view(N.RELEASING, KEPT, name="v2", uid="u2", failure="KernelChanged", **AWAY)
 WHY = f"the node runs kernel {KERNEL}, the upgrade was planned for {NEXT}"
 RELEASED = go(N.RELEASING, WHY, "KernelChanged")
-TURNED = go(N.UNLOADING, f"{WHY}; going back", "KernelChanged", reverting=True)
+TURNED = go(N.UNLOADING, f"{WHY}; reverting", "KernelChanged", reverting=True)
 
 ON_ANOTHER_KERNEL = {
     "a node that nothing was done to is left": (
@@ -45,7 +45,7 @@ ON_ANOTHER_KERNEL = {
         ALONE,
         RELEASED,
     ),
-    "a node that is closed is let go": (view(N.TAINTING, CLOSED, **AWAY), ALONE, RELEASED),
+    "a node that is closed is released": (view(N.TAINTING, CLOSED, **AWAY), ALONE, RELEASED),
     "so is one whose gang is stopped": (
         view(N.DRAINING, CLOSED, **AWAY),
         around(requests=(gang(R.STOPPED),)),
@@ -85,7 +85,7 @@ ON_ANOTHER_KERNEL = {
         ALONE,
         stay(N.LOADING, f"{WHY}; keeping what it had", Act.REMOVE_DRIVER, reverting=True, failure="UpgradeFailed"),
     ),
-    "and it is given back": (
+    "and it is released": (
         view(N.LOADING, KEPT, **{**BACK, **AWAY}),
         ALONE,
         go(N.RELEASING, WHY, "KernelChanged", reverting=True),
@@ -98,17 +98,17 @@ ON_ANOTHER_KERNEL = {
     "a sibling that is well goes back with it": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(BARE),
-        go(N.UNLOADING, "v2 of the same upgrade group goes back; going back", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "v2 of the same upgrade group reverts; reverting", "SiblingReverted", reverting=True),
     ),
-    "so it does where one was let go before it was switched off": (
+    "so it does where one was released before it was switched off": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(view(N.RELEASING, CLOSED, name="v2", uid="u2", failure="NotDrained")),
-        go(N.UNLOADING, "v2 of the same upgrade group goes back; going back", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "v2 of the same upgrade group reverts; reverting", "SiblingReverted", reverting=True),
     ),
     "nobody waits for a gang to be placed on a node without a driver": (
         view(N.RELEASING, KEPT, failure="KernelChanged", **AWAY),
         around(requests=(gang(R.RESTARTING),)),
-        stay(N.RELEASING, "giving the node back", Act.GIVE_BACK, failure="KernelChanged"),
+        stay(N.RELEASING, "releasing the node", Act.RELEASE, failure="KernelChanged"),
     ),
     "but for one that runs on its other nodes": (
         view(N.RELEASING, WHOLE),
@@ -133,7 +133,7 @@ ON_ANOTHER_KERNEL = {
     "its pods are waited for": (
         view(N.LOADING, KEPT, driver=OperandFacts(pods=1), **REPAIR, **AWAY),
         ALONE,
-        stay(N.LOADING, f"{WHY}; waiting for 1 operand pod(s) to go", Act.REMOVE_DRIVER),
+        stay(N.LOADING, f"{WHY}; waiting for 1 operand pod(s) to end", Act.REMOVE_DRIVER),
     ),
     "then it is begun anew": (view(N.LOADING, KEPT, **REPAIR, **AWAY), ALONE, RELEASED),
     "of a node that never had anything nothing is kept": (
@@ -151,9 +151,9 @@ ON_ANOTHER_KERNEL = {
         ALONE,
         stay(N.UNLOADING, "switching the operands off", Act.OPERANDS_OFF, reverting=True, failure="UpgradeFailed"),
     ),
-    "what is given back is given back": (
+    "what is to be released is released": (
         view(N.RELEASING, WHOLE, **HOME),
         ALONE,
-        stay(N.RELEASING, "giving the node back", Act.GIVE_BACK),
+        stay(N.RELEASING, "releasing the node", Act.RELEASE),
     ),
 }

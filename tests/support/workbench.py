@@ -14,11 +14,11 @@ from upgrader.core.model.fleet import ImageFacts, NodeFacts
 from upgrader.core.model.operands import PluginSettings
 from upgrader.core.model.revisions import image_key, plugin_key
 from upgrader.core.node_protocol.orders import OrderResult, UpgradeOrder
-from upgrader.devcluster import BoxNode, Cluster, cosign, kubelet
 from upgrader.images.publish import Product, Programs, push_product
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.stack import manifests
 from upgrader.stack.settings import StackSettings
+from upgrader_dev.devcluster import BoxNode, Cluster, cosign_program, kubelet_program
 
 RESOURCE = "nvidia.com/gpu"
 PLUGIN = PluginSettings(vendor="sim", driver_vendor="sim", resource_name=RESOURCE)
@@ -50,8 +50,10 @@ class Workbench:
             kernel=self.kernel,
             kubelets=("1.34.4", "1.35.4", BROKEN),
             programs=Programs(
-                kubelet=lambda version: broken_kubelet(folder) if version == BROKEN else kubelet(version, print),
-                cosign=lambda: cosign(print),
+                kubelet=lambda version: (
+                    broken_kubelet(folder) if version == BROKEN else kubelet_program(version, print)
+                ),
+                cosign=lambda: cosign_program(print),
             ),
             progress=print,
         )
@@ -70,7 +72,7 @@ class Workbench:
             driverImage=image,
             driverKey=self._driver_key(driver),
             pluginImage=device_plugin,
-            pluginKey=plugin_key(digest=device_plugin, resource_name=RESOURCE),
+            pluginKey=plugin_key(digest=device_plugin, resource_name=RESOURCE, more=(("vendor", "sim"),)),
             kubeletArtifact=self.product.kubelets[kubelet_version],
             kubeletBinary=BINARY,
         )
@@ -217,7 +219,7 @@ class Workbench:
             )
             self.api.create(collection, manifests.driver_daemonset("stack", facts, self.settings))
         for image in self.product.plugins.values():
-            key = plugin_key(digest=image, resource_name=RESOURCE)
+            key = plugin_key(digest=image, resource_name=RESOURCE, more=(("vendor", "sim"),))
             self.api.create(collection, manifests.plugin_daemonset("stack", key, image, PLUGIN, self.settings))
 
 

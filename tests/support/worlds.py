@@ -9,7 +9,7 @@ from tests.support.facts import NEW, OLD, fresh_node, gang, image, member, node,
 from upgrader.core.forecast.canaries import MODEL_LABEL
 from upgrader.core.model.fleet import Gang, NodeFacts, Snapshot
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Window
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 NEXT_KERNEL, LOST_KERNEL = "6.1.0-41-amd64", "6.1.0-99-amd64"
 IMAGES = (image(OLD), image(NEW), image(NEW, NEXT_KERNEL))

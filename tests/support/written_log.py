@@ -3,10 +3,10 @@
 import json
 from datetime import timedelta
 
-from upgrader.simulate.chaos.journal import Author, Entry
-from upgrader.simulate.chaos.judge import Judge
-from upgrader.simulate.cluster.ports import START
-from upgrader.simulate.cluster.trainers import ACK
+from upgrader_dev.chaos.laws.journal import Author, Entry
+from upgrader_dev.chaos.laws.judge import Judge
+from upgrader_dev.simulated.cluster.ports import START
+from upgrader_dev.simulated.cluster.trainers import ACK
 
 OURS = "gpu-upgrader-system"
 TAINT = {"key": "gpu-upgrader.io/maintenance", "value": "c-1", "effect": "NoSchedule"}

@@ -28,7 +28,7 @@ class SchemaError(ValueError):
     """A type has no structural schema, or a field has no description. The message names the field."""
 
 
-def definition(kind: CustomKind) -> Schema:
+def crd_manifest(kind: CustomKind) -> Schema:
     """The CustomResourceDefinition of a kind as a manifest.
 
     Raises:
@@ -41,7 +41,7 @@ def definition(kind: CustomKind) -> Schema:
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": [column.manifest() for column in kind.columns],
-        "schema": {"openAPIV3Schema": schema(resource.type, kind.rules, name_max=kind.name_max)},
+        "schema": {"openAPIV3Schema": structural_schema(resource.type, kind.rules, name_max=kind.name_max)},
     }
     names = {
         "kind": resource.kind,
@@ -64,18 +64,18 @@ def definition(kind: CustomKind) -> Schema:
     }
 
 
-def manifests() -> Mapping[str, str]:
+def crd_files() -> Mapping[str, str]:
     """All definitions: file name -> YAML with a first line that states its source."""
     import yaml  # noqa: PLC0415 - the controller imports this package too and needs no YAML
 
     return {
         f"{kind.resource.plural}.yaml": HEADER
-        + yaml.safe_dump(definition(kind), sort_keys=False, width=110, allow_unicode=True)
+        + yaml.safe_dump(crd_manifest(kind), sort_keys=False, width=110, allow_unicode=True)
         for kind in KINDS
     }
 
 
-def schema(type_: type[Any], rules: tuple[Rule, ...] = (), *, name_max: int | None = None) -> Schema:
+def structural_schema(type_: type[Any], rules: tuple[Rule, ...] = (), *, name_max: int | None = None) -> Schema:
     """The structural schema of a kind: apiVersion, kind, metadata, and the Struct's own fields."""
     by_path: Rules = {}
     for rule in rules:

@@ -12,7 +12,7 @@ import msgspec
 from upgrader.api.fields import Resource
 
 
-def explicit(value: Resource) -> dict[str, Any]:
+def explicit_json(value: Resource) -> dict[str, Any]:
     """The Struct as JSON with all fields, including those of nested Structs; None is omitted."""
     pairs = ((encoded, getattr(value, name)) for name, encoded in _encoded_fields(type(value)))
     return {encoded: _to_builtins(part) for encoded, part in pairs if part is not None}
@@ -26,5 +26,5 @@ def _encoded_fields(type_: type[Resource]) -> tuple[tuple[str, str], ...]:
 
 def _to_builtins(value: Any) -> Any:  # noqa: ANN401 - any value that msgspec can write
     if isinstance(value, Resource):
-        return explicit(value)
+        return explicit_json(value)
     return msgspec.to_builtins(value)

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from upgrader.api.kubernetes import Condition
 
 
-def described(text: str) -> Meta:
+def field_doc(text: str) -> Meta:
     """Metadata of a field that has only a description."""
     return Meta(description=text)
 
@@ -21,6 +21,7 @@ def keyed_by(field: str) -> dict[str, object]:
 
 Text = Annotated[str, Meta(min_length=1, max_length=253)]
 ImageReference = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
+Word = Annotated[str, Meta(max_length=63, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 VersionText = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[0-9A-Za-z][0-9A-Za-z.+~_-]*$")]
 KernelRelease = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z][0-9A-Za-z.+~_-]*$")]
 CommandWords = Annotated[

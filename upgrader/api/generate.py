@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.api import plan_page
-from upgrader.api.crd import manifests
+from upgrader.api.crd import crd_files
 from upgrader.api.drawing import phases_page
 from upgrader.core.doctor.rights import Right, Scope
 
@@ -26,45 +26,49 @@ class Generator(Struct, frozen=True, kw_only=True):
     owns: tuple[str, ...]
 
 
-def crds(_root: Path) -> Mapping[str, str]:
+def generate_crds(_root: Path) -> Mapping[str, str]:
     """The CustomResourceDefinitions, one file per kind."""
-    return {f"crds/{name}": text for name, text in manifests().items()}
+    return {f"crds/{name}": text for name, text in crd_files().items()}
 
 
-def pages(_root: Path) -> Mapping[str, str]:
+def generate_pages(_root: Path) -> Mapping[str, str]:
     """Pages of the documentation that are generated from code."""
     return {
         "docs/reference/phases.md": phases_page(),
-        "docs/reference/plan-json.md": plan_page.page(),
-        "docs/reference/plan.schema.json": plan_page.schema(),
+        "docs/reference/plan-json.md": plan_page.render_page(),
+        "docs/reference/plan.schema.json": plan_page.plan_schema(),
     }
 
 
-def rights(root: Path) -> Mapping[str, str]:
+def generate_rights(root: Path) -> Mapping[str, str]:
     """Rights that deploy/ grants to the controller, for `upgrader doctor`, which is installed without deploy/."""
     import yaml  # noqa: PLC0415 - as in api.crd
 
     files = [path for name in ("rbac", "job-namespace") if (path := root / f"deploy/{name}.yaml").exists()]
     if not files:
         return {}
-    documents = [one for path in files for one in yaml.safe_load_all(path.read_text())]
-    rules = {(one["kind"], one["metadata"]["name"]): one["rules"] for one in documents if "rules" in one}
-    found = []
-    for binding in (one for one in documents if "roleRef" in one):
+    documents = [document for path in files for document in yaml.safe_load_all(path.read_text())]
+    rules = {
+        (document["kind"], document["metadata"]["name"]): document["rules"]
+        for document in documents
+        if "rules" in document
+    }
+    rights = []
+    for binding in (document for document in documents if "roleRef" in document):
         namespace = binding["metadata"].get("namespace", "")
         scope = Scope.JOBS if namespace == "NAMESPACE" else Scope.OWN if namespace else Scope.CLUSTER
         for rule in rules[binding["roleRef"]["kind"], binding["roleRef"]["name"]]:
-            found += [
+            rights += [
                 Right(scope=scope, verb=verb, group=group, resource=resource)
                 for group in rule["apiGroups"]
                 for resource in rule["resources"]
                 for verb in rule["verbs"]
             ]
-    lines = ",\n".join(f"  {msgspec.json.encode(one).decode()}" for one in found)
+    lines = ",\n".join(f"  {msgspec.json.encode(right).decode()}" for right in rights)
     return {"upgrader/cli/doctor/rights.json": f"[\n{lines}\n]\n"}
 
 
-def stubs(root: Path) -> Mapping[str, str]:
+def generate_stubs(root: Path) -> Mapping[str, str]:
     """Stubs and types for every .proto under upgrader/node/proto, importable as upgrader.node.proto.*_pb2."""
     from grpc_tools import protoc  # noqa: PLC0415 - a development tool, not needed at run time
 
@@ -75,34 +79,35 @@ def stubs(root: Path) -> Mapping[str, str]:
         outputs = [f"--{kind}_out={folder}" for kind in ("python", "pyi", "grpc_python")]
         if protoc.main(["protoc", f"-I{root}", *outputs, *protos]) != 0:
             raise SystemExit(f"protoc failed on one of {', '.join(protos)}; its output is above")
-        made = Path(folder)
-        return {str(path.relative_to(made)): path.read_text() for path in made.rglob("*") if path.is_file()}
+        generated = Path(folder)
+        return {str(path.relative_to(generated)): path.read_text() for path in generated.rglob("*") if path.is_file()}
 
 
 GENERATORS: tuple[Generator, ...] = (
-    Generator(make=crds, owns=("crds/*.yaml",)),
+    Generator(make=generate_crds, owns=("crds/*.yaml",)),
     Generator(
-        make=pages, owns=("docs/reference/phases.md", "docs/reference/plan-json.md", "docs/reference/plan.schema.json")
+        make=generate_pages,
+        owns=("docs/reference/phases.md", "docs/reference/plan-json.md", "docs/reference/plan.schema.json"),
     ),
-    Generator(make=rights, owns=("upgrader/cli/doctor/rights.json",)),
+    Generator(make=generate_rights, owns=("upgrader/cli/doctor/rights.json",)),
     Generator(
-        make=stubs,
+        make=generate_stubs,
         owns=("upgrader/node/proto/*_pb2.py", "upgrader/node/proto/*_pb2.pyi", "upgrader/node/proto/*_pb2_grpc.py"),
     ),
 )
 
 
-def differences(root: Path, generators: tuple[Generator, ...] = GENERATORS) -> dict[str, str | None]:
+def find_differences(root: Path, generators: tuple[Generator, ...] = GENERATORS) -> dict[str, str | None]:
     """Files that are not current: relative path -> current contents, None for files that are not generated any
     more.
     """
     result: dict[str, str | None] = {}
     for generator in generators:
-        wanted = generator.make(root)
+        expected = generator.make(root)
         present = {str(path.relative_to(root)) for pattern in generator.owns for path in root.glob(pattern)}
         current = {path: (root / path).read_text() for path in present}
-        result.update({path: text for path, text in wanted.items() if current.get(path) != text})
-        result.update(dict.fromkeys(present - set(wanted)))
+        result.update({path: text for path, text in expected.items() if current.get(path) != text})
+        result.update(dict.fromkeys(present - set(expected)))
     return result
 
 
@@ -116,18 +121,18 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("root", type=Path, help="root of the repository")
     options = parser.parse_args(arguments)
-    changes = differences(options.root)
+    changes = find_differences(options.root)
     if options.check:
         for path in sorted(changes):
             sys.stderr.write(f"{path} is not current: run `make generate`\n")
         return 1 if changes else 0
     for path, text in sorted(changes.items()):
-        write(options.root / path, text)
+        write_file(options.root / path, text)
         sys.stdout.write(f"{'removed' if text is None else 'wrote'} {path}\n")
     return 0
 
 
-def write(path: Path, text: str | None) -> None:
+def write_file(path: Path, text: str | None) -> None:
     """Write contents to a file; None removes the file."""
     if text is None:
         path.unlink()

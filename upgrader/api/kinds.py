@@ -105,31 +105,15 @@ KINDS: tuple[CustomKind, ...] = (
         rules=(
             Rule(
                 "spec.driver",
-                "!has(self.recipe) || self.vendor != 'nvidia' || self.recipe.startsWith('nvidia')",
-                "operands of vendor nvidia do not run on the simulated driver: set recipe to one of NVIDIA's recipes",
+                "!has(self.recipe) || self.vendor != 'nvidia' || self.recipe in ['nvidia', 'nvidia-open']",
+                "operands of vendor nvidia run on the recipes nvidia-open and nvidia only",
             ),
             Rule(
                 "spec.driver",
-                "!has(self.flavour) || has(self.recipe) || self.vendor == 'nvidia'",
-                "the simulated driver has no flavours: set recipe to the recipe whose driver is loaded",
-            ),
-            Rule(
-                "spec.driver",
-                "!has(self.flavour) || !has(self.recipe) || (self.recipe == 'nvidia-open' && self.flavour == 'open') "
+                "!has(self.flavour) || !has(self.recipe) || !(self.recipe in ['nvidia', 'nvidia-open']) "
+                "|| (self.recipe == 'nvidia-open' && self.flavour == 'open') "
                 "|| (self.recipe == 'nvidia' && self.flavour == 'proprietary')",
-                "recipe nvidia-open has flavour open, nvidia has flavour proprietary, sim has no flavour: omit flavour",
-            ),
-            Rule(
-                "spec",
-                "self.driver.vendor == 'nvidia' || !has(self.devicePlugin.sharing) || "
-                "!has(self.devicePlugin.sharing.migStrategy)",
-                "simulated GPUs have no partitions: omit migStrategy",
-            ),
-            Rule(
-                "spec",
-                "self.driver.vendor == 'nvidia' || !has(self.devicePlugin.sharing) || "
-                "!has(self.devicePlugin.sharing.mps)",
-                sharing.SIMULATED,
+                "recipe nvidia-open has flavour open, nvidia has flavour proprietary: omit flavour",
             ),
             Rule(
                 "spec.devicePlugin.sharing",
@@ -153,11 +137,6 @@ KINDS: tuple[CustomKind, ...] = (
                     "a managed operand requires image",
                 )
                 for name in ("runtime", "devicePlugin", "featureDiscovery", "monitoring")
-            ),
-            Rule(
-                "spec",
-                "self.driver.vendor == 'nvidia' || !has(self.validation.workloadImage)",
-                "simulated GPUs are validated by a built-in program: omit workloadImage",
             ),
             Rule(
                 "spec.validation",

@@ -333,7 +333,7 @@ class Event(Wire, frozen=True, kw_only=True):
     event_time: str | None = None
 
     @property
-    def last_said(self) -> str:
+    def last_time(self) -> str:
         """Time of the last occurrence, RFC 3339. Which of the times is set depends on the reporting component."""
         again = self.series.last_observed_time if self.series is not None else None
         return again or self.last_timestamp or self.event_time or self.metadata.creation_timestamp

@@ -52,45 +52,45 @@ class Row(Struct, frozen=True, kw_only=True):
     meaning: str
 
 
-def page() -> str:
+def render_page() -> str:
     """docs/reference/plan-json.md."""
     parts = [INTRODUCTION]
     for title, head, root in ROOTS:
-        table = "\n".join(f"| `{row.path}` | {row.type} | {row.unit} | {row.meaning} |" for row in rows(root))
+        table = "\n".join(f"| `{row.path}` | {row.type} | {row.unit} | {row.meaning} |" for row in field_rows(root))
         parts.append(f"## {title}\n\n{head}.\n\n| field | type | unit | meaning |\n|---|---|---|---|\n{table}\n")
     return "\n".join(parts)
 
 
-def schema() -> str:
+def plan_schema() -> str:
     """docs/reference/plan.schema.json."""
-    made = msgspec.json.schema(SavedForecast)
+    schema = msgspec.json.schema(SavedForecast)
     about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A forecast of upgrader"}
-    return msgspec.json.format(msgspec.json.encode(about | made), indent=2).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(about | schema), indent=2).decode() + "\n"
 
 
-def rows(root: type[Struct], path: str = "") -> Iterator[Row]:
+def field_rows(root: type[Struct], path: str = "") -> Iterator[Row]:
     """All fields of a Struct and of its nested Structs, in order.
 
     Raises:
         LookupError: a field has no meaning; the message names it.
     """
-    said = comments(root)
+    comments = field_comments(root)
     info = types.type_info(root)
     assert isinstance(info, types.StructType)  # noqa: S101 - what msgspec gives for a Struct
     for field in info.fields:
         inner, many, words = _describe_type(field.type)
         at = f"{path}{field.encode_name}{'[]' * many}"
-        meaning = MEANINGS.get(f"{root.__name__}.{field.name}") or said.get(field.name, "")
+        meaning = MEANINGS.get(f"{root.__name__}.{field.name}") or comments.get(field.name, "")
         if not meaning:
             raise LookupError(f"{root.__module__}.{root.__name__}.{field.name} has no comment with its meaning")
         yield Row(path=at, type=words, unit=_field_unit(field.name, field.type), meaning=meaning.replace("|", "\\|"))
         if inner is not None:
-            yield from rows(inner, f"{at}.")
+            yield from field_rows(inner, f"{at}.")
 
 
-def comments(root: type[Struct]) -> dict[str, str]:
+def field_comments(root: type[Struct]) -> dict[str, str]:
     """The comments behind the fields of a class, by field."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for kind in reversed(root.__mro__):
         if kind is Struct or not issubclass(kind, Struct):
             continue
@@ -98,21 +98,21 @@ def comments(root: type[Struct]) -> dict[str, str]:
         body = ast.parse(source).body[0]
         assert isinstance(body, ast.ClassDef)  # noqa: S101 - the source of a class
         ends = {
-            one.end_lineno: one.target.id
-            for one in body.body
-            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+            statement.end_lineno: statement.target.id
+            for statement in body.body
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
         }
         for token in tokenize.generate_tokens(StringIO(source).readline):
             if token.type == tokenize.COMMENT and token.start[0] in ends:
-                found[ends[token.start[0]]] = token.string.removeprefix("#").strip()
-    return found
+                comments[ends[token.start[0]]] = token.string.removeprefix("#").strip()
+    return comments
 
 
 def _describe_type(kind: types.Type) -> tuple[type[Struct] | None, int, str]:
     """The Struct inside a type, the depth of lists around it, and the type in words."""
     if isinstance(kind, types.UnionType):
-        parts = [_describe_type(one) for one in kind.types if not isinstance(one, types.NoneType)]
-        optional = any(isinstance(one, types.NoneType) for one in kind.types)
+        parts = [_describe_type(part) for part in kind.types if not isinstance(part, types.NoneType)]
+        optional = any(isinstance(part, types.NoneType) for part in kind.types)
         words = " or ".join(words for _, _, words in parts)
         return parts[0][0], parts[0][1], f"{words} or null" if optional else words
     if isinstance(kind, types.VarTupleType | types.ListType):
@@ -122,7 +122,7 @@ def _describe_type(kind: types.Type) -> tuple[type[Struct] | None, int, str]:
         return (
             None,
             0,
-            f"list of {len(kind.item_types)}: {', '.join(_describe_type(one)[2] for one in kind.item_types)}",
+            f"list of {len(kind.item_types)}: {', '.join(_describe_type(part)[2] for part in kind.item_types)}",
         )
     if isinstance(kind, types.StructType):
         return kind.cls, 0, "object"
@@ -132,7 +132,7 @@ def _describe_type(kind: types.Type) -> tuple[type[Struct] | None, int, str]:
 
 
 def _enum_words(kind: EnumMeta) -> str:
-    return "one of " + ", ".join(f"`{one.value}`" for one in list(kind))  # type: ignore[var-annotated]
+    return "one of " + ", ".join(f"`{member.value}`" for member in list(kind))  # type: ignore[var-annotated]
 
 
 _PLAIN: dict[type[types.Type], str] = {

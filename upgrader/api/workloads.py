@@ -83,8 +83,8 @@ class Budget(k.PodDisruptionBudget, frozen=True, kw_only=True):
     status: BudgetStatus = BudgetStatus()
 
 
-def _extend_kind(known: ResourceKind[Any], type_: type[T]) -> ResourceKind[T]:
-    facts = {name: getattr(known, name) for name in ("group", "version", "kind", "plural", "namespaced")}
+def _extend_kind(base: ResourceKind[Any], type_: type[T]) -> ResourceKind[T]:
+    facts = {name: getattr(base, name) for name in ("group", "version", "kind", "plural", "namespaced")}
     return ResourceKind(**facts, type=type_)
 
 

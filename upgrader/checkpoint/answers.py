@@ -62,39 +62,39 @@ class Reader:
 
     def answer(self, pod: Pod, text: bytes | None, where: str) -> Answer | None:
         """An acknowledgement or refusal; None if there is none, or it cannot be read."""
-        said = self.decode(pod, text, AckFile, where)
-        if said is None:
+        answer = self.decode(pod, text, AckFile, where)
+        if answer is None:
             return None
         uid = pod.metadata.uid
         return Answer(
             # The volume may contain a file of another pod: the uid in the file counts, not its location.
-            pod_uid=uid if said.pod_uid == uid else f"{said.pod_uid} (in the pod {uid})",
-            request_id=said.request_id,
-            step=said.step,
-            uri=said.uri,
-            parked=said.parked,
-            refused=said.refused[:LONGEST_REASON],
-            retry_after_seconds=said.retry_after_seconds,
+            pod_uid=uid if answer.pod_uid == uid else f"{answer.pod_uid} (in the pod {uid})",
+            request_id=answer.request_id,
+            step=answer.step,
+            uri=answer.uri,
+            parked=answer.parked,
+            refused=answer.refused[:LONGEST_REASON],
+            retry_after_seconds=answer.retry_after_seconds,
         )
 
     def progress(self, pod: Pod, text: bytes | None, where: str) -> int | None:
         """The latest step of this pod."""
-        said = self.decode(pod, text, ProgressFile, where)
-        return said.step if said is not None and said.pod_uid in {"", pod.metadata.uid} else None
+        progress = self.decode(pod, text, ProgressFile, where)
+        return progress.step if progress is not None and progress.pod_uid in {"", pod.metadata.uid} else None
 
     def decode(self, pod: Pod, text: bytes | None, type_: type[T], where: str) -> T | None:
         """The decoded text; an unreadable text is no answer, and is logged for its owner."""
         if not text:
             return None
         try:
-            decoded = untrusted.decode(text, type_)
+            decoded = untrusted.decode_json(text, type_)
         except UnreadableError as error:
-            self._tell(pod, text, where, error)
+            self._log_unreadable(pod, text, where, error)
             return None
         self._told.pop((pod.metadata.uid, where), None)
         return decoded
 
-    def _tell(self, pod: Pod, text: bytes, where: str, error: UnreadableError) -> None:
+    def _log_unreadable(self, pod: Pod, text: bytes, where: str, error: UnreadableError) -> None:
         key, digest = (pod.metadata.uid, where), hashlib.sha256(text).digest()
         if self._told.pop(key, None) != digest:
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
@@ -129,15 +129,15 @@ async def by_pod(pods: Sequence[Pod], ask: Callable[[Pod], Awaitable[T | None]])
     """
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def one(pod: Pod) -> tuple[str, T | None]:
+    async def ask_pod(pod: Pod) -> tuple[str, T | None]:
         async with gate:
             return pod.metadata.uid, await ask(pod)
 
     results: dict[str, T] = {}
-    for result in await asyncio.gather(*(one(pod) for pod in pods), return_exceptions=True):
+    for result in await asyncio.gather(*(ask_pod(pod) for pod in pods), return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
-        uid, said = result
-        if said is not None:
-            results[uid] = said
+        uid, value = result
+        if value is not None:
+            results[uid] = value
     return results

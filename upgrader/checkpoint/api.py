@@ -4,21 +4,21 @@ from collections.abc import Mapping, Sequence
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.checkpoint import marks
+from upgrader.checkpoint import pod_annotations
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 
 
 class ApiMethod:
     """Implements reconcile.ports.CheckpointMethod. Members get the request annotations too."""
 
-    def __init__(self, pods: marks.Pods) -> None:
+    def __init__(self, pods: pod_annotations.Pods) -> None:
         self._pods = pods
 
-    async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        await marks.annotate_members(self._pods, request, pods)
+    async def send_request(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        await pod_annotations.annotate_members(self._pods, request, pods)
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        await marks.remove_annotations(self._pods, request, pods)
+        await pod_annotations.remove_annotations(self._pods, request, pods)
 
     async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
         del pods

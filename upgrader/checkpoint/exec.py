@@ -17,7 +17,7 @@ import structlog
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.checkpoint import marks
+from upgrader.checkpoint import pod_annotations
 from upgrader.checkpoint.answers import ACK, PROGRESS, Reader, by_pod, container_of, counted_members
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.errors import UnaskableError
@@ -32,11 +32,11 @@ NOT_RUN = {126: "cannot be run", 127: "is not there"}
 class ExecMethod:
     """Implements reconcile.ports.CheckpointMethod."""
 
-    def __init__(self, pods: marks.Pods) -> None:
+    def __init__(self, pods: pod_annotations.Pods) -> None:
         self._pods = pods
         self._reader = Reader()
 
-    async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+    async def send_request(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         async def begin(pod: Pod) -> bool:
             ran = await self._run(request, pod, "request")
             if ran is not None and ran.code in NOT_RUN:
@@ -48,27 +48,27 @@ class ExecMethod:
                 return False
             return True
 
-        await marks.deliver_request(self._pods, request, pods, begin)
+        await pod_annotations.deliver_request(self._pods, request, pods, begin)
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        asked = marks.informed_members(request, pods)
+        asked = pod_annotations.informed_members(request, pods)
         # A member that is not reached resumes training when its park-seconds are over.
         await asyncio.gather(*(self._run(request, pod, "withdraw") for pod in asked))
-        await marks.remove_annotations(self._pods, request, pods)
+        await pod_annotations.remove_annotations(self._pods, request, pods)
 
     async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
         async def read(pod: Pod) -> Answer | None:
-            return self._reader.answer(pod, await self._said(request, pod, "answer", ACK), "answer")
+            return self._reader.answer(pod, await self._read_output(request, pod, "answer", ACK), "answer")
 
         return tuple((await by_pod(counted_members(request, pods), read)).values())
 
     async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
         async def read(pod: Pod) -> int | None:
-            return self._reader.progress(pod, await self._said(request, pod, "progress", PROGRESS), "progress")
+            return self._reader.progress(pod, await self._read_output(request, pod, "progress", PROGRESS), "progress")
 
         return await by_pod(pods, read)
 
-    async def _said(self, request: CheckpointRequest, pod: Pod, action: str, path: str) -> bytes | None:
+    async def _read_output(self, request: CheckpointRequest, pod: Pod, action: str, path: str) -> bytes | None:
         ran = await self._run(request, pod, action)
         if ran is None or ran.code:
             return None

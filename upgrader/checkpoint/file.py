@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.checkpoint import marks
+from upgrader.checkpoint import pod_annotations
 from upgrader.checkpoint.answers import ACK, PROGRESS, Reader, by_pod, container_of, counted_members
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 
@@ -12,15 +12,15 @@ from upgrader.core.checkpoint_request.acknowledgements import Answer
 class FileMethod:
     """Implements reconcile.ports.CheckpointMethod."""
 
-    def __init__(self, pods: marks.Pods) -> None:
+    def __init__(self, pods: pod_annotations.Pods) -> None:
         self._pods = pods
         self._reader = Reader()
 
-    async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        await marks.annotate_members(self._pods, request, pods)
+    async def send_request(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        await pod_annotations.annotate_members(self._pods, request, pods)
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        await marks.remove_annotations(self._pods, request, pods)
+        await pod_annotations.remove_annotations(self._pods, request, pods)
 
     async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
         async def read(pod: Pod) -> Answer | None:

@@ -16,7 +16,7 @@ import structlog
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.checkpoint import marks
+from upgrader.checkpoint import pod_annotations
 from upgrader.checkpoint.answers import LONGEST_REASON, Reader, by_pod, counted_members
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.errors import NotFoundError, UnaskableError
@@ -38,13 +38,13 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 class HttpMethod:
     """Implements reconcile.ports.CheckpointMethod."""
 
-    def __init__(self, pods: marks.Pods) -> None:
+    def __init__(self, pods: pod_annotations.Pods) -> None:
         self._pods = pods
         self._reader = Reader()
         self._refused: dict[tuple[str, int], Answer] = {}
         """Answers 409 to a POST. After a restart the controller posts again, since such a member has no annotation."""
 
-    async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+    async def send_request(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         async def post(pod: Pod) -> bool:
             spec = request.spec
             body = {"requestId": spec.request_id, "podUid": pod.metadata.uid, "parkSeconds": spec.park_seconds}
@@ -53,7 +53,7 @@ class HttpMethod:
             except NotFoundError:
                 return False  # it was deleted: the verdict will be that the gang has changed
             if reply is None or reply.status in NOT_THERE:
-                how = "nobody listens" if reply is None else f"{reply.status} is the answer"
+                how = "no program listens" if reply is None else f"{reply.status} is the response"
                 raise UnaskableError(f"{how} at {spec.endpoint} of pod {pod.metadata.name}")
             if reply.status == CONFLICT:
                 self._refused[pod.metadata.uid, spec.request_id] = self._refusal(request, pod, reply)
@@ -63,14 +63,14 @@ class HttpMethod:
                 return False
             return True
 
-        await marks.deliver_request(self._pods, request, pods, post)
+        await pod_annotations.deliver_request(self._pods, request, pods, post)
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         spec = request.spec
-        asked = marks.informed_members(request, pods)
+        asked = pod_annotations.informed_members(request, pods)
         where = f"{spec.endpoint}?requestId={spec.request_id}"
         await asyncio.gather(*(self._call(pod, "DELETE", where) for pod in asked))
-        await marks.remove_annotations(self._pods, request, pods)
+        await pod_annotations.remove_annotations(self._pods, request, pods)
         for member in spec.members:
             self._refused.pop((member.uid, spec.request_id), None)
 
@@ -105,12 +105,12 @@ class HttpMethod:
             return None
 
     def _refusal(self, request: CheckpointRequest, pod: Pod, reply: Reply) -> Answer:
-        said = self._reader.decode(pod, reply.body, Refusal, "refusal")
+        refusal = self._reader.decode(pod, reply.body, Refusal, "refusal")
         after = reply.retry_after_seconds
         return Answer(
             pod_uid=pod.metadata.uid,
             request_id=request.spec.request_id,
             step=0,
-            refused=said.refused[:LONGEST_REASON] if said is not None and said.refused else "not now",
+            refused=refusal.refused[:LONGEST_REASON] if refusal is not None and refusal.refused else "not now",
             retry_after_seconds=min(after, LONGEST_RETRY_AFTER) if after else None,
         )

@@ -10,7 +10,7 @@ from upgrader.core.checkpoint_request.acknowledgements import Answer
 class NoMethod:
     """Implements reconcile.ports.CheckpointMethod."""
 
-    async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+    async def send_request(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         del request, pods
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:

@@ -12,7 +12,7 @@ import structlog
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.checkpoint import marks
+from upgrader.checkpoint import pod_annotations
 from upgrader.checkpoint.answers import container_of
 from upgrader.checkpoint.file import FileMethod
 from upgrader.core.checkpoint_request.acknowledgements import Answer
@@ -37,29 +37,29 @@ WITHDRAW = (
 class SignalMethod:
     """Implements reconcile.ports.CheckpointMethod."""
 
-    def __init__(self, pods: marks.Pods) -> None:
+    def __init__(self, pods: pod_annotations.Pods) -> None:
         self._pods = pods
         self._files = FileMethod(pods)
 
-    async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+    async def send_request(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         name = (request.spec.signal or "").removeprefix("SIG")
 
         async def send(pod: Pod) -> bool:
             ran = await self._run(request, pod, (*ASK, name))
             if ran is not None and ran.code:
                 raise UnaskableError(
-                    f"pod {pod.metadata.name} could not be sent {request.spec.signal}",
+                    f"pod {pod.metadata.name} could not get {request.spec.signal}",
                     details=f"exit code {ran.code}",
-                    resolution="It needs a writable /run/checkpoint, sh, and a process 1 that may be signalled.",
+                    resolution="It needs a writable /run/checkpoint, sh, and a process 1 that accepts signals.",
                 )
             return ran is not None
 
-        await marks.deliver_request(self._pods, request, pods, send)
+        await pod_annotations.deliver_request(self._pods, request, pods, send)
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        asked = marks.informed_members(request, pods)
+        asked = pod_annotations.informed_members(request, pods)
         await asyncio.gather(*(self._run(request, pod, WITHDRAW) for pod in asked))
-        await marks.remove_annotations(self._pods, request, pods)
+        await pod_annotations.remove_annotations(self._pods, request, pods)
 
     async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
         return await self._files.answers(request, pods)

@@ -1,61 +1,89 @@
-"""`upgrader`: the commands, and the conversion of errors into messages and exit codes.
+"""`upgrader`: the commands and the global options."""
 
-Commands import their dependencies when they run, so that `upgrader --help` and completion are fast.
-"""
-
-import sys
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
 from upgrader import __version__
-from upgrader.cli.admin import admin_commands, guard_rails_command, node_labels_command
-from upgrader.cli.base import exit_codes
+from upgrader.cli.base.program import Program
 from upgrader.cli.base.session import Session
-from upgrader.cli.control import checkpoint_command, control_commands
-from upgrader.cli.dev import dev_commands, simulate_command
-from upgrader.cli.doctor import doctor_command, preflight_command
-from upgrader.cli.images import image_commands
-from upgrader.cli.plan import plan_commands
-from upgrader.cli.status import status_command
-from upgrader.core.errors import UpgraderError
+
+COMMANDS = {
+    "abort": ("upgrader.cli.control.control_commands:abort", "Abort PLAN."),
+    "adopt": (
+        "upgrader.cli.admin.admin_commands:adopt",
+        "Hand over nodes whose driver or device plugin another operator deploys.",
+    ),
+    "apply": (
+        "upgrader.cli.plan.plan_commands:apply",
+        "Apply a forecast that `upgrader plan -o FILE` wrote: approve it and start its plan.",
+    ),
+    "approve": (
+        "upgrader.cli.control.control_commands:approve",
+        "Approve the rest of PLAN within the limits of the current forecast and of the options.",
+    ),
+    "build": (
+        "upgrader.cli.images.image_commands:build",
+        "Build one driver image on this machine, unless it exists, and print its digest.",
+    ),
+    "checkpoint": (
+        "upgrader.cli.control.checkpoint_command:checkpoint",
+        "Request a checkpoint of JOB, print its acknowledgements and release it.",
+    ),
+    "controller": ("upgrader.cli.admin.admin_commands:controller", "Run the controller."),
+    "crds": ("upgrader.cli.admin.admin_commands:crds", "Print the CustomResourceDefinitions of this release."),
+    "doctor": ("upgrader.cli.doctor.doctor_command:doctor", "Check whether the cluster is ready for rollouts."),
+    "drift": ("upgrader.cli.plan.plan_commands:drift", "Show how nodes differ from their stack."),
+    "force": ("upgrader.cli.control.control_commands:force", "Force the waiting upgrade of NODE to continue."),
+    "guard-rails": (
+        "upgrader.cli.admin.guard_rails_command:guard_rails",
+        "Print the PriorityClasses, quotas and tuned profile of a stack.",
+    ),
+    "images": (
+        "upgrader.cli.images.image_commands:images",
+        "Manage driver images: discover kernels, build, verify, clean up.",
+    ),
+    "node-labels": (
+        "upgrader.cli.admin.node_labels_command:node_labels",
+        "Print the labels of node-feature-discovery for this machine.",
+    ),
+    "pause": ("upgrader.cli.control.control_commands:pause", "Pause PLAN."),
+    "plan": (
+        "upgrader.cli.plan.plan_commands:plan",
+        "Show the forecast of a rollout: batches, times, interrupted gangs, blockers.",
+    ),
+    "preflight": (
+        "upgrader.cli.doctor.preflight_command:preflight",
+        "Print a Job for each NODE that checks its driver and GPUs, for `kubectl create -f -`.",
+    ),
+    "resume": ("upgrader.cli.control.control_commands:resume", "Resume PLAN."),
+    "rollback": (
+        "upgrader.cli.control.control_commands:rollback",
+        "Roll the nodes back to an earlier revision by a plan.",
+    ),
+    "simulate": (
+        "upgrader.cli.simulate.simulate_command:simulate",
+        "Simulate a rollout of the fleet in the file FLEET (JSON or CSV, see docs/reference/fleet-file.md).",
+    ),
+    "status": (
+        "upgrader.cli.status.status_command:status",
+        "Show all stacks and plans, or one PLAN with its upgrades and requests.",
+    ),
+    "uninstall": (
+        "upgrader.cli.admin.admin_commands:uninstall",
+        "Abort all plans, wait until they have ended, and delete all objects of upgrader.",
+    ),
+    "why": (
+        "upgrader.cli.plan.plan_commands:why",
+        "Explain why or when a node is upgraded, or why a job is stopped or not.",
+    ),
+}
+"""Object and short help of each command; a test compares them with the commands."""
 
 
-class Program(click.Group):
-    """A command group that prints errors and returns the exit codes of this program."""
-
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # noqa: ANN401
-        """Run the program and exit."""
-        sys.exit(self._code(args, prog_name, **(extra | {"standalone_mode": False})))
-
-    def _code(self, args: Sequence[str] | None, prog_name: str | None, **extra: Any) -> int:  # noqa: ANN401
-        try:
-            return super().main(args, prog_name, **extra) or exit_codes.DONE
-        except click.UsageError as error:
-            error.show()
-            return exit_codes.USAGE
-        except click.ClickException as error:
-            error.show()
-            return UpgraderError.exit_code
-        except (click.Abort, KeyboardInterrupt):
-            click.echo("\ninterrupted; the controller continues the plan", err=True)
-            return exit_codes.INTERRUPTED
-        except UpgraderError as error:
-            _print_error(error)
-            return error.exit_code
-        except BrokenPipeError:
-            return exit_codes.DONE  # the reader of the output (head, less) has closed the pipe
-
-
-def _print_error(error: UpgraderError) -> None:
-    click.echo(f"error: {error.brief}", err=True)
-    for part in (error.details, error.resolution):
-        for line in part.splitlines():
-            click.echo(f"  {line}", err=True)
-
-
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Program, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="upgrader")
 @click.option(
     "--kubeconfig",
@@ -72,24 +100,6 @@ def program(context: click.Context, kubeconfig: str | None, context_name: str | 
     """
     if context.obj is None:
         context.obj = Session(kubeconfig=kubeconfig, context=context_name, namespace=namespace)
-
-
-for module in (
-    plan_commands,
-    status_command,
-    control_commands,
-    checkpoint_command,
-    doctor_command,
-    guard_rails_command,
-    node_labels_command,
-    preflight_command,
-    admin_commands,
-    image_commands,
-    simulate_command,
-    dev_commands,
-):
-    for command in module.COMMANDS:
-        program.add_command(command)
 
 
 def main() -> NoReturn:

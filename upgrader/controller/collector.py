@@ -10,6 +10,6 @@ A reading of 2,000 nodes with every operand decodes 14,000 pods, which contain n
 """
 
 
-def spare() -> None:
+def raise_thresholds() -> None:
     """Set the thresholds for this process."""
     gc.set_threshold(*THRESHOLDS)

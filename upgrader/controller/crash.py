@@ -24,7 +24,7 @@ KILLING = frozenset({"after-intent", "after-act", "after-record"})
 Point = tuple[str, str, str]
 
 
-def name_of(point: Point) -> str:
+def point_name(point: Point) -> str:
     """Name of a crash point in the crash file: Machine.Phase.stage."""
     return ".".join(point)
 
@@ -41,7 +41,7 @@ class KillingPoints:
 
     def reached(self, *points: Point) -> None:
         """Does not return at a new point."""
-        new = [name for point in points if point[2] in KILLING and (name := name_of(point)) not in self._done]
+        new = [name for point in points if point[2] in KILLING and (name := point_name(point)) not in self._done]
         if new:
             _append_lines(self._path, new)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -55,7 +55,7 @@ class FreezingPoint(Struct, frozen=True):
 
     def reached(self, *points: Point) -> None:
         """Continues when the test sends SIGCONT."""
-        if self.name in map(name_of, points) and not self.path.exists():
+        if self.name in map(point_name, points) and not self.path.exists():
             _append_lines(self.path, [self.name])
             os.kill(os.getpid(), signal.SIGSTOP)
 

@@ -41,13 +41,13 @@ class Loop:
 
     def __init__(self) -> None:
         self.woken = asyncio.Event()
-        self.wanted: float | None = None  # latest begin of the next step after a wake-up
+        self.requested_at: float | None = None  # latest begin of the next step after a wake-up
         self.due = time.monotonic()  # begin of the next step; during a step, begin of that step
         self.failures = 0
 
     def begin(self) -> None:
         """Begin a step: a wake-up from now on requests another step."""
-        self.wanted = None
+        self.requested_at = None
 
 
 class Loops:
@@ -78,15 +78,15 @@ class Loops:
         `within`: seconds that the step may be delayed, to coalesce wake-ups.
         """
         key = Key(kind, name)
-        known = self._loops.get(key)
-        if known is None:
+        loop = self._loops.get(key)
+        if loop is None:
             if self._group is None:
                 return  # before the begin or at the end: the next leader lists every object again
-            known = self._loops[key] = Loop()
-            self._group.create_task(self._run(key, known), name=f"{kind}/{name}")
+            loop = self._loops[key] = Loop()
+            self._group.create_task(self._run(key, loop), name=f"{kind}/{name}")
         latest = time.monotonic() + within
-        known.wanted = latest if known.wanted is None else min(known.wanted, latest)
-        known.woken.set()
+        loop.requested_at = latest if loop.requested_at is None else min(loop.requested_at, latest)
+        loop.woken.set()
 
     def wake_all(self, kind: str, within: float = 0.0) -> None:
         """Wake every loop of a kind."""
@@ -106,22 +106,22 @@ class Loops:
         """
         now = time.monotonic()
         late = ((key, now - loop.due) for key, loop in self._loops.items())
-        return max(late, key=lambda one: one[1], default=None)
+        return max(late, key=lambda entry: entry[1], default=None)
 
     async def _run(self, key: Key, loop: Loop) -> None:
         structlog.contextvars.bind_contextvars(kind=key.kind, object=key.name)
         while True:
             loop.begin()
             delay = await self._step(key, loop)
-            if delay is None and loop.wanted is None:
+            if delay is None and loop.requested_at is None:
                 # No await since the check: a later event starts another loop.
                 del self._loops[key]
                 return
             now = time.monotonic()
-            until = now + delay if delay is not None else loop.wanted or now
+            until = now + delay if delay is not None else loop.requested_at or now
             loop.due = max(now + self._pace.between, until)
             await asyncio.sleep(self._pace.between)
-            await self._rest(loop, until)
+            await self._sleep_until(loop, until)
             loop.due = min(loop.due, time.monotonic())
 
     async def _step(self, key: Key, loop: Loop) -> float | None:
@@ -130,12 +130,12 @@ class Loops:
         except LostLeadershipError:
             raise
         except Exception as error:  # noqa: BLE001 - an error of one object must not end the loops of others
-            return self._failed(key, loop, error)
+            return self._record_failure(key, loop, error)
         loop.failures = 0
         metrics.LAST_RECONCILE.labels(kind=key.kind).set_to_current_time()
         return delay
 
-    def _failed(self, key: Key, loop: Loop, error: Exception) -> float:
+    def _record_failure(self, key: Key, loop: Loop, error: Exception) -> float:
         loop.failures += 1
         metrics.RECONCILE_ERRORS.labels(kind=key.kind, error=type(error).__name__).inc()
         delay = min(self._pace.first_retry * 2.0 ** min(loop.failures - 1, 16), self._pace.longest_retry)
@@ -152,9 +152,9 @@ class Loops:
                 log.error("step failed for an unknown reason", retry_seconds=delay, exc_info=error)
         return delay
 
-    async def _rest(self, loop: Loop, until: float) -> None:
+    async def _sleep_until(self, loop: Loop, until: float) -> None:
         """Sleep until `until`, or until a wake-up requests the next step; after a failure wake-ups are ignored."""
-        while (seconds := self._end(loop, until) - time.monotonic()) > 0.0:
+        while (seconds := self._end_of_sleep(loop, until) - time.monotonic()) > 0.0:
             loop.woken.clear()
             try:
                 async with asyncio.timeout(seconds):
@@ -162,5 +162,5 @@ class Loops:
             except TimeoutError:
                 return
 
-    def _end(self, loop: Loop, until: float) -> float:
-        return until if loop.failures or loop.wanted is None else min(until, loop.wanted)
+    def _end_of_sleep(self, loop: Loop, until: float) -> float:
+        return until if loop.failures or loop.requested_at is None else min(until, loop.requested_at)

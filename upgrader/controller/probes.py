@@ -12,33 +12,33 @@ from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
 
-Complaint = Callable[[], str]
+FaultCheck = Callable[[], str]
 """A fault as a sentence; empty if there is none."""
 
 
-def application(*, alive: Complaint, ready: Complaint) -> web.Application:
+def create_application(*, alive: FaultCheck, ready: FaultCheck) -> web.Application:
     """The three endpoints: 200 `ok`, or 503 and the fault."""
 
-    def page(complaint: Complaint) -> Callable[[web.Request], object]:
+    def page(complaint: FaultCheck) -> Callable[[web.Request], object]:
         async def answer(_: web.Request) -> web.Response:
-            wrong = complaint()
-            return web.Response(status=503 if wrong else 200, text=f"{wrong or 'ok'}\n")
+            fault = complaint()
+            return web.Response(status=503 if fault else 200, text=f"{fault or 'ok'}\n")
 
         return answer
 
-    made = web.Application()
-    made.add_routes(
+    application = web.Application()
+    application.add_routes(
         [
             web.get("/healthz", page(alive)),  # type: ignore[arg-type]
             web.get("/readyz", page(ready)),  # type: ignore[arg-type]
             web.get("/metrics", make_aiohttp_handler(metrics.REGISTRY)),
         ]
     )
-    return made
+    return application
 
 
 @asynccontextmanager
-async def serving(pages: web.Application, host: str, port: int) -> AsyncIterator[int]:
+async def serve_endpoints(pages: web.Application, host: str, port: int) -> AsyncIterator[int]:
     """Serve the endpoints; yields the port, which is a free one for port 0.
 
     Raises:
@@ -53,7 +53,7 @@ async def serving(pages: web.Application, host: str, port: int) -> AsyncIterator
             raise ConfigurationError(
                 f"cannot listen on {host}:{port}",
                 details=str(error),
-                resolution="Set UPGRADER_LISTEN to an address that is free.",
+                resolution="Set UPGRADER_LISTEN to a free address.",
             ) from error
         bound = int(runner.addresses[0][1])
         log.info("probes and metrics", host=host, port=bound)

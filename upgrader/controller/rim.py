@@ -62,9 +62,9 @@ WATCHED: tuple[ResourceKind[Any], ...] = (
 )
 
 
-def registry(loops: Waking, connection: Connection) -> kopf.OperatorRegistry:
+def create_registry(loops: Waking, connection: Connection) -> kopf.OperatorRegistry:
     """All handlers, without registration at import."""
-    made = kopf.OperatorRegistry()
+    registry = kopf.OperatorRegistry()
 
     async def login(**_: object) -> kopf.ConnectionInfo:
         access = await connection.access()
@@ -77,10 +77,12 @@ def registry(loops: Waking, connection: Connection) -> kopf.OperatorRegistry:
             insecure=access.insecure,
         )
 
-    kopf.on.login(registry=made)(login)
+    kopf.on.login(registry=registry)(login)
     for kind in WATCHED:
-        kopf.on.event(kind.group, kind.version, kind.plural, registry=made, id=kind.kind)(_event_handler(loops, kind))
-    return made
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.kind)(
+            _event_handler(loops, kind)
+        )
+    return registry
 
 
 def _event_handler(loops: Waking, kind: ResourceKind[Any]) -> Any:  # noqa: ANN401 - kopf's own protocol of keyword arguments
@@ -90,30 +92,30 @@ def _event_handler(loops: Waking, kind: ResourceKind[Any]) -> Any:  # noqa: ANN4
     return handler
 
 
-def settings() -> kopf.OperatorSettings:
+def create_settings() -> kopf.OperatorSettings:
     """Kopf's settings: it only watches, and writes nothing."""
-    made = kopf.OperatorSettings()
-    made.posting.enabled = False
-    made.scanning.disabled = True
-    made.watching.server_timeout = WATCH_SECONDS
-    made.watching.client_timeout = WATCH_SECONDS + CONNECT_SECONDS
-    made.watching.connect_timeout = CONNECT_SECONDS
-    made.networking.connect_timeout = CONNECT_SECONDS
-    made.process.ultimate_exiting_timeout = None
-    return made
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.watching.server_timeout = WATCH_SECONDS
+    settings.watching.client_timeout = WATCH_SECONDS + CONNECT_SECONDS
+    settings.watching.connect_timeout = CONNECT_SECONDS
+    settings.networking.connect_timeout = CONNECT_SECONDS
+    settings.process.ultimate_exiting_timeout = None
+    return settings
 
 
-def pause(failures: int) -> float:
+def restart_pause(failures: int) -> float:
     """Seconds before the restart of watches after a number of failures in a row: doubled each time, up to a limit."""
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failures - 1, 16))
 
 
-async def watch(
+async def run_watches(
     loops: Waking,
     connection: Connection,
     begun: Callable[[], None],
     *,
-    pause: Callable[[int], float] = pause,
+    pause: Callable[[int], float] = restart_pause,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Watch until cancelled; `begun` is called after kopf has installed its own signal handlers.
@@ -128,7 +130,7 @@ async def watch(
     while True:
         since = clock()
         tasks = await kopf.spawn_tasks(
-            registry=registry(loops, connection), settings=settings(), standalone=True, clusterwide=True
+            registry=create_registry(loops, connection), settings=create_settings(), standalone=True, clusterwide=True
         )
         begun()
         try:
@@ -136,7 +138,9 @@ async def watch(
             failures = 1 if clock() - since >= STEADY_SECONDS else failures + 1
             seconds = pause(failures)
             metrics.WATCH_RESTARTS.inc()
-            log.warning("the watches of our kinds are begun anew", because=_ended_reasons(ended), retry_seconds=seconds)
+            log.warning(
+                "restarting the watches of the custom resources", because=_ended_reasons(ended), retry_seconds=seconds
+            )
         finally:
             await _end_tasks()
         await asyncio.sleep(seconds)
@@ -149,7 +153,7 @@ def _report_lost_exception(loop: asyncio.AbstractEventLoop, context: dict[str, A
     are one line each, without a traceback for every kind and attempt.
     """
     task = context.get("future")
-    if isinstance(task, asyncio.Task) and _of_kopf(task):
+    if isinstance(task, asyncio.Task) and _is_of_kopf(task):
         log.debug("a watch ended", task=task.get_name(), error=str(context.get("exception")))
     else:
         loop.default_exception_handler(context)
@@ -167,19 +171,19 @@ async def _end_tasks() -> None:
     """End kopf's tasks; some of them treat a cancellation as the end of a pause, and continue."""
     last = asyncio.get_running_loop().time() + END_SECONDS
     cleaning: set[asyncio.Task[Any]] = set()
-    while left := {task for task in asyncio.all_tasks() if _of_kopf(task)}:
+    while remaining := {task for task in asyncio.all_tasks() if _is_of_kopf(task)}:
         if asyncio.get_running_loop().time() > last:
-            alive = ", ".join(sorted(task.get_name() for task in left))
+            alive = ", ".join(sorted(task.get_name() for task in remaining))
             raise ClusterError("watches that failed do not end", details=alive)
-        for task in left - cleaning:
+        for task in remaining - cleaning:
             task.cancel()
         # Cancelled only once: this task waits for the others, then cleans up.
-        cleaning = {task for task in left if task.get_name() == _CLEANS}
-        ended, _ = await asyncio.wait(left, timeout=_CANCEL_SECONDS)
+        cleaning = {task for task in remaining if task.get_name() == _CLEANS}
+        ended, _ = await asyncio.wait(remaining, timeout=_CANCEL_SECONDS)
         for task in ended:
             _task_error(task)  # retrieved, so that asyncio does not log it again
 
 
-def _of_kopf(task: asyncio.Task[Any]) -> bool:
+def _is_of_kopf(task: asyncio.Task[Any]) -> bool:
     code = getattr(task.get_coro(), "cr_code", None)
     return code is not None and Path(code.co_filename).is_relative_to(_KOPF)

@@ -34,10 +34,10 @@ from upgrader.wiring.settings import Settings
 
 log = structlog.get_logger()
 
-LOOK_AGAIN_SECONDS = 5.0
+RETRY_SECONDS = 5.0
 
 
-def timing(lease_seconds: int) -> Timing:
+def lease_timing(lease_seconds: int) -> Timing:
     """The timing of a lease of this length: the last write of a leader ends before the next one leads."""
     act = lease_seconds - REQUEST_SECONDS
     return Timing(duration=lease_seconds, act=act, renew=min(5.0, act / 4))
@@ -48,29 +48,29 @@ def loop_steps(context: Context) -> Mapping[str, Step]:
     sightings, without_stacks = Sightings(), stackless.Stackless()
 
     async def stack(name: str) -> float | None:
-        return await stack_reconciler.step(context, name, sightings)
+        return await stack_reconciler.reconcile_stack(context, name, sightings)
 
     async def plan(name: str) -> float | None:
-        return await plan_reconciler.step(context, name)
+        return await plan_reconciler.reconcile_plan(context, name)
 
     async def image(name: str) -> float | None:
-        return await image_reconciler.step(context, name)
+        return await image_reconciler.reconcile_image(context, name)
 
     async def cluster(name: str) -> float | None:
-        return await without_stacks.step(context, name)
+        return await without_stacks.run_pass(context, name)
 
     return {"GpuStack": stack, "UpgradePlan": plan, "DriverImage": image, stackless.KIND: cluster}
 
 
-async def run(settings: Settings, *, kubeconfig: str | None = None, context: str | None = None) -> None:
+async def run_controller(settings: Settings, *, kubeconfig: str | None = None, context: str | None = None) -> None:
     """Run a controller until SIGTERM or SIGINT.
 
     Raises:
         LostLeadershipError: another controller may lead now.
         ConfigurationError: a setting is invalid, the cluster is not supported, or the CRDs are missing.
     """
-    logs.configure(settings.log_format, settings.log_level)
-    collector.spare()
+    logs.configure_logging(settings.log_format, settings.log_level)
+    collector.raise_thresholds()
     points = crash_points(os.environ)
     async with await KubeCluster.connect(kubeconfig, context) as connection:
         await _check_served(connection)
@@ -79,21 +79,21 @@ async def run(settings: Settings, *, kubeconfig: str | None = None, context: str
             name=CONTROLLER,
             namespace=settings.namespace,
             identity=settings.identity,
-            timing=timing(settings.lease_seconds),
+            timing=lease_timing(settings.lease_seconds),
         )
         cluster = connection.guarded(election.check)
         nodes = node_informer(cluster)
         watched = Watched(cluster, nodes, settings.namespace)
-        async with compose.controller(settings, cluster, nodes, watched, election, points) as made:
-            loops = Loops(loop_steps(made), Pace(between=_step_pause(settings)))
+        async with compose.controller_context(settings, cluster, nodes, watched, election, points) as reconcile_context:
+            loops = Loops(loop_steps(reconcile_context), Pace(between=_step_pause(settings)))
 
-            async def left() -> None:
-                await wake_left(made, loops)
+            async def wake_stacks() -> None:
+                await wake_remaining(reconcile_context, loops)
 
-            await _serve_until_stopped(settings, cluster, nodes, election, loops, [left, watched.run])
+            await _serve_until_stopped(settings, cluster, nodes, election, loops, [wake_stacks, watched.run])
 
 
-async def wake_left(context: Context, loops: Waking) -> None:
+async def wake_remaining(context: Context, loops: Waking) -> None:
     """Wake every stack that has operands, and the loop without a stack: no event wakes these.
 
     A stack that was deleted while no controller led is known by its operands only.
@@ -104,8 +104,8 @@ async def wake_left(context: Context, loops: Waking) -> None:
             for name in sorted(await stack_reconciler.with_operands(context)):
                 loops.wake("GpuStack", name)
         except ClusterError as error:
-            log.warning("operands of stacks that are gone are looked for again", because=error.brief)
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            log.warning("operands of deleted stacks cannot be listed, retrying", because=error.brief)
+            await asyncio.sleep(RETRY_SECONDS)
         else:
             return
 
@@ -116,7 +116,7 @@ async def _serve_until_stopped(
     nodes: Informer[Node],
     election: Election,
     loops: Loops,
-    beside: Sequence[Callable[[], Coroutine[None, None, None]]],
+    background: Sequence[Callable[[], Coroutine[None, None, None]]],
 ) -> None:
     stop = asyncio.Event()
 
@@ -127,7 +127,7 @@ async def _serve_until_stopped(
         return f"the step of {late[0].kind} {late[0].name} should have ended {late[1]:.0f} s ago"
 
     def ready() -> str:
-        return "" if not loops.serving or nodes.snapshot() is not None else "the nodes are not in step"
+        return "" if not loops.serving or nodes.snapshot() is not None else "the cache of the nodes is not in sync"
 
     def listen() -> None:
         _on_signals(stop.set)
@@ -136,16 +136,16 @@ async def _serve_until_stopped(
         async with asyncio.TaskGroup() as group:
             group.create_task(nodes.run(), name="nodes")
             group.create_task(loops.serve(), name="loops")
-            for work in beside:
+            for work in background:
                 group.create_task(work())
-            group.create_task(rim.watch(loops, cluster, listen), name="watches")
+            group.create_task(rim.run_watches(loops, cluster, listen), name="watches")
 
     listen()
-    pages = probes.application(alive=alive, ready=ready)
-    async with probes.serving(pages, settings.listen_host, settings.listen_port):
+    pages = probes.create_application(alive=alive, ready=ready)
+    async with probes.serve_endpoints(pages, settings.listen_host, settings.listen_port):
         log.info("waiting to lead", lease=CONTROLLER, namespace=settings.namespace, identity=settings.identity)
         await _run_until(stop, lambda: election.run(lead))
-    log.info("ended as asked; what was started is in the cluster and whoever leads next goes on with it")
+    log.info("stopped by a signal; the state is in the cluster, and the next leader continues")
 
 
 async def _run_until(stop: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
@@ -185,5 +185,5 @@ async def _check_served(cluster: KubeCluster) -> None:
             raise ConfigurationError(
                 f"the API server does not serve {kind.resource.kind}",
                 details=error.details,
-                resolution="Install our kinds first: `upgrader crds --install`.",
+                resolution="Install the custom resources first: `upgrader crds --install`.",
             ) from error

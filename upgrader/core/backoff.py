@@ -6,7 +6,7 @@ LONGEST = timedelta(hours=2)
 """A gang that never acknowledges then costs its nodes little; a corrected gang still gets a request on the same day."""
 
 
-def pause(first: timedelta, times: int) -> timedelta:
+def backoff_pause(first: timedelta, times: int) -> timedelta:
     """The pause after the n-th failed request in a row; a longer `first` is never shortened."""
     longest = max(first, LONGEST)
     doublings = min(

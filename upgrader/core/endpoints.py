@@ -33,7 +33,7 @@ def is_endpoint(text: str) -> bool:
     return len(text) <= LONGEST and _ENDPOINT.fullmatch(text) is not None and int(port) < 65536
 
 
-def called(text: str) -> Called:
+def split_endpoint(text: str) -> Called:
     """The parts of an endpoint for a call, with at most one number as a query.
 
     Raises:

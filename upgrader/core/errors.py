@@ -17,7 +17,7 @@ class UpgraderError(Exception):
     refused = False
     """Whether this request was finally refused: it had no effect, and other requests may succeed."""
 
-    said = ""
+    refusal_text = ""
     """The literal text of the refusal, if there is one."""
 
     def __init__(self, brief: str, *, details: str = "", resolution: str = "") -> None:
@@ -126,7 +126,7 @@ REFUSED = (ClusterError, ConfigurationError)
 
 
 class LostLeadershipError(UpgraderError):
-    """The lease may have passed to another controller: no further write is made, and the successor continues."""
+    """The lease may have passed to another controller: no further write is sent, and the successor continues."""
 
 
 class UnverifiedError(UpgraderError):
@@ -159,8 +159,8 @@ LONGEST = 300
 """The most characters of an error's description."""
 
 
-def describe(error: Exception) -> str:
-    """A short description of an error: its own text if it is made for users, else with its class."""
+def describe_error(error: Exception) -> str:
+    """A short description of an error: its own text if it is written for users, else with its class."""
     brief = isinstance(error, UpgraderError)
     text = str(error).replace("\n", "; ") if brief else f"{type(error).__name__}: {error}".removesuffix(": ")
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -6,27 +6,27 @@ from upgrader.core import untrusted
 from upgrader.core.errors import UnreadableError
 
 
-def parse(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """An aware datetime from an RFC 3339 time.
 
     Raises:
-        UnreadableError: no such time, or a time without an offset; see `untrusted.instant`.
+        UnreadableError: no such time, or a time without an offset; see `untrusted.parse_instant`.
     """
-    value = untrusted.instant(text)
+    value = untrusted.parse_instant(text)
     if value is None:
         raise UnreadableError(
-            f"{untrusted.shown(text)} is no time",
+            f"{untrusted.quote_text(text)} is no time",
             resolution="Write one of the years 1970 to 8999 with its offset, such as 2026-11-21T18:00:00Z.",
         )
     return value
 
 
-def show(value: datetime) -> str:
+def format_time(value: datetime) -> str:
     """RFC 3339 with Z, with microseconds if there are any."""
     return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def after(value: datetime, seconds: float) -> datetime:
+def add_seconds(value: datetime, seconds: float) -> datetime:
     """`seconds` later; beyond the calendar, its first or last moment."""
     try:
         return value + timedelta(seconds=seconds)

@@ -1,6 +1,6 @@
 """Readers for all values from others: annotations, labels, specs, reports of nodes, answers of jobs.
 
-Every reader is total. For any value, it raises nothing and returns None if the value is unreadable; only `decode`
+Every reader is total. For any value, it raises nothing and returns None if the value is unreadable; only `decode_json`
 raises, and only UnreadableError. Readable values are within the bounds below, so that sums of them can be computed,
 written into a status (int64) and read by any JSON parser (2^53).
 """
@@ -54,7 +54,7 @@ _TOKEN = re.compile(r"[!-~]+")
 T = TypeVar("T")
 
 
-def whole(text: object) -> int | None:
+def parse_whole(text: object) -> int | None:
     """A number of ASCII digits, from 0 to LARGEST."""
     if not isinstance(text, str) or not (text.isascii() and text.isdecimal()):
         return None
@@ -62,17 +62,17 @@ def whole(text: object) -> int | None:
     return int(digits or "0") if len(digits) <= _DIGITS else None
 
 
-def count(value: object) -> int | None:
+def read_count(value: object) -> int | None:
     """A number of a JSON document, from 0 to LARGEST; a boolean is no number."""
     good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
     return value if good and isinstance(value, int) else None
 
 
-def quantity(value: object) -> int | None:
+def parse_quantity(value: object) -> int | None:
     """A Kubernetes quantity that is a whole number from 0 to LARGEST: `8`, `1k`, `2Ki`, `3e2`, `4000m`."""
     if not isinstance(value, str):
-        return count(value)
-    plain = whole(value)
+        return read_count(value)
+    plain = parse_whole(value)
     if plain is not None:  # nearly always
         return plain
     match = _QUANTITY.fullmatch(value)
@@ -84,23 +84,23 @@ def quantity(value: object) -> int | None:
     return int(amount) if amount.denominator == 1 and amount <= LARGEST else None
 
 
-def duration(text: object, longest: int = LONGEST_SECONDS) -> int | None:
+def parse_duration(text: object, longest: int = LONGEST_SECONDS) -> int | None:
     """`90s`, `30m`, `1h30m`, `2d` or plain seconds, as seconds; None above `longest`."""
     if not isinstance(text, str):
         return None
-    length = whole(text)
+    length = parse_whole(text)
     if length is None and _DURATION.fullmatch(text):
         length = sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(text))
     return length if length is not None and length <= longest else None
 
 
-def seconds(value: object, longest: int = LONGEST_SECONDS) -> int | None:
+def read_seconds(value: object, longest: int = LONGEST_SECONDS) -> int | None:
     """A duration in a JSON document, as a number of seconds; None above `longest`."""
-    number = count(value)
+    number = read_count(value)
     return number if number is not None and number <= longest else None
 
 
-def instant(text: object) -> datetime | None:
+def parse_instant(text: object) -> datetime | None:
     """An RFC 3339 time of the years 1970 to 8999, in UTC; None also without an offset."""
     if not isinstance(text, str) or len(text) > _INSTANT_LENGTH:
         return None
@@ -112,7 +112,7 @@ def instant(text: object) -> datetime | None:
     return known if known is not None and known.year in _YEARS else None
 
 
-def decode(text: str | bytes, type_: type[T], longest: int = JSON_BYTES) -> T:
+def decode_json(text: str | bytes, type_: type[T], longest: int = JSON_BYTES) -> T:
     """A JSON document.
 
     Raises:
@@ -128,26 +128,26 @@ def decode(text: str | bytes, type_: type[T], longest: int = JSON_BYTES) -> T:
         raise UnreadableError(str(error)) from error
 
 
-def document(text: str | bytes | None, type_: type[T]) -> T | None:
+def read_json(text: str | bytes | None, type_: type[T]) -> T | None:
     """A JSON document; None if there is none, or it is unreadable."""
     if not text:
         return None
     try:
-        return decode(text, type_)
+        return decode_json(text, type_)
     except UnreadableError:
         return None
 
 
-def name(text: str) -> str:
+def cut_name(text: str) -> str:
     """A text, cut to the longest possible name; the rest of a longer text names no existing object."""
     return text[:LONGEST_NAME]
 
 
-def sendable(token: str) -> bool:
+def is_sendable(token: str) -> bool:
     """Whether a header can contain a token: libraries quote a token with a line feed in their error."""
     return _TOKEN.fullmatch(token) is not None
 
 
-def shown(text: str) -> str:
+def quote_text(text: str) -> str:
     """A text of others for a sentence: in quotes, and no longer than SHOWN."""
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")

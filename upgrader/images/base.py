@@ -1,4 +1,6 @@
-"""The base image's files: Python and busybox from the Debian archive that the machine itself uses, by mmdebstrap."""
+"""The files of the base image: Python and busybox from the Debian archive that the machine uses, unpacked by
+mmdebstrap.
+"""
 
 import platform
 from collections.abc import Sequence
@@ -16,54 +18,54 @@ _SECONDS = 600.0
 _NO_ARCHIVE = "Run `apt-get update`, or set BASE_IMAGE to an image with Python 3.11 or newer and busybox in it."
 
 
-def sources() -> list[str]:
-    """One-line apt sources of the Debian archives that this machine's apt is set up with, the main suite first.
+def apt_sources() -> list[str]:
+    """One-line apt sources of the Debian archives that apt on this machine is configured with, the main suite first.
 
     Raises:
-        ConfigurationError: apt knows of none.
+        ConfigurationError: apt is configured with no Debian archive.
     """
     words = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)"]
     listed = run([*words, "Created-By: Packages", "Origin: Debian"], timeout=60, check=False)
-    lines = [f"deb {_signed()}{line}" for line in listed.text.splitlines() if len(line.split()) == 3]
+    lines = [f"deb {_signed_by()}{line}" for line in listed.text.splitlines() if len(line.split()) == 3]
     if listed.code != 0 or not lines:
-        raise ConfigurationError("apt on this machine knows of no Debian archive", resolution=_NO_ARCHIVE)
+        raise ConfigurationError("apt on this machine is configured with no Debian archive", resolution=_NO_ARCHIVE)
     return list(dict.fromkeys(lines))
 
 
-def _signed() -> str:
+def _signed_by() -> str:
     return f"[signed-by={KEYRING}] " if KEYRING.exists() else ""
 
 
-def suite() -> str:
-    """The code name of this machine's release, as trixie."""
+def suite_name() -> str:
+    """The code name of this machine's release, for example trixie."""
     return platform.freedesktop_os_release().get("VERSION_CODENAME", "stable")
 
 
-def versions(notes: Path, packages: Sequence[str] = PACKAGES) -> str:
-    """What apt would install of `packages`, as text that changes when a package does.
+def package_versions(notes: Path, packages: Sequence[str] = PACKAGES) -> str:
+    """The versions of `packages` that apt would install, as text that changes when a package changes.
 
-    Asking apt takes a second or more, so the answer is noted in a file of the folder `notes` for as long as apt's lists
-    stay as they are.
+    A query of apt takes a second or more. The result is cached in a file of the folder `notes` until apt's lists
+    change.
 
     Raises:
-        ConfigurationError: a package is in no archive that apt knows of.
+        ConfigurationError: no configured archive has one of the packages.
     """
-    note = notes / f"apt-{_lists(packages)}"
+    note = notes / f"apt-{_lists_key(packages)}"
     if not note.exists():
         notes.mkdir(parents=True, exist_ok=True)
-        note.write_text(_ask_versions(packages), encoding="utf-8")
+        note.write_text(_query_versions(packages), encoding="utf-8")
     return note.read_text(encoding="utf-8")
 
 
-def _lists(packages: Sequence[str]) -> str:
-    """Changes whenever `apt-get update` brought something, or other packages are asked for."""
+def _lists_key(packages: Sequence[str]) -> str:
+    """A key that changes when `apt-get update` changes a list, and with the set of packages."""
     facts = ((path.name, path.stat()) for path in sorted(APT_LISTS.glob("*Packages*")))
-    return store.key([*packages, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in facts)])
+    return store.content_key([*packages, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in facts)])
 
 
-def _ask_versions(packages: Sequence[str]) -> str:
+def _query_versions(packages: Sequence[str]) -> str:
     depends = run(["apt-cache", "depends", "--important", *packages], timeout=60, check=False).text
-    # The interpreter itself is in packages with a version in their name.
+    # The interpreter is in packages whose names contain its version.
     carriers = sorted({line.split()[-1] for line in depends.splitlines() if "python3." in line})
     shown = run(["apt-cache", "show", "--no-all-versions", *packages, *carriers], timeout=60, check=False)
     if shown.code != 0:
@@ -71,31 +73,32 @@ def _ask_versions(packages: Sequence[str]) -> str:
     return "\n".join(line for line in shown.text.splitlines() if line.startswith(("Package:", "Version:")))
 
 
-def unpack(target: Path, *, trim: Path, work: Path, packages: Sequence[str] = PACKAGES) -> None:
-    """Make the tree of `packages` at `target`; `trim` is run on it, as Containerfiles/base/trim; `work` is a folder for
-    a while.
+def unpack_base(target: Path, *, trim: Path, work: Path, packages: Sequence[str] = PACKAGES) -> None:
+    """Unpack `packages` into the folder `target` and run the script `trim` on it (Containerfiles/base/trim).
+
+    `work` is a folder for temporary files.
 
     Raises:
-        ConfigurationError: mmdebstrap could not, with its own words.
+        ConfigurationError: mmdebstrap fails; the details contain its output.
     """
     archive = work / "base.tar"
-    download(archive, packages, f'--extract-hook={trim} "$1"')
+    download_packages(archive, packages, f'--extract-hook={trim} "$1"')
     target.mkdir()
     left_out = [f"--exclude={path}" for path in LEFT_OUT]
     run(["tar", "--extract", "--no-same-owner", "--file", archive, "--directory", target, *left_out], timeout=_SECONDS)
     archive.unlink()
 
 
-def download(archive: Path, packages: Sequence[str], *options: str) -> None:
-    """Unpack `packages` and all that they depend on into a tar archive; none of their scripts is run.
+def download_packages(archive: Path, packages: Sequence[str], *options: str) -> None:
+    """Unpack `packages` and their dependencies into a tar archive. No maintainer script runs.
 
     Raises:
-        ConfigurationError: mmdebstrap could not, with its own words.
+        ConfigurationError: mmdebstrap fails; the details contain its output.
     """
     words = ["mmdebstrap", "--quiet", "--variant=extract", f"--include={','.join(packages)}", *options]
     try:
-        run([*words, suite(), archive, *sources()], timeout=_SECONDS, env={"SOURCE_DATE_EPOCH": "0"})
+        run([*words, suite_name(), archive, *apt_sources()], timeout=_SECONDS, env={"SOURCE_DATE_EPOCH": "0"})
     except ProgramFailedError as error:
         raise ConfigurationError(
-            "packages cannot be had from this machine's archive", details=str(error), resolution=_NO_ARCHIVE
+            "packages cannot be downloaded from this machine's archive", details=str(error), resolution=_NO_ARCHIVE
         ) from error

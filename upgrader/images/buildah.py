@@ -1,8 +1,8 @@
-"""buildah's command lines, pure, and a storage of its own in which they are run.
+"""The command lines of buildah (pure), and a storage to run them in.
 
-No file that is built here has a RUN step: nothing is run while building, so that it works in a container without many
-rights. Where the kernel gives us overlay mounts they are used, and taken down by buildah at the end of each command; a
-storage of plain copies (vfs) does the same in ten times the time.
+No Containerfile of this repository has a RUN step. A build therefore runs no program and works in a container with few
+privileges. If the kernel allows overlay mounts, buildah uses them and removes them at the end of each command.
+Otherwise it copies files (vfs), which takes ten times as long.
 """
 
 from collections.abc import Sequence
@@ -21,83 +21,87 @@ _NAME = "localhost/upgrader-built"
 
 
 class Storage(Struct, frozen=True, kw_only=True):
-    """Where buildah keeps what it works on, and how: `driver` is overlay or vfs."""
+    """A storage folder of buildah and its storage driver: overlay or vfs."""
 
     folder: Path
     driver: str = VFS
 
-    def command(self, *words: str | Path) -> list[str]:
+    def buildah_command(self, *words: str | Path) -> list[str]:
         """A buildah command line on this storage."""
         root = self.folder / self.driver
         places = ["--root", f"{root}/root", "--runroot", f"{root}/run", "--storage-driver", self.driver]
         return ["buildah", *places, *map(str, words)]
 
-    def build(self, *, context: Path, file: Path, labels: Sequence[tuple[str, str]] = ()) -> list[str]:
-        """Build `file` over `context`; the same contents give the same digest, whenever and wherever."""
-        told = [word for key, value in labels for word in ("--label", f"{key}={value}")]
+    def build_command(self, *, context: Path, file: Path, labels: Sequence[tuple[str, str]] = ()) -> list[str]:
+        """The command that builds `file` over `context`. The same contents always give the same digest."""
+        label_options = [word for key, value in labels for word in ("--label", f"{key}={value}")]
         fixed = ["--timestamp", "0", "--identity-label=false", "--layers=false", "--format", "oci", "--pull=never"]
         isolation = ["--isolation", "chroot"]
-        return self.command("build", "--quiet", *isolation, *fixed, *told, "--tag", _NAME, "--file", file, context)
+        options = ["--quiet", *isolation, *fixed, *label_options]
+        return self.buildah_command("build", *options, "--tag", _NAME, "--file", file, context)
 
-    def save(self, layout: Path) -> list[str]:
-        """Write what was built into an OCI layout; every node unpacks zstd several times faster than gzip."""
-        return self.command("push", "--quiet", "--compression-format", "zstd", _NAME, f"oci:{layout}:image")
+    def save_command(self, layout: Path) -> list[str]:
+        """The command that writes the built image into an OCI layout. zstd unpacks several times faster than gzip on
+        the nodes.
+        """
+        return self.buildah_command("push", "--quiet", "--compression-format", "zstd", _NAME, f"oci:{layout}:image")
 
-    def make(self, *, context: Path, file: Path, layout: Path, labels: Sequence[tuple[str, str]] = ()) -> None:
-        """Build and save.
+    def build_image(self, *, context: Path, file: Path, layout: Path, labels: Sequence[tuple[str, str]] = ()) -> None:
+        """Build an image and write it into a layout.
 
         Raises:
-            ProcessError: buildah is not there, or refuses; its own words are in the error.
+            ProcessError: buildah is missing or fails; the error contains its output.
         """
-        run(self.build(context=context, file=file, labels=labels), timeout=BUILD_SECONDS)
-        run(self.save(layout), timeout=BUILD_SECONDS)
-        run(self.command("rmi", "--force", _NAME), timeout=BUILD_SECONDS)
+        run(self.build_command(context=context, file=file, labels=labels), timeout=BUILD_SECONDS)
+        run(self.save_command(layout), timeout=BUILD_SECONDS)
+        run(self.buildah_command("rmi", "--force", _NAME), timeout=BUILD_SECONDS)
 
-    def take(self, layout: Layout, name: str) -> None:
-        """Have an image from a layout under a name, for FROM lines.
+    def import_layout(self, layout: Layout, name: str) -> None:
+        """Import an image from a layout under a name that FROM lines can use.
 
         Raises:
-            ProcessError: as `make`.
+            ProcessError: as `build_image`.
         """
-        link = self.folder / "parent"  # buildah makes an image's name of the path, and refuses most paths as names
+        link = self.folder / "parent"  # buildah derives the image's name from the path and rejects most paths
         link.unlink(missing_ok=True)
         link.symlink_to(layout.folder.resolve())
-        pulled = run(self.command("pull", "--quiet", f"oci:{link.name}"), timeout=BUILD_SECONDS, cwd=self.folder)
-        run(self.command("tag", pulled.text, name), timeout=BUILD_SECONDS)
+        pull = self.buildah_command("pull", "--quiet", f"oci:{link.name}")
+        pulled = run(pull, timeout=BUILD_SECONDS, cwd=self.folder)
+        run(self.buildah_command("tag", pulled.text, name), timeout=BUILD_SECONDS)
 
-    def fetch(self, name: str, layout: Path) -> None:
-        """Pull an image by a name that buildah understands, and write it into an OCI layout.
+    def pull_image(self, name: str, layout: Path) -> None:
+        """Pull an image by a name that buildah accepts, and write it into an OCI layout.
 
         Raises:
-            ConfigurationError: it cannot be pulled, with buildah's own words.
+            ConfigurationError: the pull fails; the details contain buildah's output.
         """
-        pulled = run(self.command("pull", "--quiet", name), timeout=BUILD_SECONDS, check=False)
+        pulled = run(self.buildah_command("pull", "--quiet", name), timeout=BUILD_SECONDS, check=False)
         if pulled.code != 0:
             raise ConfigurationError(
                 f"the base image {name} cannot be pulled",
                 details=pulled.stderr.decode(errors="replace").strip(),
-                resolution="BASE_IMAGE is the folder of an OCI layout, or a name that `buildah pull` understands.",
+                resolution="BASE_IMAGE is the folder of an OCI layout, or a name that `buildah pull` accepts.",
             )
-        run(self.command("push", "--quiet", pulled.text, f"oci:{layout}:image"), timeout=BUILD_SECONDS)
+        run(self.buildah_command("push", "--quiet", pulled.text, f"oci:{layout}:image"), timeout=BUILD_SECONDS)
 
 
 def buildah_version() -> str:
-    """Its version, as 1.39.3.
+    """The version of buildah, for example 1.39.3.
 
     Raises:
-        ProcessError: buildah is not there.
+        ProcessError: buildah is missing.
     """
     words = run(["buildah", "--version"], timeout=60).text.split()
     return words[2] if len(words) > 2 else " ".join(words)
 
 
 def open_storage(folder: Path) -> Storage:
-    """A new storage in a folder, with the faster driver that works there.
+    """A new storage in a folder, with overlay if it works there, else with vfs.
 
     Raises:
-        ProcessError: buildah is not there.
+        ProcessError: buildah is missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     fast = Storage(folder=folder, driver=OVERLAY)
-    works = run(fast.command("images", "--quiet"), timeout=BUILD_SECONDS, check=False).code == 0
+    works = run(fast.buildah_command("images", "--quiet"), timeout=BUILD_SECONDS, check=False).code == 0
     return fast if works else Storage(folder=folder, driver=VFS)

@@ -1,4 +1,4 @@
-"""Labels of an image's configuration, which anybody sees without unpacking it; those that say which driver it is."""
+"""Labels of an image's configuration, readable without unpacking it. Some of them contain the driver's identity."""
 
 from collections.abc import Mapping
 
@@ -7,12 +7,12 @@ from msgspec import Struct
 
 from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.images.layout import Descriptor, Layout
-from upgrader.images.reference import parse
-from upgrader.images.registry import RegistryClient
-from upgrader.images.wire import decode
+from upgrader.images.registry.client import RegistryClient
+from upgrader.images.registry.reference import parse_reference
+from upgrader.images.wire import decode_json
 
 CONFIG_LIMIT = 4 << 20
-"""Most bytes of a configuration; one of ours has some hundred."""
+"""The largest accepted configuration in bytes. Configurations of driver images have some hundred bytes."""
 
 _PREFIX = "gpu-upgrader.io/"
 
@@ -26,52 +26,52 @@ class _Image(Struct, frozen=True, kw_only=True):
 
 
 class Parts(Struct, frozen=True, kw_only=True):
-    """What the manifest of one image names."""
+    """The descriptors in the manifest of one image."""
 
     config: Descriptor
     layers: tuple[Descriptor, ...]
 
 
 def identity_labels(identity: Identity) -> dict[str, str]:
-    """What an image's labels say of its identity; a fact that is empty has none."""
+    """The labels for an identity. An empty field has no label."""
     return {f"{_PREFIX}{name}": value for name in Identity.__struct_fields__ if (value := getattr(identity, name))}
 
 
-def said_of_identity(labels: Mapping[str, str]) -> dict[str, str]:
-    """The fields of an identity that labels have."""
+def labelled_identity(labels: Mapping[str, str]) -> dict[str, str]:
+    """The identity fields that the labels contain."""
     return {name: labels[f"{_PREFIX}{name}"] for name in Identity.__struct_fields__ if f"{_PREFIX}{name}" in labels}
 
 
 def decode_labels(config: bytes) -> dict[str, str]:
-    """The labels of a configuration.
+    """The labels in a configuration.
 
     Raises:
-        ValueError: it is none of an image.
+        ValueError: the bytes are not an image's configuration.
     """
-    return decode(config, _Image).config.labels or {}
+    return decode_json(config, _Image).config.labels or {}
 
 
 async def registry_labels(registry: RegistryClient, image: str) -> dict[str, str] | None:
-    """The labels of `name@sha256:...`; None where the registry says that it has no such image.
+    """The labels of `name@sha256:...`, or None if the registry reports that it has no such image.
 
     Raises:
-        RegistryError: it does not answer, or with something else than it was asked for.
-        ValueError: what it has is not one image.
+        RegistryError: the registry does not answer, or returns other contents than requested.
+        ValueError: the reference is not a single image.
     """
-    found = await registry.manifest(image)
-    if found is None:
+    manifest = await registry.get_manifest(image)
+    if manifest is None:
         return None
-    config = decode(found.data, Parts).config
-    return decode_labels(await registry.blob(config, parse(image), limit=CONFIG_LIMIT))
+    config = decode_json(manifest.data, Parts).config
+    return decode_labels(await registry.read_blob(config, parse_reference(image), limit=CONFIG_LIMIT))
 
 
 def layout_labels(layout: Layout) -> dict[str, str]:
     """The labels of the image of a layout.
 
     Raises:
-        ValueError: its configuration is none, or is not there.
+        ValueError: the configuration is missing or invalid.
     """
     try:
-        return decode_labels(layout.path(layout.blobs[-1]).read_bytes())
+        return decode_labels(layout.blob_path(layout.blobs[-1]).read_bytes())
     except OSError as error:
         raise ValueError(str(error)) from error

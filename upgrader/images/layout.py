@@ -1,4 +1,4 @@
-"""An OCI image layout on disk that holds one image: what is built is kept so, and can be carried or pushed.
+"""An OCI image layout on disk with one image. Built images are stored in this form, copied and pushed.
 
 https://github.com/opencontainers/image-spec/blob/main/image-layout.md
 """
@@ -12,17 +12,17 @@ import msgspec
 from msgspec import Meta, Struct
 
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.wire import decode
+from upgrader.images.wire import decode_json
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _VERSION = b'{"imageLayoutVersion":"1.0.0"}'
 
 
 class Descriptor(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A blob: its media type, its digest (`sha256:...`), its size in bytes."""
+    """A blob: media type, digest (`sha256:...`) and size in bytes."""
 
     media_type: str
-    digest: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]  # it becomes a path
+    digest: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]  # it becomes part of a path
     size: Annotated[int, Meta(ge=0)]
 
 
@@ -37,70 +37,70 @@ class _Manifest(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Layout:
-    """The layout in a folder; of several images the one with `digest`.
+    """The layout in a folder. `digest` selects one image of several.
 
     Raises:
-        ConfigurationError: there is none, or it does not hold exactly one image, or not that one.
+        ConfigurationError: the folder has no layout, not exactly one image, or not the selected one.
     """
 
     def __init__(self, folder: Path, digest: str = "") -> None:
         self.folder = folder
         try:
-            index = decode((folder / "index.json").read_bytes(), _Index)
-            (self.image,) = (one for one in index.manifests if digest in {"", one.digest})
-            self.blobs = blobs(self.path(self.image).read_bytes())
+            index = decode_json((folder / "index.json").read_bytes(), _Index)
+            (self.image,) = (entry for entry in index.manifests if digest in {"", entry.digest})
+            self.blobs = image_blobs(self.blob_path(self.image).read_bytes())
         except (FileNotFoundError, ValueError) as error:
-            raise ConfigurationError(f"{folder} holds no OCI layout with one image", details=str(error)) from error
+            raise ConfigurationError(f"{folder} contains no OCI layout with one image", details=str(error)) from error
 
-    def path(self, blob: Descriptor) -> Path:
-        """Where a blob is."""
-        return _path(self.folder, blob)
+    def blob_path(self, blob: Descriptor) -> Path:
+        """The path of a blob."""
+        return _blob_path(self.folder, blob)
 
     @property
     def size(self) -> int:
-        """Bytes that a registry or a node gets."""
+        """Bytes of all blobs, as a registry or a node receives them."""
         return sum(blob.size for blob in self.blobs)
 
-    def whole(self) -> bool:
-        """Whether every blob is there with the contents that its digest says."""
-        return all(_intact(self.path(blob), blob) for blob in (self.image, *self.blobs))
+    def is_intact(self) -> bool:
+        """Whether every blob exists with the contents of its digest."""
+        return all(_is_intact(self.blob_path(blob), blob) for blob in (self.image, *self.blobs))
 
 
 class LayoutWriter:
-    """A layout in the making: blobs first, `finish` last. What is in the folder already is used again."""
+    """Writes a layout: blobs first, `write_index` last. Blobs that the folder already contains are reused."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "blobs/sha256").mkdir(parents=True, exist_ok=True)
         (folder / "index.json").unlink(missing_ok=True)
 
-    def path(self, blob: Descriptor) -> Path:
-        """Where a blob belongs."""
-        return _path(self.folder, blob)
+    def blob_path(self, blob: Descriptor) -> Path:
+        """The path for a blob."""
+        return _blob_path(self.folder, blob)
 
-    def has(self, blob: Descriptor) -> bool:
-        """Whether a blob is there, with the contents that its digest says."""
-        return _intact(self.path(blob), blob)
+    def has_blob(self, blob: Descriptor) -> bool:
+        """Whether a blob exists with the contents of its digest."""
+        return _is_intact(self.blob_path(blob), blob)
 
-    def put(self, media_type: str, data: bytes) -> Descriptor:
+    def put_blob(self, media_type: str, data: bytes) -> Descriptor:
         """Write a blob from memory.
 
         Raises:
-            ConfigurationError: the disk is full, or the folder cannot be written to.
+            ConfigurationError: the disk is full, or the folder is not writable.
         """
         blob = Descriptor(media_type=media_type, digest=f"sha256:{hashlib.sha256(data).hexdigest()}", size=len(data))
         try:
-            self.path(blob).write_bytes(data)
+            self.blob_path(blob).write_bytes(data)
         except OSError as error:
-            said = f"{blob.size} bytes: {error.strerror or error}"
-            raise ConfigurationError(f"{self.path(blob)} cannot be written", details=said) from error
+            details = f"{blob.size} bytes: {error.strerror or error}"
+            raise ConfigurationError(f"{self.blob_path(blob)} cannot be written", details=details) from error
         return blob
 
-    def finish(self, image: Descriptor) -> Layout:
-        """The layout of the image whose manifest and blobs were put there.
+    def write_index(self, image: Descriptor) -> Layout:
+        """Write the index, and return the layout of the image whose manifest and blobs were written before.
 
         Raises:
-            ConfigurationError: a manifest that is none.
+            ConfigurationError: the manifest is invalid.
         """
         for name, data in index_files([image]).items():
             (self.folder / name).write_bytes(data)
@@ -108,48 +108,48 @@ class LayoutWriter:
 
 
 def index_files(images: Sequence[Descriptor]) -> dict[str, bytes]:
-    """What a layout has beside its blobs, contents by name, where it lists these images."""
+    """The files of a layout that lists these images, without the blobs: contents by name."""
     index = {"schemaVersion": 2, "manifests": images}
     return {"oci-layout": _VERSION, "index.json": msgspec.json.encode(index)}
 
 
-def images(folder: Path) -> tuple[Descriptor, ...]:
+def listed_images(folder: Path) -> tuple[Descriptor, ...]:
     """All images that the layout in a folder lists.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: the folder contains no layout.
     """
     try:
-        return decode((folder / "index.json").read_bytes(), _Index).manifests
+        return decode_json((folder / "index.json").read_bytes(), _Index).manifests
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{folder} holds no OCI layout", details=str(error)) from error
+        raise ConfigurationError(f"{folder} contains no OCI layout", details=str(error)) from error
 
 
-def blobs(manifest: bytes) -> tuple[Descriptor, ...]:
-    """What an image's manifest lists: its layers, then its configuration.
+def image_blobs(manifest: bytes) -> tuple[Descriptor, ...]:
+    """The descriptors in an image's manifest: its layers, then its configuration.
 
     Raises:
-        ValueError: it is no manifest of one image.
+        ValueError: the bytes are not a manifest of a single image.
     """
-    decoded = decode(manifest, _Manifest)
+    decoded = decode_json(manifest, _Manifest)
     return (*decoded.layers, decoded.config)
 
 
 def media_type(manifest: bytes) -> str:
-    """What a manifest says that it is; OCI's own need not say it.
+    """The media type that a manifest declares. OCI manifests may omit it.
 
     Raises:
-        ValueError: it is no manifest of one image.
+        ValueError: the bytes are not a manifest of a single image.
     """
-    return decode(manifest, _Manifest).media_type or MANIFEST
+    return decode_json(manifest, _Manifest).media_type or MANIFEST
 
 
-def _path(folder: Path, blob: Descriptor) -> Path:
+def _blob_path(folder: Path, blob: Descriptor) -> Path:
     algorithm, _, digits = blob.digest.partition(":")
     return folder / "blobs" / algorithm / digits
 
 
-def _intact(path: Path, blob: Descriptor) -> bool:
+def _is_intact(path: Path, blob: Descriptor) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:

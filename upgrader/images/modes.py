@@ -1,4 +1,4 @@
-"""Modes of a file tree that do not depend on the umask of whoever made it: the same parts give the same layer."""
+"""File modes that do not depend on the umask of the build machine, so that the same files give the same layer."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ _RUN, _SPECIAL = 0o100, 0o7000
 
 
 def fix_modes(root: Path) -> None:
-    """0755 for folders and programs, 0644 for files; what a package has set beyond (setuid) stays. Links are left."""
+    """Set 0755 on folders and programs and 0644 on other files. Bits beyond these, such as setuid, and links stay."""
     root.chmod(_FOLDER)
     for place, folders, files in os.walk(root):
         for name in (*folders, *files):

@@ -1,4 +1,4 @@
-"""The product's own images, built once per contents: node, controller, trainer, drivers, plugins, kubelet artifacts."""
+"""The images of this product, built once per contents: node, controller, trainer, drivers, plugins, kubelets."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ from upgrader.images.store import Store
 from upgrader.process.places import Progress, cache_root
 
 NODE_PACKAGES = ("grpcio", "msgspec", "prometheus-client", "protobuf", "pyyaml", "typing-extensions")
-"""What upgrader.node needs of the lock file."""
+"""The packages of the lock file that upgrader.node needs."""
 
 NODE_PARTS = (
     "__init__.py",
@@ -31,14 +31,28 @@ NODE_PARTS = (
     "node",
     *(f"process/{name}.py" for name in ("__init__", "finished", "redact", "run")),
 )
-"""Of this package, what upgrader.node loads, and nothing else: every node keeps that image."""
+"""The parts of this package that upgrader.node loads. The list is minimal, since every node stores the image."""
+
+CONTROLLER_PARTS = (
+    *("__init__.py", "__main__.py", "api", "checkpoint"),
+    *(f"cli/{name}" for name in ("__init__.py", "main.py", "admin", "base", "control", "doctor", "plan", "shared")),
+    *("cli/status", "controller", "core"),
+    *(f"images/{name}" for name in ("__init__.py", "labels.py", "layout.py", "registry", "trust", "wire.py")),
+    *("kube", "process", "reconcile", "stack", "telemetry", "wiring"),
+)
+"""The parts of this package that the controller and the commands for a cluster load."""
+
+CONTROLLER_LACKS = ("grpcio", "pyelftools")
+"""The packages of the lock file that they do not need: those of the node image and of builds."""
 
 BUILDER_PACKAGES = (
     *base.PACKAGES,
     *("buildah", "coreutils", "dpkg", "findutils", "gcc", "libc6-dev", "mount", "openssl", "qemu-system-x86", "tar"),
     *("util-linux", "xz-utils", "zstd"),
 )
-"""Beside Python: assembling images, boot checks, unpacking packages, roots of one's own, signing modules."""
+"""Packages for assembling images, boot checks, unpacking packages, sandboxes and signing modules, in addition to
+Python.
+"""
 
 BUILDER_PARTS = ("upgrader", "driver-images", "Containerfiles")
 PYTHON = sys.version_info[:2]
@@ -46,27 +60,27 @@ DEVICES = 8
 COMMANDS = tuple(
     "cat cut date find grep head mkdir mv rm sed sh sleep sort stat tail tr wc".split()  # noqa: SIM905 - read as a line
 )
-"""Of busybox, for the scripts of images without a base; a test checks that these suffice."""
+"""Commands of busybox for the scripts of images without a base. A test checks that the list is complete."""
 
 SIMULATED = ("load", "prepare", "probe", "unload")
-"""Programs of the simulated driver, in driver-images/sim."""
+"""Programs of the simulated driver in driver-images/sim."""
 
 RECIPE = "1"
-"""Changed when this module builds something else from the same files."""
+"""Increased when this module builds a different image from the same files."""
 
 
 class Images:
-    """Builds and keeps the images of this checkout; a context manager, because building needs a place for a while.
+    """Builds and caches the images of this checkout. A context manager, since a build needs a temporary folder.
 
     Args:
-        progress: gets a line per image that is really built.
-        cache: where images are kept; default is the user's cache directory.
-        base_image: image with this Python and busybox, instead of one from the machine's own archive: the folder of an
+        progress: receives a line per image that is built.
+        cache: the folder of the built images; default is the user's cache directory.
+        base_image: an image with this Python and busybox, instead of one from the machine's archive: the folder of an
             OCI layout, or a name that buildah can pull. Default is BASE_IMAGE of the environment.
     """
 
     def __init__(self, progress: Progress, *, cache: Path | None = None, base_image: str | None = None) -> None:
-        self._root = checkout()
+        self._root = checkout_root()
         self._cache = (cache or cache_root()) / "images"
         self._store = Store(self._cache, progress)
         self._base_image = os.environ.get("BASE_IMAGE", "") if base_image is None else base_image
@@ -83,69 +97,73 @@ class Images:
         self._stack.close()
         self._session = None
 
-    def base(self) -> Layout:
-        """Python and busybox."""
+    def base_image(self) -> Layout:
+        """The base image: Python and busybox."""
         if self._base_image:
             if "given" not in self._made:
-                self._made["given"] = self._given(self._base_image)
+                self._made["given"] = self._given_base(self._base_image)
             return self._made["given"]
         recipe = self._root / "Containerfiles/base"
 
         def fill(context: Path) -> None:
-            base.unpack(context / "rootfs", trim=recipe / "trim", work=context)
+            base.unpack_base(context / "rootfs", trim=recipe / "trim", work=context)
 
-        parts = [base.suite(), base.versions(self._cache), *base.LEFT_OUT] if "base" not in self._made else []
-        return self._image("base", recipe, parts, fill)
+        parts = (
+            [base.suite_name(), base.package_versions(self._cache), *base.LEFT_OUT] if "base" not in self._made else []
+        )
+        return self._build_image("base", recipe, parts, fill)
 
-    def _given(self, name: str) -> Layout:
-        return Layout(Path(name)) if Path(name).is_dir() else self._place().fetch(name)
+    def _given_base(self, name: str) -> Layout:
+        return Layout(Path(name)) if Path(name).is_dir() else self._open_session().pull_image(name)
 
-    def node(self) -> Layout:
-        """Prepare, upgrade, validate, device plugin."""
-        packages = self._packages("node", python.subset(self._lock(), NODE_PACKAGES))
-        return self._app("node", ("packages", packages), NODE_PARTS)
+    def node_image(self) -> Layout:
+        """The image of prepare, upgrade, validate and the device plugin."""
+        packages = self._packages_image("node", python.select_entries(self._read_lock(), NODE_PACKAGES))
+        return self._package_image("node", ("packages", packages), NODE_PARTS)
 
-    def upgrader(self, cosign: Path) -> Layout:
-        """The controller, and all commands; with cosign, a static program, by which it verifies driver images."""
-        package = sorted(path.name for path in (self._root / "upgrader").iterdir() if path.name != "__pycache__")
-        packages = self._packages("upgrader", python.locked(self._lock()))
-        return self._app("upgrader", ("cosign", self._with_cosign(cosign, packages)), package)
+    def upgrader_image(self, cosign: Path) -> Layout:
+        """The image of the controller and the commands for a cluster. It contains cosign, a static program that
+        verifies driver images.
+        """
+        requirements = python.lock_entries(self._read_lock(), without=CONTROLLER_LACKS)
+        packages = self._packages_image("upgrader", requirements)
+        return self._package_image("upgrader", ("cosign", self._cosign_image(cosign, packages)), CONTROLLER_PARTS)
 
-    def _with_cosign(self, program: Path, packages: Layout) -> Layout:
+    def _cosign_image(self, program: Path, packages: Layout) -> Layout:
         def fill(context: Path) -> None:
             shutil.copy(program, context / "cosign")
             (context / "cosign").chmod(0o755)
 
         recipe = self._root / "Containerfiles/cosign"
-        return self._image("cosign", recipe, [_digest(program)], fill, parent=("packages", packages))
+        return self._build_image("cosign", recipe, [_file_digest(program)], fill, parent=("packages", packages))
 
-    def builder(self, cosign: Path) -> Layout:
-        """What build pods run; `cosign` is that program."""
+    def builder_image(self, cosign: Path) -> Layout:
+        """The image of build pods. `cosign` is the path of that program."""
         recipe = self._root / "Containerfiles/builder"
-        requirements = python.locked(self._lock())
+        requirements = python.lock_entries(self._read_lock())
 
         def fill(context: Path) -> None:
             root = context / "rootfs"
-            base.unpack(root, trim=recipe / "trim", work=context, packages=BUILDER_PACKAGES)
+            base.unpack_base(root, trim=recipe / "trim", work=context, packages=BUILDER_PACKAGES)
             (context / "requirements").write_text(requirements)
-            python.install(context / "requirements", root / "app", python=PYTHON)
+            python.install_packages(context / "requirements", root / "app", python=PYTHON)
             for part in BUILDER_PARTS:
-                _copy(self._root / part, root / "app" / part)
+                _copy_part(self._root / part, root / "app" / part)
             python.compile_all(root / "app", python=PYTHON)
             shutil.copy(cosign, root / "usr/bin/cosign")
 
         parts: list[bytes | str] = [
-            base.suite(),
-            base.versions(self._cache, BUILDER_PACKAGES),
+            base.suite_name(),
+            base.package_versions(self._cache, BUILDER_PACKAGES),
             requirements,
             str(PYTHON),
-            _digest(cosign),
+            _file_digest(cosign),
         ]
         for part in BUILDER_PARTS:
-            parts += [part, *store.contents(self._root / part)]
-        return self._image("builder", recipe, parts, fill)
+            parts += [part, *store.folder_contents(self._root / part)]
+        return self._build_image("builder", recipe, parts, fill)
 
-    def trainer(self) -> Layout:
+    def trainer_image(self) -> Layout:
         """The trainer of the demo and the tests."""
         recipe, listener = self._root / "Containerfiles/trainer", self._root / "upgrader/workload.py"
 
@@ -154,74 +172,76 @@ class Images:
             for path in (listener, *recipe.glob("*.py")):
                 shutil.copy(path, context / "app")
 
-        return self._image("trainer", recipe, [listener.read_bytes()], fill, parent=("base", self.base()))
+        return self._build_image("trainer", recipe, [listener.read_bytes()], fill, parent=("base", self.base_image()))
 
-    def driver(self, version: str, kernel: str) -> Layout:
-        """A simulated driver for a kernel."""
+    def driver_image(self, version: str, kernel: str) -> Layout:
+        """A simulated driver for one kernel."""
         recipe, shared = self._root / "driver-images/sim", self._root / "driver-images/shared"
         facts = {"vendor": "sim", "version": version, "kernel": kernel, "devices": DEVICES, "simulated": True}
         manifest = msgspec.json.encode(facts) + b"\n"
 
         def fill(context: Path) -> None:
-            tree = busybox_tree(context / "rootfs", busybox=_busybox(), commands=COMMANDS)
+            tree = busybox_tree(context / "rootfs", busybox=_find_busybox(), commands=COMMANDS)
             shutil.copytree(shared, tree / "driver")
             for name in SIMULATED:
                 shutil.copy2(recipe / name, tree / "driver")
             (tree / "driver/manifest.json").write_bytes(manifest)
 
-        parts = [manifest, _busybox().read_bytes(), *store.contents(shared)]
-        return self._image(f"driver-{version}-{kernel}", recipe, parts, fill)
+        parts = [manifest, _find_busybox().read_bytes(), *store.folder_contents(shared)]
+        return self._build_image(f"driver-{version}-{kernel}", recipe, parts, fill)
 
-    def plugin(self, version: str) -> Layout:
-        """The simulated device plugin, as a release of its own."""
+    def plugin_image(self, version: str) -> Layout:
+        """The simulated device plugin as a separate release."""
         recipe = self._root / "Containerfiles/plugin"
         labels = [("org.opencontainers.image.version", version)]
 
         def fill(_context: Path) -> None:
-            """All of it is in the node image."""
+            """The node image already contains everything."""
 
-        return self._image(f"plugin-{version}", recipe, [version], fill, parent=("node", self.node()), labels=labels)
+        parent = ("node", self.node_image())
+        return self._build_image(f"plugin-{version}", recipe, [version], fill, parent=parent, labels=labels)
 
-    def kubelet(self, version: str, binary: Path) -> Layout:
+    def kubelet_image(self, version: str, binary: Path) -> Layout:
         """A kubelet artifact."""
         recipe = self._root / "Containerfiles/kubelet"
-        digest = _digest(binary)
+        digest = _file_digest(binary)
 
         def fill(context: Path) -> None:
-            tree = busybox_tree(context / "rootfs", busybox=_busybox(), commands=COMMANDS)
+            tree = busybox_tree(context / "rootfs", busybox=_find_busybox(), commands=COMMANDS)
             shutil.copy(recipe / "install", tree)
             shutil.copy(binary, tree / "kubelet")
             (tree / "kubelet").chmod(0o755)
             (tree / "kubelet.sha256").write_text(f"{digest}  kubelet\n")
 
-        return self._image(f"kubelet-{version}", recipe, [digest, _busybox().read_bytes()], fill)
+        return self._build_image(f"kubelet-{version}", recipe, [digest, _find_busybox().read_bytes()], fill)
 
-    def _app(self, name: str, parent: tuple[str, Layout], parts_of_package: Sequence[str]) -> Layout:
-        """Parts of this package over an image with the locked packages that they need, compiled."""
+    def _package_image(self, name: str, parent: tuple[str, Layout], parts_of_package: Sequence[str]) -> Layout:
+        """Parts of this package, compiled, in an image on top of the locked packages that they need."""
         package = self._root / "upgrader"
 
         def fill(context: Path) -> None:
             for part in parts_of_package:
-                _copy(package / part, context / "app" / "upgrader" / part)
+                _copy_part(package / part, context / "app" / "upgrader" / part)
             python.compile_all(context / "app", python=PYTHON)
 
         parts: list[bytes | str] = [str(PYTHON)]
         for part in parts_of_package:
-            parts += [part, *store.contents(package / part)]
-        return self._image(name, self._root / "Containerfiles" / name, parts, fill, parent=parent)
+            parts += [part, *store.folder_contents(package / part)]
+        return self._build_image(name, self._root / "Containerfiles" / name, parts, fill, parent=parent)
 
-    def _packages(self, name: str, requirements: str) -> Layout:
-        """Locked packages of an image, in a layer of their own: they change less often than ours."""
+    def _packages_image(self, name: str, requirements: str) -> Layout:
+        """The locked packages of an image in a separate layer, since they change less often than this package."""
 
         def fill(context: Path) -> None:
             (context / "requirements").write_text(requirements)
-            python.install(context / "requirements", context / "app", python=PYTHON)
+            python.install_packages(context / "requirements", context / "app", python=PYTHON)
             python.compile_all(context / "app", python=PYTHON)
 
         recipe = self._root / "Containerfiles/packages"
-        return self._image(f"{name}-packages", recipe, [requirements, str(PYTHON)], fill, parent=("base", self.base()))
+        parent = ("base", self.base_image())
+        return self._build_image(f"{name}-packages", recipe, [requirements, str(PYTHON)], fill, parent=parent)
 
-    def _image(
+    def _build_image(
         self,
         name: str,
         recipe: Path,
@@ -231,36 +251,37 @@ class Images:
         parent: tuple[str, Layout] | None = None,
         labels: Sequence[tuple[str, str]] = (),
     ) -> Layout:
-        """The image of a recipe over a context that `fill` makes; `parts` are all that `fill` depends on."""
+        """Build the image of a recipe in a context that `fill` writes. `parts` are all inputs of `fill`."""
         if name not in self._made:
             base_digest = parent[1].image.digest if parent is not None else ""
-            digits = store.key([RECIPE, base_digest, *parts, *store.contents(recipe)])
+            digits = store.content_key([RECIPE, base_digest, *parts, *store.folder_contents(recipe)])
 
             def build(layout: Path) -> None:
-                self._place().build(recipe / "Containerfile", layout, fill=fill, parent=parent, labels=labels)
+                session = self._open_session()
+                session.build_image(recipe / "Containerfile", layout, fill=fill, parent=parent, labels=labels)
 
-            self._made[name] = self._store.image(name, digits, build)
+            self._made[name] = self._store.build_once(name, digits, build)
         return self._made[name]
 
-    def _place(self) -> "_Session":
+    def _open_session(self) -> "_Session":
         if self._session is None:
             folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="upgrader-images-")))
             self._session = _Session(folder)
         return self._session
 
-    def _lock(self) -> str:
+    def _read_lock(self) -> str:
         return (self._root / "requirements.lock").read_text(encoding="utf-8")
 
 
 class _Session:
-    """A buildah storage for a while, and the parents that it holds already."""
+    """A temporary buildah storage, and the parent images that it already contains."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._storage = open_storage(folder / "storage")
         self._held: dict[str, str] = {}
 
-    def build(
+    def build_image(
         self,
         file: Path,
         layout: Path,
@@ -273,51 +294,51 @@ class _Session:
             context = Path(work)
             fill(context)
             if parent is not None:
-                self._hold(*parent)
-            self._storage.make(context=context, file=file, layout=layout, labels=labels)
+                self._import_parent(*parent)
+            self._storage.build_image(context=context, file=file, layout=layout, labels=labels)
 
-    def fetch(self, name: str) -> Layout:
-        """An image from elsewhere; it is kept for as long as this session."""
+    def pull_image(self, name: str) -> Layout:
+        """Pull an image. It is stored for the duration of this session."""
         layout = self._folder / "given"
-        self._storage.fetch(name, layout)
+        self._storage.pull_image(name, layout)
         return Layout(layout)
 
-    def _hold(self, name: str, layout: Layout) -> None:
+    def _import_parent(self, name: str, layout: Layout) -> None:
         if self._held.get(name) != layout.image.digest:
-            self._storage.take(layout, f"localhost/upgrader-{name}")
+            self._storage.import_layout(layout, f"localhost/upgrader-{name}")
             self._held[name] = layout.image.digest
 
 
-def checkout() -> Path:
-    """The checkout that this package runs from: recipes and the lock file are no part of an installed package.
+def checkout_root() -> Path:
+    """The root of the checkout that this package runs from. Recipes and the lock file are not in an installed package.
 
     Raises:
-        ConfigurationError: it was installed without its sources.
+        ConfigurationError: the package was installed without its sources.
     """
     root = Path(__file__).parents[2]
     if not (root / "Containerfiles").is_dir():
         raise ConfigurationError(
-            "images are built from a checkout of the repository",
+            "images can only be built from a checkout of the repository",
             details=f"{root} has no Containerfiles/",
-            resolution="Run it from a checkout, or use the images of a release.",
+            resolution="Run the command from a checkout, or use the images of a release.",
         )
     return root
 
 
-def _digest(file: Path) -> str:
+def _file_digest(file: Path) -> str:
     with file.open("rb") as data:
         return hashlib.file_digest(data, "sha256").hexdigest()
 
 
-def _busybox() -> Path:
-    found = shutil.which("busybox")
-    if found is None:
+def _find_busybox() -> Path:
+    path = shutil.which("busybox")
+    if path is None:
         raise ConfigurationError("busybox is missing", resolution="Install the Debian package busybox-static.")
-    return Path(found)
+    return Path(path)
 
 
 def busybox_tree(root: Path, *, busybox: Path, commands: Iterable[str]) -> Path:
-    """A file tree with a static busybox and links to its commands, and nothing else."""
+    """Create a file tree that contains only a static busybox and links for the commands."""
     programs = root / "bin"
     programs.mkdir(parents=True)
     shutil.copy(busybox, programs / "busybox")
@@ -328,7 +349,7 @@ def busybox_tree(root: Path, *, busybox: Path, commands: Iterable[str]) -> Path:
     return root
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy_part(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""The product's images in a registry, ready to be named in stacks, pods and jobs."""
+"""Pushes this product's images to a registry, and returns the references for stacks, pods and jobs."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -6,17 +6,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upgrader.core.driver_build.driver_builds import escaped
+from upgrader.core.driver_build.driver_builds import escape_tag
 from upgrader.images.layout import Layout
 from upgrader.images.product import Images
-from upgrader.images.registry import RegistryClient
+from upgrader.images.registry.client import RegistryClient
 from upgrader.process.places import Progress
 
 REPOSITORY = "upgrader"
 
 
 class Product(Struct, frozen=True, kw_only=True):
-    """Images in a registry, each `name@sha256:...`; drivers, plugins and kubelets by version."""
+    """Images in a registry, each as `name@sha256:...`; drivers, plugins and kubelets by version."""
 
     node: str
     upgrader: str
@@ -27,7 +27,9 @@ class Product(Struct, frozen=True, kw_only=True):
 
 
 class Programs(Struct, frozen=True, kw_only=True):
-    """Where the static programs are that images are made of: the kubelet of a version, cosign. Both are found late."""
+    """Functions that return the paths of static programs: the kubelet of a version, and cosign. They are called on
+    demand.
+    """
 
     kubelet: Callable[[str], Path]
     cosign: Callable[[], Path]
@@ -44,25 +46,26 @@ def push_product(
     plugins: Sequence[str] = ("1", "2"),
     images: Images | None = None,
 ) -> Product:
-    """Build what is not built yet, and push what `registry` (host:port, spoken to without TLS) does not have.
+    """Build the images that are missing, and push the blobs that `registry` (host:port, accessed without TLS) does not
+    have.
 
-    `drivers` are versions of the simulated driver, each for `kernel`; `kubelets` are versions; `plugins` are
-    releases of the simulated device plugin.
+    `drivers` are versions of the simulated driver, each for `kernel`; `kubelets` are versions; `plugins` are releases
+    of the simulated device plugin.
 
     Raises:
-        ConfigurationError: something needed to build is not there.
-        ProcessError: buildah, pip or mmdebstrap ended with an error.
-        RegistryError: the registry does not take an image.
+        ConfigurationError: a requirement of the build is missing.
+        ProcessError: buildah, pip or mmdebstrap fails.
+        RegistryError: the registry rejects an image.
     """
     with images or Images(progress) as made:
         layouts = product_layouts(made, kubelets=kubelets, plugins=plugins, programs=programs)
-        layouts |= {f"driver:{_tag(version, kernel)}": made.driver(version, kernel) for version in drivers}
+        layouts |= {f"driver:{_driver_tag(version, kernel)}": made.driver_image(version, kernel) for version in drivers}
     pushed = asyncio.run(_push_all(registry, layouts, progress))
     return Product(
         node=pushed["node"],
         upgrader=pushed["controller"],
         trainer=pushed["trainer"],
-        drivers={version: pushed[f"driver:{_tag(version, kernel)}"] for version in drivers},
+        drivers={version: pushed[f"driver:{_driver_tag(version, kernel)}"] for version in drivers},
         plugins={version: pushed[f"plugin:{version}"] for version in plugins},
         kubelets={version: pushed[f"kubelet:{version}"] for version in kubelets},
     )
@@ -71,46 +74,46 @@ def push_product(
 def product_layouts(
     images: Images, *, kubelets: Sequence[str], programs: Programs, plugins: Sequence[str] = ("1", "2")
 ) -> dict[str, Layout]:
-    """What `push_product` pushes beside simulated drivers, by name and tag; built where it is not there yet.
+    """The images that `push_product` pushes, except simulated drivers, by name and tag. Missing images are built.
 
     Raises:
         ConfigurationError, ProcessError: as `push_product`.
     """
     return {
-        "node": images.node(),
-        "controller": images.upgrader(programs.cosign()),
-        "trainer": images.trainer(),
-        **{f"plugin:{version}": images.plugin(version) for version in plugins},
-        **{f"kubelet:{version}": images.kubelet(version, programs.kubelet(version)) for version in kubelets},
+        "node": images.node_image(),
+        "controller": images.upgrader_image(programs.cosign()),
+        "trainer": images.trainer_image(),
+        **{f"plugin:{version}": images.plugin_image(version) for version in plugins},
+        **{f"kubelet:{version}": images.kubelet_image(version, programs.kubelet(version)) for version in kubelets},
     }
 
 
 def push_driver(registry: str, *, version: str, kernel: str, progress: Progress) -> str:
-    """One simulated driver for one kernel, pushed; `name@sha256:...`. Errors as `push_product`."""
+    """Push one simulated driver for one kernel; returns `name@sha256:...`. Errors as `push_product`."""
     with Images(progress) as made:
-        layout = made.driver(version, kernel)
-    name = f"driver:{_tag(version, kernel)}"
+        layout = made.driver_image(version, kernel)
+    name = f"driver:{_driver_tag(version, kernel)}"
     return asyncio.run(_push_all(registry, {name: layout}, progress))[name]
 
 
 def push_builder(registry: str, *, cosign: Path, progress: Progress) -> str:
-    """The image of build pods, with that cosign, pushed; `name@sha256:...`. Errors as `push_product`."""
+    """Push the image of build pods with the given cosign; returns `name@sha256:...`. Errors as `push_product`."""
     with Images(progress) as made:
-        layout = made.builder(cosign)
+        layout = made.builder_image(cosign)
     return asyncio.run(_push_all(registry, {"builder": layout}, progress))["builder"]
 
 
 def push_kubelet(registry: str, *, tag: str, version: str, binary: Path, progress: Progress) -> str:
-    """One kubelet artifact from a binary of one's own, pushed; `name@sha256:...`. Errors as `push_product`."""
+    """Push a kubelet artifact from a given binary; returns `name@sha256:...`. Errors as `push_product`."""
     with Images(progress) as made:
-        layout = made.kubelet(version, binary)
+        layout = made.kubelet_image(version, binary)
     return asyncio.run(_push_all(registry, {f"kubelet:{tag}": layout}, progress))[f"kubelet:{tag}"]
 
 
 def push_trainer(registry: str, *, progress: Progress) -> str:
-    """The trainer's image, which has Python and workload.py, pushed; `name@sha256:...`. Errors as `push_product`."""
+    """Push the trainer's image with Python and workload.py; returns `name@sha256:...`. Errors as `push_product`."""
     with Images(progress) as made:
-        layout = made.trainer()
+        layout = made.trainer_image()
     return asyncio.run(_push_all(registry, {"trainer": layout}, progress))["trainer"]
 
 
@@ -124,6 +127,6 @@ async def _push_all(registry: str, layouts: Mapping[str, Layout], progress: Prog
         return pushed
 
 
-def _tag(version: str, kernel: str) -> str:
-    """A tag for a driver on a kernel."""
-    return escaped(f"{version}-{kernel}")
+def _driver_tag(version: str, kernel: str) -> str:
+    """The tag for a driver on a kernel."""
+    return escape_tag(f"{version}-{kernel}")

@@ -1,4 +1,4 @@
-"""Built images, kept as OCI layouts by the hash of all that went in: the second build of the same is a look-up."""
+"""Built images as OCI layouts, named by a hash of all inputs. A second build of the same inputs is a look-up."""
 
 import hashlib
 import shutil
@@ -7,15 +7,17 @@ from pathlib import Path
 
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.layout import Layout
-from upgrader.process.places import Progress, locked
+from upgrader.process.places import Progress, hold_lock
 
 _DIGITS = 16
 _RUN = 0o100
-"""All that git keeps of a mode."""
+"""The only mode bit that git stores."""
 
 
-def key(parts: Iterable[bytes | str]) -> str:
-    """16 hex digits over parts, each with its length, so that no two lists of parts read the same."""
+def content_key(parts: Iterable[bytes | str]) -> str:
+    """A key of 16 hex digits over parts. Each part is hashed with its length, so that no two lists of parts give one
+    input.
+    """
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -24,33 +26,33 @@ def key(parts: Iterable[bytes | str]) -> str:
     return digest.hexdigest()[:_DIGITS]
 
 
-def contents(folder: Path) -> list[bytes]:
-    """Names, contents and whether they can be run of one file or of all below a folder, for `key`.
+def folder_contents(folder: Path) -> list[bytes]:
+    """Names, executable bits and contents of a file, or of all files below a folder, for `content_key`.
 
-    Not what Python leaves there, nor what a umask has made of the other bits: a checkout is the same under any.
+    Python's caches and the other mode bits, which depend on the umask, are left out.
     """
-    found = folder.rglob("*") if folder.is_dir() else [folder]
+    paths = folder.rglob("*") if folder.is_dir() else [folder]
     parts: list[bytes] = []
-    for path in sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts):
+    for path in sorted(path for path in paths if path.is_file() and "__pycache__" not in path.parts):
         run = b"x" if path.stat().st_mode & _RUN else b""
         parts += [str(path.relative_to(folder)).encode(), run, path.read_bytes()]
     return parts
 
 
 class Store:
-    """Layouts below a folder."""
+    """OCI layouts below a folder."""
 
     def __init__(self, folder: Path, progress: Progress) -> None:
         self._folder = folder
         self._progress = progress
 
-    def image(self, name: str, digits: str, build: Callable[[Path], None]) -> Layout:
-        """The layout of an image, built by `build(layout)` where it is not there yet; one process at a time builds."""
+    def build_once(self, name: str, digits: str, build: Callable[[Path], None]) -> Layout:
+        """The layout of an image. If it is missing, `build(layout)` creates it; only one process builds at a time."""
         target = self._folder / f"{name}-{digits}"
-        if (layout := _present(target)) is not None:
+        if (layout := _open_layout(target)) is not None:
             return layout
-        with locked(self._folder / ".lock", lambda: self._progress(f"image {name}: waiting for another build")):
-            if (layout := _present(target)) is not None:
+        with hold_lock(self._folder / ".lock", lambda: self._progress(f"image {name}: waiting for another build")):
+            if (layout := _open_layout(target)) is not None:
                 return layout
             beside = target.with_name(f".{target.name}.new")
             shutil.rmtree(beside, ignore_errors=True)
@@ -63,7 +65,7 @@ class Store:
             return built
 
 
-def _present(folder: Path) -> Layout | None:
+def _open_layout(folder: Path) -> Layout | None:
     try:
         return Layout(folder)
     except ConfigurationError:

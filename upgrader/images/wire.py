@@ -1,4 +1,4 @@
-"""JSON of registries and of layouts: what is no such document is a ValueError, whichever way it is none."""
+"""JSON of registries and layouts. Every kind of invalid document raises ValueError."""
 
 from typing import TypeVar
 
@@ -8,13 +8,13 @@ from upgrader.core.errors import UnreadableError
 T = TypeVar("T")
 
 
-def decode(data: bytes, type_: type[T]) -> T:
-    """A document.
+def decode_json(data: bytes, type_: type[T]) -> T:
+    """Decode a document.
 
     Raises:
-        ValueError: it is none, is not of this type, is no UTF-8, is too long, or is nested too deep.
+        ValueError: the data are not JSON of this type, not UTF-8, too long, or nested too deeply.
     """
     try:
-        return untrusted.decode(data, type_, untrusted.FILE_BYTES)
+        return untrusted.decode_json(data, type_, untrusted.FILE_BYTES)
     except UnreadableError as error:
         raise ValueError(error.brief) from error

@@ -1,4 +1,4 @@
-"""The Cluster port on a real API server."""
+"""The Cluster port, implemented by requests to an API server."""
 
 import asyncio
 import copy
@@ -30,7 +30,7 @@ from upgrader.kube import events
 from upgrader.kube.connect import Access, Login
 from upgrader.kube.discovery import DISCOVERY, Discovery, served_versions
 from upgrader.kube.listing import Listing, Page
-from upgrader.kube.refusals import ExpiredError, is_status, refusal
+from upgrader.kube.refusals import ExpiredError, is_status, response_error
 from upgrader.kube.transport import JSON, Call, Transport
 from upgrader.telemetry import metrics
 
@@ -41,14 +41,14 @@ JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 PAGE_SIZE = 2000
-"""Objects: pages come one after the other, so few and large ones are faster; real pods make some 20 MB of one."""
+"""Objects in a page: pages are sequential, so large pages are faster. A page of real pods has about 20 MB."""
 LARGEST_FILE = 1 << 20
 VERSION_SECONDS = 300.0
 SERVED_SECONDS = 60.0
-READS_AT_ONCE = 64
-"""Files read by exec at the same time, of all gangs: each is a connection through API server and kubelet.
+MAX_CONCURRENT_READS = 64
+"""Maximum number of concurrent execs and proxied requests, each of which is a connection through the kubelet.
 
-One gang has eight of them (`checkpoint.answers.AT_ONCE`), so that some that hang leave enough to the others.
+One gang uses eight of them (`checkpoint.answers.AT_ONCE`), so a gang that hangs does not block others.
 """
 
 
@@ -57,7 +57,7 @@ class Version(Wire, frozen=True, kw_only=True):
 
 
 class KubeCluster:
-    """Objects by REST; use it as a context manager, or close() it."""
+    """A client for objects by REST. It is a context manager; otherwise call close()."""
 
     def __init__(self, login: Login) -> None:
         self._login = login
@@ -67,11 +67,15 @@ class KubeCluster:
         self._version_until = 0.0
         self._served: Mapping[tuple[str, str], tuple[str, ...]] = {}
         self._served_until = 0.0
-        self._reading = asyncio.Semaphore(READS_AT_ONCE)
+        self._reading = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> Self:
-        """As kubectl finds its cluster, or the pod's own; ConfigurationError when there is none."""
+        """Connect by a kubeconfig, found as by kubectl, or by the service account of the pod.
+
+        Raises:
+            ConfigurationError: no cluster is configured.
+        """
         login = Login(kubeconfig, context)
         await login.load()
         return cls(login)
@@ -87,13 +91,13 @@ class KubeCluster:
         await self._transport.close()
 
     async def access(self) -> Access:
-        """Where we are connected and as whom, for kopf's own session."""
+        """Address and credentials of the connection, for the session of kopf."""
         return await self._login.access()
 
     def guarded(self, guard: Callable[[], None]) -> Self:
-        """The same connection, but `guard` (Leadership.check) is called right before every write and may raise."""
+        """A client with the same connection that calls `guard` (Leadership.check) before every write; it may raise."""
         other = copy.copy(self)
-        other._guard = guard  # noqa: SLF001 - our own copy
+        other._guard = guard  # noqa: SLF001 - a copy of this object
         return other
 
     # ---- reading
@@ -105,7 +109,7 @@ class KubeCluster:
             body = await self._transport.read(Call(method="GET", path=kind.path(name, namespace), accept=accept))
         except NotFoundError:
             return None
-        return _decode(body, kind.type, f"{kind.kind} {name}")
+        return _decode_body(body, kind.type, f"{kind.kind} {name}")
 
     async def list(
         self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
@@ -116,11 +120,11 @@ class KubeCluster:
     async def listing(
         self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> Listing[T]:
-        """A list with the version from which a watch may go on."""
+        """A list with the resourceVersion from which a watch can start."""
         try:
-            return await self._pages(kind, namespace, labels, fields)
-        except ExpiredError:  # paging took longer than the API server keeps a version: once more from the start
-            return await self._pages(kind, namespace, labels, fields)
+            return await self._read_pages(kind, namespace, labels, fields)
+        except ExpiredError:  # paging took longer than the API server keeps a version: list again
+            return await self._read_pages(kind, namespace, labels, fields)
 
     @asynccontextmanager
     async def watch(
@@ -132,7 +136,7 @@ class KubeCluster:
         seconds: int,
         idle_seconds: float,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Changes since a version as lines of JSON, bookmarks among them; it ends by itself after about `seconds`."""
+        """Changes since a version, with bookmarks, as lines of JSON; the watch ends after about `seconds`."""
         query = (
             ("watch", "true"),
             ("allowWatchBookmarks", "true"),
@@ -144,10 +148,10 @@ class KubeCluster:
             yield lines
 
     async def version(self) -> str:
-        """See ports.Cluster. Asked anew now and then, since control planes are upgraded too."""
+        """See ports.Cluster. Cached for VERSION_SECONDS, since control planes are upgraded too."""
         if time.monotonic() >= self._version_until:
             body = await self._transport.read(Call(method="GET", path="/version"))
-            self._version = _decode(body, Version, "version").git_version
+            self._version = _decode_body(body, Version, "version").git_version
             self._version_until = time.monotonic() + VERSION_SECONDS
         return self._version
 
@@ -155,46 +159,46 @@ class KubeCluster:
         """See ports.Cluster."""
         if time.monotonic() >= self._served_until:
             body = await self._transport.read(Call(method="GET", path="/apis", accept=DISCOVERY))
-            self._served = served_versions(_decode(body, Discovery, "list of kinds"))
+            self._served = served_versions(_decode_body(body, Discovery, "list of kinds"))
             self._served_until = time.monotonic() + SERVED_SECONDS
         return self._served
 
     async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None:
         """See ports.Cluster. The container needs `sh` and `cat`."""
-        marker = secrets.token_hex(16)  # of this reading only, so that no file can contain it
-        said = await self._exec(pod, container, ("sh", "-c", 'cat -- "$1" && printf %s "$2"', "sh", path, marker))
-        return said.removesuffix(marker.encode()) if said is not None and said.endswith(marker.encode()) else None
+        marker = secrets.token_hex(16)  # random, so that no file can contain it
+        output = await self._exec(pod, container, ("sh", "-c", 'cat -- "$1" && printf %s "$2"', "sh", path, marker))
+        return output.removesuffix(marker.encode()) if output is not None and output.endswith(marker.encode()) else None
 
     async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> Ran | None:
         """See ports.Cluster. The container needs `sh`."""
         marker = secrets.token_hex(16)
         variables = (f"{name}={value}" for name, value in env.items())
-        # The exit code comes with the output: that of the connection may say success where it was cut off.
-        said = await self._exec(pod, container, ("sh", "-c", _RUN, "sh", marker, *variables, "--", *argv), acts=True)
-        output, found, code = (said or b"").rpartition(f"\n{marker} ".encode())
-        return Ran(output=output, code=int(code)) if found and len(code) < 4 and code.isdigit() else None
+        # The exit code is in the output: the status of a connection that was cut may be success.
+        raw = await self._exec(pod, container, ("sh", "-c", _RUN, "sh", marker, *variables, "--", *argv), acts=True)
+        output, separator, code = (raw or b"").rpartition(f"\n{marker} ".encode())
+        return Ran(output=output, code=int(code)) if separator and len(code) < 4 and code.isdigit() else None
 
     async def call(self, pod: Pod, method: str, endpoint: str, body: object = None) -> Reply | None:
-        """See ports.Cluster: through the API server's proxy, so that pods need no route from here."""
-        port, path, query = endpoints.called(endpoint)
+        """See ports.Cluster. By the proxy of the API server, so no route to pods is required."""
+        port, path, query = endpoints.split_endpoint(endpoint)
         where = f"{PODS.path(f'{pod.metadata.name}{port}', pod.metadata.namespace, 'proxy')}{path}"
         call = Call(method=method, path=where, query=query, body=body)
         async with self._reading:
             if method != "GET":
-                self._allowed()  # after the wait for a turn: only who leads asks pods for anything
+                self._check_guard()  # after the wait: only the leader may send requests to pods
             try:
-                said = await self._transport.reply(call, LARGEST_FILE)
+                response = await self._transport.reply(call, LARGEST_FILE)
             except UnreachableError:
                 return None
-        if said is None:
+        if response is None:
             return None
-        status, headers, text = said
-        if status >= 400 and is_status(text):  # said by the API server, for the pod
+        status, headers, text = response
+        if status >= 400 and is_status(text):  # a response of the API server, not of the pod
             if status in (401, 403, 404):
-                raise refusal(status, headers, text, call.asked)
+                raise response_error(status, headers, text, call.summary)
             return None
         after = headers.get("Retry-After", "")
-        return Reply(status=status, body=text, retry_after_seconds=untrusted.whole(after))
+        return Reply(status=status, body=text, retry_after_seconds=untrusted.parse_whole(after))
 
     async def _exec(self, pod: Pod, container: str, command: Sequence[str], *, acts: bool = False) -> bytes | None:
         query = (
@@ -205,21 +209,21 @@ class KubeCluster:
         where = PODS.path(pod.metadata.name, pod.metadata.namespace, "exec")
         async with self._reading:
             if acts:
-                self._allowed()
-            return await self._transport.output(where, query, LARGEST_FILE)
+                self._check_guard()
+            return await self._transport.exec_output(where, query, LARGEST_FILE)
 
     # ---- writing
 
     async def create(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
         """See ports.Cluster."""
-        return await self._written("create", kind, _creation(kind, body))
+        return await self._write_and_decode("create", kind, _create_call(kind, body))
 
     async def rehearse(self, kind: ResourceKind[Any], body: Mapping[str, Any]) -> None:
         """See ports.Cluster."""
-        call = _creation(kind, body)
+        call = _create_call(kind, body)
         try:
             await self._transport.read(msgspec.structs.replace(call, query=(*call.query, ("dryRun", "All"))))
-        except NameTakenError:  # the last thing that it looks at: all else was taken
+        except NameTakenError:  # the last check of the API server: all others have passed
             return
 
     async def merge(
@@ -227,7 +231,7 @@ class KubeCluster:
     ) -> T:
         """See ports.Cluster."""
         if not meta.resource_version:
-            raise ValueError(f"merge of {kind.kind} {meta.name} without the resourceVersion that was decided on")
+            raise ValueError(f"merge of {kind.kind} {meta.name} requires the resourceVersion that was read")
         body = {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": meta.resource_version}}
         return await self._patch("merge", kind, meta, body, subresource, MERGE_PATCH)
 
@@ -241,8 +245,10 @@ class KubeCluster:
         except ConfigurationError as error:
             if _NOT_APPLICABLE not in error.details:
                 raise
-            # The API server answers a failed `test` as it answers a broken patch, and ours are not broken.
-            raise ConflictError("the object is not as the patch expects it", details=error.details) from error
+            # The API server returns the same error for a failed `test` and for an invalid patch; these are valid.
+            raise ConflictError(
+                "the object does not have the values that the patch expects", details=error.details
+            ) from error
 
     async def apply(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
         """See ports.Cluster."""
@@ -251,17 +257,17 @@ class KubeCluster:
         manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
         query = (*_MANAGED, ("force", "true"))
         call = Call(method="PATCH", path=path, query=query, body=manifest, content_type=APPLY_PATCH)
-        return await self._written("apply", kind, call)
+        return await self._write_and_decode("apply", kind, call)
 
     async def delete(self, kind: ResourceKind[T], meta: ObjectMeta) -> None:
-        """See ports.Cluster. What it owns goes in the background."""
-        # Said aloud, since Jobs would otherwise leave their pods behind.
+        """See ports.Cluster. Dependents are deleted in the background."""
+        # Explicit, since the default for Jobs is to orphan their pods.
         options = {"propagationPolicy": "Background", "preconditions": {"uid": meta.uid}}
         call = Call(method="DELETE", path=kind.path(meta.name, meta.namespace), body=options)
         try:
             await self._write("delete", kind, call)
         except (NotFoundError, ConflictError):
-            return  # a conflict means that another object has the name now: this one is gone
+            return  # a conflict means that another object has the name: this one is deleted
 
     async def evict(self, pod: ObjectMeta) -> None:
         """See ports.Cluster."""
@@ -285,7 +291,7 @@ class KubeCluster:
         self, regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool = False
     ) -> None:
         """See ports.Cluster."""
-        event = events.manifest(
+        event = events.event_manifest(
             regarding,
             kind,
             api_version,
@@ -294,11 +300,11 @@ class KubeCluster:
             warning=warning,
             now=datetime.now(UTC),
         )
-        await events.post(event, functools.partial(self.create, EVENTS))
+        await events.post_event(event, functools.partial(self.create, EVENTS))
 
     # ---- inside
 
-    async def _pages(self, kind: ResourceKind[T], namespace: str, labels: str, fields: str) -> Listing[T]:
+    async def _read_pages(self, kind: ResourceKind[T], namespace: str, labels: str, fields: str) -> Listing[T]:
         query = [("limit", str(PAGE_SIZE))]
         query += [(name, text) for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text]
         accept = _METADATA_LIST if kind.metadata_only else JSON
@@ -308,7 +314,7 @@ class KubeCluster:
             rest = (*query, ("continue", following)) if following else tuple(query)
             call = Call(method="GET", path=kind.path(namespace=namespace), query=rest, accept=accept)
             body = await self._transport.read(call)
-            page = _decode(body, Page[kind.type], f"list of {kind.kind}")  # type: ignore[name-defined]
+            page = _decode_body(body, Page[kind.type], f"list of {kind.kind}")  # type: ignore[name-defined]
             items += page.items or ()
             following = page.metadata.continue_
             if not following:
@@ -325,17 +331,17 @@ class KubeCluster:
     ) -> T:
         path = kind.path(meta.name, meta.namespace, subresource)
         call = Call(method="PATCH", path=path, query=_MANAGED, body=body, content_type=content_type)
-        return await self._written(verb, kind, call)
+        return await self._write_and_decode(verb, kind, call)
 
-    async def _written(self, verb: str, kind: ResourceKind[T], call: Call) -> T:
-        return _decode(await self._write(verb, kind, call), kind.type, call.asked)
+    async def _write_and_decode(self, verb: str, kind: ResourceKind[T], call: Call) -> T:
+        return _decode_body(await self._write(verb, kind, call), kind.type, call.summary)
 
-    def _allowed(self) -> None:
+    def _check_guard(self) -> None:
         if self._guard is not None:
             self._guard()
 
     async def _write(self, verb: str, kind: ResourceKind[Any], call: Call) -> bytes:
-        self._allowed()
+        self._check_guard()
         metrics.API_WRITES.labels(verb=verb, kind=kind.kind).inc()
         return await self._transport.write(call)
 
@@ -350,29 +356,29 @@ _NOT_APPLICABLE = "the server rejected our request due to an error in our reques
 
 
 @functools.cache
-def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - generic aliases are no classes
+def _json_decoder(type_: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - generic aliases are not classes
     return msgspec.json.Decoder(type_)
 
 
-def _creation(kind: ResourceKind[Any], body: Mapping[str, Any]) -> Call:
+def _create_call(kind: ResourceKind[Any], body: Mapping[str, Any]) -> Call:
     path = kind.path(namespace=str(body["metadata"].get("namespace", "")))
     manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
     return Call(method="POST", path=path, query=_MANAGED, body=manifest)
 
 
-def _decode(body: bytes, type_: type[T], what: str) -> T:
+def _decode_body(body: bytes, type_: type[T], subject: str) -> T:
     try:
-        decoded: T = _decoder(cast("Any", type_)).decode(body)
+        decoded: T = _json_decoder(cast("Any", type_)).decode(body)
     except RecursionError as error:
         raise ClusterError(
-            f"{what} cannot be read",
-            details="An object of it is nested deeper than can be read.",
-            resolution="Find it with kubectl by its size and delete it: no controller's object looks like that.",
+            f"{subject} cannot be read",
+            details="An object is nested too deeply.",
+            resolution="Find the object with kubectl by its size and delete it: no controller creates such objects.",
         ) from error
     except msgspec.MsgspecError as error:
         raise ClusterError(
-            f"{what} cannot be read",
+            f"{subject} cannot be read",
             details=str(error),
-            resolution="It was stored by another release: apply crds/ of this release and correct the field.",
+            resolution="The object was stored by another release: apply crds/ of this release and correct the field.",
         ) from error
     return decoded

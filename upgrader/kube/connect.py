@@ -1,4 +1,4 @@
-"""Which API server, and who we are there: a kubeconfig as kubectl finds it, else the pod's service account."""
+"""Address and credentials of the API server: from a kubeconfig, found as by kubectl, or from the service account."""
 
 import os
 from pathlib import Path
@@ -13,11 +13,11 @@ from msgspec import Struct
 from upgrader.core.errors import ConfigurationError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where the kubelet mounts the token of a pod's ServiceAccount, and the certificate of the API server's CA."""
+"""Mount of the token of the ServiceAccount and of the CA certificate of the API server."""
 
 
 class Access(Struct, frozen=True, kw_only=True):
-    """Where the API server is and how to speak to it, for others than our own client; files are PEM."""
+    """Address and credentials of the API server, for other clients; files are PEM."""
 
     server: str
     ca_file: str | None = None
@@ -27,17 +27,17 @@ class Access(Struct, frozen=True, kw_only=True):
     insecure: bool = False
 
     def __repr__(self) -> str:
-        """Without the token: values are shown in tracebacks and logs."""
+        """Without the token, since tracebacks and logs contain values."""
         return f"Access(server={self.server!r})"
 
 
 class Login:
-    """Loads the configuration, and again when the API server no longer accepts it (tokens of exec plug-ins expire)."""
+    """Loads the configuration, also again when the API server rejects it (tokens of exec plugins expire)."""
 
     def __init__(
         self, kubeconfig: str | None = None, context: str | None = None, *, service_account: Path = SERVICE_ACCOUNT
     ) -> None:
-        self._kubeconfig = kubeconfig or _found_kubeconfig()
+        self._kubeconfig = kubeconfig or _default_kubeconfig()
         self._context = context
         self._service_account = service_account
         self.configuration: Any = Configuration()
@@ -46,15 +46,15 @@ class Login:
         """Fill `configuration`.
 
         Raises:
-            ConfigurationError: no kubeconfig and no service account, or one that cannot be used.
+            ConfigurationError: there is no kubeconfig and no service account, or it cannot be used.
         """
         try:
             await self._load()
         except (config.ConfigException, yaml.YAMLError, OSError) as error:
-            raise self._unusable(str(error)) from error
+            raise self._unusable_error(str(error)) from error
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-            # What the library meets in a file of another shape; not even as a cause, since it may quote a token.
-            raise self._unusable(f"a part of it cannot be read ({type(error).__name__})") from None
+            # Errors of the library for an invalid file. They are not chained, since they may contain a token.
+            raise self._unusable_error(f"a part of it cannot be read ({type(error).__name__})") from None
 
     async def _load(self) -> None:
         if self._kubeconfig is not None:
@@ -70,25 +70,25 @@ class Login:
         else:
             raise ConfigurationError(
                 "no cluster is configured",
-                details="there is no --kubeconfig, no KUBECONFIG, no ~/.kube/config, and this is no pod",
-                resolution="Name a kubeconfig, or start a cluster of your own: `upgrader dev up`.",
+                details="there is no --kubeconfig, no KUBECONFIG, no ~/.kube/config, and this is not a pod",
+                resolution="Specify a kubeconfig, or start a development cluster: `upgrader dev up`.",
             )
 
-    def _unusable(self, details: str) -> ConfigurationError:
+    def _unusable_error(self, details: str) -> ConfigurationError:
         if self._kubeconfig is not None:
             return ConfigurationError(
                 f"the kubeconfig {self._kubeconfig} cannot be used",
                 details=details,
-                resolution="Name one that kubectl can use with --kubeconfig, or a context of it with --context.",
+                resolution="Specify one that works with kubectl with --kubeconfig, or a context of it with --context.",
             )
         return ConfigurationError(
             f"the service account in {self._service_account} cannot be used",
             details=details,
-            resolution="Have its token mounted into the pod (automountServiceAccountToken), or name a kubeconfig.",
+            resolution="Mount its token into the pod (automountServiceAccountToken), or specify a kubeconfig.",
         )
 
     async def access(self) -> Access:
-        """The loaded configuration in plain words."""
+        """The loaded configuration."""
         loaded = self.configuration
         token = (await loaded.auth_settings()).get("BearerToken", {}).get("value")
         return Access(
@@ -101,8 +101,8 @@ class Login:
         )
 
 
-def _found_kubeconfig() -> str | None:
-    """As kubectl: KUBECONFIG (a list of files), else ~/.kube/config if it is there."""
+def _default_kubeconfig() -> str | None:
+    """The kubeconfig of kubectl: KUBECONFIG (a list of files), else ~/.kube/config if it exists."""
     if named := os.environ.get("KUBECONFIG"):
         return named
     usual = Path.home() / ".kube" / "config"

@@ -1,4 +1,4 @@
-"""Which kinds an API server serves: aggregated discovery, one answer for all of them (Kubernetes 1.30 and later)."""
+"""The kinds that an API server serves, by aggregated discovery: one response for all (Kubernetes 1.30 and later)."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,7 +7,7 @@ from typing import Literal
 from upgrader.api.kubernetes import ObjectMeta, Wire
 
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-"""What is accepted as an answer to GET /apis."""
+"""Accept header of GET /apis."""
 
 
 class DiscoveredResource(Wire, frozen=True, kw_only=True):
@@ -25,18 +25,18 @@ class DiscoveredGroup(Wire, frozen=True, kw_only=True):
 
 
 class Discovery(Wire, frozen=True, kw_only=True):
-    """What is served, by group; `kind` tells it from the answer of an API server that does not know the question."""
+    """Served kinds by group; `kind` rejects the response of an API server without aggregated discovery."""
 
     kind: Literal["APIGroupDiscoveryList"]
     items: tuple[DiscoveredGroup, ...] = ()
 
 
-def served_versions(found: Discovery) -> Mapping[tuple[str, str], tuple[str, ...]]:
+def served_versions(discovery: Discovery) -> Mapping[tuple[str, str], tuple[str, ...]]:
     """Versions by group and plural, in the order of the API server: the preferred first."""
     served: dict[tuple[str, str], tuple[str, ...]] = {}
-    for group in found.items:
+    for group in discovery.items:
         for version in group.versions:
-            for one in version.resources:
-                key = (group.metadata.name, one.resource)
+            for resource in version.resources:
+                key = (group.metadata.name, resource.resource)
                 served[key] = (*served.get(key, ()), version.version)
     return MappingProxyType(served)

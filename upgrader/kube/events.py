@@ -1,4 +1,4 @@
-"""Kubernetes Events: what people see with `kubectl describe`. Losing one changes nothing, so nothing here raises."""
+"""Kubernetes Events, for users of `kubectl describe`. The loss of an Event has no effect, so it is not an error."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -8,20 +8,20 @@ import structlog
 
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.core.errors import UpgraderError
-from upgrader.core.timing import show
+from upgrader.core.timing import format_time
 
-_LONGEST_MESSAGE = 1024  # the API server refuses longer ones
+_LONGEST_MESSAGE = 1024  # the API server rejects longer ones
 _COMPONENT = "gpu-upgrader"
 
 log = structlog.get_logger(__name__)
 
 
-def manifest(
+def event_manifest(
     regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool, now: datetime
 ) -> dict[str, Any]:
-    """A core/v1 Event; one about an object without namespace lies in `default`, where kubectl looks for it."""
+    """A core/v1 Event. The Event of a cluster-scoped object is in `default`, as kubectl expects."""
     namespace = regarding.namespace or "default"
-    when = show(now.replace(microsecond=0))
+    when = format_time(now.replace(microsecond=0))
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -44,7 +44,7 @@ def manifest(
     }
 
 
-async def post(event: Mapping[str, Any], send: Callable[[Mapping[str, Any]], Awaitable[object]]) -> None:
+async def post_event(event: Mapping[str, Any], send: Callable[[Mapping[str, Any]], Awaitable[object]]) -> None:
     """Send an Event; a failure is logged."""
     try:
         await send(event)

@@ -1,8 +1,8 @@
-"""All objects of a kind, kept in step with the API server: list, watch from there, list anew when the thread is lost.
+"""A cache of all objects of a kind, synchronized with the API server by a list and watches.
 
-kopf does not watch these for us: its index costs the square of their number. A watch that ends is opened again from the
-last version seen, which loses nothing; only when the API server refuses that version, or does not answer, are the
-objects out of step, and then snapshot() is None until they were listed again: deletions in between are seen, too.
+kopf is not used for it: its index has quadratic cost. A watch that ends is opened again from the last version without
+loss. If the API server rejects that version or does not respond, the cache is out of sync: snapshot() returns None
+until the objects were listed again, so deletions in the meantime are noticed too.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from upgrader.telemetry import metrics
 log = structlog.get_logger(__name__)
 
 IDLE_SECONDS = 150.0
-"""The API server sends a bookmark about every minute; two missed ones mean that nobody is there."""
+"""The API server sends a bookmark about every minute; after two missing ones the connection counts as broken."""
 WATCH_SECONDS = 300
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 15.0
 
 
 class Meta(Protocol):
-    """An object that the API server keeps."""
+    """An object of the API server."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -44,7 +44,7 @@ T = TypeVar("T", bound=Meta)
 
 
 class Source(Protocol):
-    """What is needed of KubeCluster."""
+    """The methods of KubeCluster that an informer uses."""
 
     async def listing(self, kind: ResourceKind[Any], namespace: str = "") -> Listing[Any]: ...
     def watch(
@@ -76,7 +76,7 @@ _EVENT = msgspec.json.Decoder(WatchEvent)
 
 
 class Informer(Generic[T]):
-    """Objects of a kind; run() keeps them current until it is cancelled."""
+    """The cache of a kind; run() keeps it current until it is cancelled."""
 
     def __init__(
         self,
@@ -88,45 +88,45 @@ class Informer(Generic[T]):
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[int], float] | None = None,
     ) -> None:
-        """`namespace`: only objects in it; `index`: what `indexed` finds an object by, for instance a pod's node."""
+        """`namespace`: only objects in it; `index`: key of an object in `indexed`, for example the node of a pod."""
         self._source, self._kind, self._namespace = source, kind, namespace
         self._decoder = msgspec.json.Decoder(kind.type)
         self._index = index or (lambda _: "")
         self._clock = clock
-        self._pause = pause or _jittered
+        self._pause = pause or _jittered_pause
         self._objects: dict[str, T] = {}
         self._by_index: dict[str, dict[str, T]] = {}
-        self._frozen: Mapping[str, T] | None = None  # copy of the objects, made when it is asked for
+        self._frozen: Mapping[str, T] | None = None  # copy of the objects, created on demand
         self._in_step = False
         self._heard = 0.0
         self._changes = 0
         self._waiting = asyncio.Condition()
 
     def snapshot(self) -> Mapping[str, T] | None:
-        """Objects by name, or `namespace/name`; None while out of step. The mapping does not change any more."""
-        if not self._current():
+        """Objects by name, or `namespace/name`; None while out of sync. The mapping is immutable."""
+        if not self._is_current():
             return None
         if self._frozen is None:
             self._frozen = MappingProxyType(dict(self._objects))
         return self._frozen
 
     def find(self, name: str, namespace: str = "") -> tuple[bool, T | None]:
-        """Whether the objects are in step, and if so the one of that name."""
-        return (True, self._objects.get(key_of(name, namespace))) if self._current() else (False, None)
+        """Whether the cache is in sync, and if so the object of a name, or None."""
+        return (True, self._objects.get(object_key(name, namespace))) if self._is_current() else (False, None)
 
     def indexed(self, value: str) -> Sequence[T] | None:
-        """Objects whose index is this, by name; None while out of step."""
-        if not self._current():
+        """Objects with an index key, sorted by name; None while out of sync."""
+        if not self._is_current():
             return None
-        return [each for _, each in sorted(self._by_index.get(value, {}).items())]
+        return [item for _, item in sorted(self._by_index.get(value, {}).items())]
 
     @property
     def changes(self) -> int:
-        """Grows whenever an object comes, goes or changes in what we read of it, and when we get in or out of step."""
+        """A counter of additions, deletions and changes of objects, in their decoded fields, and of the sync state."""
         return self._changes
 
-    async def changed(self, since: int) -> int:
-        """Wait until `changes` differs from what it was, and give what it is."""
+    async def wait_for_change(self, since: int) -> int:
+        """Wait until `changes` differs from `since`; returns its new value."""
         async with self._waiting:
             await self._waiting.wait_for(lambda: self._changes != since)
             return self._changes
@@ -137,32 +137,32 @@ class Informer(Generic[T]):
             since, snapshot = self._changes, self.snapshot()
             if snapshot is not None and predicate(snapshot):
                 return snapshot
-            await self.changed(since)
+            await self.wait_for_change(since)
 
     async def run(self) -> None:
-        """List and watch for ever."""
+        """List and watch until cancelled."""
         failures = 0
         while True:
             try:
                 async for _ in self._follow():
                     failures = 0
             except (UpgraderError, msgspec.MsgspecError, RecursionError) as error:
-                # Of the last one a tenant's object is guilty, nested deeper than can be read.
-                log.warning("out of step", kind=self._kind.kind, error=str(error))
+                # RecursionError: an object of a tenant that is nested too deeply.
+                log.warning("out of sync", kind=self._kind.kind, error=str(error))
             await self._set_in_step(in_step=False)
             await asyncio.sleep(self._pause(failures))
             failures += 1
 
-    def _current(self) -> bool:
+    def _is_current(self) -> bool:
         return self._in_step and self._clock() - self._heard <= IDLE_SECONDS
 
     async def _follow(self) -> AsyncIterator[None]:
-        """One listing and the watches after it; yields whenever something was heard."""
+        """A list and the watches after it; yields after each received line."""
         metrics.INFORMER_RELISTS.labels(kind=self._kind.kind).inc()
         listed = await self._source.listing(self._kind, self._namespace)
         self._objects, self._by_index = {}, {}
-        for each in listed.items:
-            self._keep(_key(each), each)
+        for item in listed.items:
+            self._store(_object_key(item), item)
         version = listed.resource_version
         self._heard = self._clock()
         await self._set_in_step(in_step=True)
@@ -174,14 +174,14 @@ class Informer(Generic[T]):
             )
             async with watching as lines:
                 async for line in lines:
-                    version = await self._take(line)
+                    version = await self._apply_event(line)
                     self._heard = self._clock()
                     yield
             if version == before and self._clock() - opened < 1.0:
-                raise ClusterError(f"the API server ends every watch of {self._kind.plural} at once")
+                raise ClusterError(f"the API server ends every watch of {self._kind.plural} immediately")
 
-    async def _take(self, line: bytes) -> str:
-        """Take in one line; gives the version that the watch has reached."""
+    async def _apply_event(self, line: bytes) -> str:
+        """Apply a line of a watch to the cache; returns the resourceVersion of the watch."""
         event = _EVENT.decode(line)
         if event.type == "BOOKMARK":
             return msgspec.json.decode(event.object, type=Bookmark).metadata.resource_version
@@ -189,21 +189,21 @@ class Informer(Generic[T]):
             status = msgspec.json.decode(event.object, type=WatchStatus)
             kind = ExpiredError if status.code == 410 else ClusterError
             raise kind(f"the watch of {self._kind.plural} ended", details=status.message)
-        found = self._decoder.decode(event.object)
-        before = self._objects.get(_key(found))
-        after = None if event.type == "DELETED" else found
-        self._keep(_key(found), after)
+        item = self._decoder.decode(event.object)
+        before = self._objects.get(_object_key(item))
+        after = None if event.type == "DELETED" else item
+        self._store(_object_key(item), after)
         if before is None or after is None or _without_version(before) != _without_version(after):
-            await self._tell()
-        return found.metadata.resource_version
+            await self._notify()
+        return item.metadata.resource_version
 
-    def _keep(self, key: str, value: T | None) -> None:
+    def _store(self, key: str, value: T | None) -> None:
         self._frozen = None
         before = self._objects.pop(key, None)
         if before is not None:
-            there = self._by_index[self._index(before)]
-            del there[key]
-            if not there:
+            entries = self._by_index[self._index(before)]
+            del entries[key]
+            if not entries:
                 del self._by_index[self._index(before)]
         if value is not None:
             self._objects[key] = value
@@ -212,9 +212,9 @@ class Informer(Generic[T]):
     async def _set_in_step(self, *, in_step: bool) -> None:
         self._in_step = in_step
         metrics.INFORMER_SYNCED.labels(kind=self._kind.kind).set(int(in_step))
-        await self._tell()
+        await self._notify()
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._waiting:
             self._changes += 1
             self._waiting.notify_all()
@@ -223,26 +223,26 @@ class Informer(Generic[T]):
 def node_informer(
     source: Source, *, clock: Callable[[], float] = time.monotonic, pause: Callable[[int], float] | None = None
 ) -> Informer[Node]:
-    """All nodes; fits ports.Nodes."""
+    """An informer of all nodes, which implements ports.Nodes."""
     return Informer(source, NODES, clock=clock, pause=pause)
 
 
-def key_of(name: str, namespace: str = "") -> str:
-    """By what an object is found."""
+def object_key(name: str, namespace: str = "") -> str:
+    """Key of an object in a snapshot."""
     return f"{namespace}/{name}" if namespace else name
 
 
-def _key(value: Meta) -> str:
-    return key_of(value.metadata.name, value.metadata.namespace)
+def _object_key(value: Meta) -> str:
+    return object_key(value.metadata.name, value.metadata.namespace)
 
 
 def _without_version(value: Any) -> Any:  # noqa: ANN401 - any object of the API
-    """Heartbeats change nothing else that we read."""
+    """The object without its resourceVersion: a heartbeat changes no other decoded field."""
     meta = msgspec.structs.replace(value.metadata, resource_version="")
     return msgspec.structs.replace(value, metadata=meta)
 
 
-def _jittered(failures: int) -> float:
-    """Seconds before the next listing, so that many controllers do not come back at once."""
+def _jittered_pause(failures: int) -> float:
+    """Seconds before the next list, with jitter, so that controllers do not list at the same time."""
     longest: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**failures)
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret

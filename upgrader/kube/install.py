@@ -1,8 +1,8 @@
-"""Our kinds on an API server: apply the definitions and wait until they are served."""
+"""Installation of the custom resources: apply the definitions and wait until they are served."""
 
 import asyncio
 
-from upgrader.api.crd import definition
+from upgrader.api.crd import crd_manifest
 from upgrader.api.kinds import KINDS
 from upgrader.api.kubernetes import Condition, ObjectMeta, Wire
 from upgrader.api.resources import ResourceKind
@@ -36,35 +36,35 @@ async def install_kinds(cluster: KubeCluster) -> None:
     """Apply every CustomResourceDefinition of this release and wait until the API server serves it.
 
     Raises:
-        ConfigurationError: the API server refuses a definition.
-        DeadlineError: a definition was accepted but is not served in time.
+        ConfigurationError: the API server rejects a definition.
+        DeadlineError: a definition is not served in time.
     """
     for kind in KINDS:
-        await cluster.apply(CRDS, definition(kind))
+        await cluster.apply(CRDS, crd_manifest(kind))
     names = [f"{kind.resource.plural}.{kind.resource.group}" for kind in KINDS]
     try:
         async with asyncio.timeout(SERVED_SECONDS):
-            await asyncio.gather(*(_established(cluster, name) for name in names))
-            await asyncio.gather(*(_served(cluster, kind.resource) for kind in KINDS))
+            await asyncio.gather(*(_wait_until_established(cluster, name) for name in names))
+            await asyncio.gather(*(_wait_until_served(cluster, kind.resource) for kind in KINDS))
     except TimeoutError as error:
         raise DeadlineError(
-            f"our kinds were not served after {SERVED_SECONDS:.0f} s",
-            resolution="See the conditions of `kubectl get crd -o yaml` for what the API server minds.",
+            f"the custom resources are not served after {SERVED_SECONDS:.0f} s",
+            resolution="See the conditions in `kubectl get crd -o yaml` for the reason.",
         ) from error
 
 
-async def _established(cluster: KubeCluster, name: str) -> None:
+async def _wait_until_established(cluster: KubeCluster, name: str) -> None:
     while True:
-        found = await cluster.get(CRDS, name)
-        conditions = found.status.conditions if found is not None else None
-        held = {condition.type: condition.status for condition in conditions or ()}
-        if held.get("Established") == "True":
+        crd = await cluster.get(CRDS, name)
+        conditions = crd.status.conditions if crd is not None else None
+        statuses = {condition.type: condition.status for condition in conditions or ()}
+        if statuses.get("Established") == "True":
             return
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _served(cluster: KubeCluster, kind: ResourceKind[object]) -> None:
-    """Established comes a moment before the endpoint answers."""
+async def _wait_until_served(cluster: KubeCluster, kind: ResourceKind[object]) -> None:
+    """Wait until a list works: the condition Established is set shortly before the endpoint responds."""
     while True:
         try:
             await cluster.list(kind)

@@ -1,13 +1,13 @@
-"""One leader: a Lease, and a check that also holds for a process that was frozen and woken.
+"""Leader election by a Lease, with a check that also works for a process that was stopped and continued.
 
-kubernetes.aio.leaderelection was evaluated (37.0.2) and cannot do this: it measures its deadlines with the wall clock,
-which people and NTP move; a request that hangs (five minutes by default) hides the loss of the lease from the leader;
-it tells the work of the loss only by cancelling a task, so that a process woken from SIGSTOP writes before it learns
-anything; and it writes local time with a Z behind it.
+kubernetes.aio.leaderelection (37.0.2) was evaluated and does not do this: it measures deadlines with the wall clock,
+which administrators and NTP change; a request that hangs (five minutes by default) hides the loss of the lease; it
+reports the loss only by cancelling a task, so a process that continues after SIGSTOP writes before it notices the loss;
+and it writes local time with the suffix Z.
 
-The rule here: a renewal counts from *before* it was sent. The holder may start writes for `act` seconds from then, each
-lasts at most REQUEST_SECONDS, and `act + REQUEST_SECONDS <= duration`; a successor takes over only after it has seen
-the lease unchanged for `duration` on its own clock. So the last write of a leader has ended before the next one leads.
+The rule: a renewal is valid from *before* it was sent. For `act` seconds from then the holder may start writes, each
+takes at most REQUEST_SECONDS, and `act + REQUEST_SECONDS <= duration`. A successor takes over only after the lease was
+unchanged for `duration` by its own clock. So the last write of a leader has ended before the next leader starts.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class LeaseSpec(Wire, frozen=True, kw_only=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     lease_transitions: int | None = None
-    renew_time: str | None = None  # for people only
+    renew_time: str | None = None  # for users only
 
 
 class Lease(Wire, frozen=True, kw_only=True):
@@ -49,11 +49,11 @@ LEASES: ResourceKind[Lease] = ResourceKind(
 )
 
 CONTROLLER = "gpu-upgrader-controller"
-"""Name of the Lease that the leading controller holds."""
+"""Name of the Lease of the controller."""
 
 
 class Timing(Struct, frozen=True, kw_only=True):
-    """In seconds: how long a lease lasts, how long its holder may act on one renewal, how often it is renewed."""
+    """In seconds: duration of a lease, time in which the holder may write after a renewal, and interval of renewals."""
 
     duration: int = 30
     act: float = 20.0
@@ -65,7 +65,7 @@ class Timing(Struct, frozen=True, kw_only=True):
 
 
 class Objects(Protocol):
-    """What is needed of ports.Cluster."""
+    """The methods of ports.Cluster that an election uses."""
 
     async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None: ...
     async def create(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T: ...
@@ -73,20 +73,20 @@ class Objects(Protocol):
 
 
 def since_boot() -> float:
-    """Seconds that nobody can set, counted on while the machine sleeps."""
+    """Seconds since boot, including suspend; this clock cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def own_identity(name: str = "") -> str:
-    """A name that no other process has, nor this one after a restart, whatever name both were given.
+    """A unique identity of this process, with an optional prefix.
 
-    Of two processes with the same identity each would take the lease for its own, and both would lead.
+    Two processes with the same identity would both regard the lease as their own, and both would lead.
     """
     return f"{name or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
 
 
 class Election:
-    """One candidate; `identity` is this process's alone, and `cluster` is not guarded by our own check()."""
+    """A candidate. `identity` is unique to this process; `cluster` is not guarded by check()."""
 
     def __init__(
         self,
@@ -104,9 +104,9 @@ class Election:
         self._identity = identity
         self._timing = timing or Timing()
         self._clock = clock
-        self._renewed: float | None = None  # when our last successful renewal was sent; None: we do not lead
-        self._mine: Lease | None = None
-        self._seen = ("", 0.0, self._timing.duration)  # another's lease: version, first seen, its duration
+        self._renewed: float | None = None  # send time of the last successful renewal; None: not the leader
+        self._own_lease: Lease | None = None
+        self._seen = ("", 0.0, self._timing.duration)  # lease of another holder: version, first seen, duration
 
     def check(self) -> None:
         """See ports.Leadership."""
@@ -114,11 +114,11 @@ class Election:
             raise LostLeadershipError(
                 "the lease may have passed to another controller",
                 details=f"lease {self._namespace}/{self._name}, identity {self._identity}",
-                resolution="Nothing to do: the leader goes on where this process stopped.",
+                resolution="No action is required: the new leader continues the work of this process.",
             )
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Wait until we lead, then work until that ends; give the lease back.
+        """Wait for the lease, run `work` to its end, and release the lease.
 
         Raises:
             LostLeadershipError: the lease was lost; the work was cancelled.
@@ -127,7 +127,7 @@ class Election:
             await asyncio.sleep(self._timing.renew)
         log.info("leading", lease=self._name, identity=self._identity)
         metrics.LEADER.set(1)
-        working, keeping = asyncio.ensure_future(work()), asyncio.ensure_future(self._keep())
+        working, keeping = asyncio.ensure_future(work()), asyncio.ensure_future(self._keep_lease())
         try:
             await asyncio.wait((working, keeping), return_when=asyncio.FIRST_COMPLETED)
             if keeping.done():
@@ -141,39 +141,39 @@ class Election:
             await self.release()
 
     async def attempt(self) -> bool:
-        """Try once to get or to renew the lease; whether we lead now.
+        """Try once to get or renew the lease; returns whether this process leads.
 
         Raises:
-            UpgraderError: the API server could not say; we lead for as long as check() says so.
+            UpgraderError: the request failed; this process leads until check() raises.
         """
-        if self._mine is not None:
+        if self._own_lease is not None:
             try:
-                return await self._write(self._mine, {})
+                return await self._write(self._own_lease, {})
             except (ConflictError, NotFoundError):
-                self._mine = None
-        found = await self._cluster.get(LEASES, self._name, self._namespace)
+                self._own_lease = None
+        lease = await self._cluster.get(LEASES, self._name, self._namespace)
         seen_at = self._clock()
-        if found is None:
+        if lease is None:
             return await self._create()
-        if found.spec.holder_identity == self._identity:
-            return await self._write_or_lose(found, {})
+        if lease.spec.holder_identity == self._identity:
+            return await self._write_or_lose(lease, {})
         self._renewed = None
-        if found.spec.holder_identity and not self._expired(found, seen_at):
+        if lease.spec.holder_identity and not self._is_expired(lease, seen_at):
             return False
-        transitions = (found.spec.lease_transitions or 0) + 1
-        return await self._write_or_lose(found, {"leaseTransitions": transitions, "acquireTime": _micro_time()})
+        transitions = (lease.spec.lease_transitions or 0) + 1
+        return await self._write_or_lose(lease, {"leaseTransitions": transitions, "acquireTime": _micro_time()})
 
     async def release(self) -> None:
-        """Let a successor take over at once; a failure only makes it wait."""
-        mine, self._mine, self._renewed = self._mine, None, None
-        if mine is None:
+        """Release the lease, so that a successor takes over immediately; after a failure it waits for the expiry."""
+        lease, self._own_lease, self._renewed = self._own_lease, None, None
+        if lease is None:
             return
         try:
-            await self._cluster.merge(LEASES, mine.metadata, {"spec": {"holderIdentity": None}})
+            await self._cluster.merge(LEASES, lease.metadata, {"spec": {"holderIdentity": None}})
         except UpgraderError as error:
-            log.warning("lease not given back", lease=self._name, error=str(error))
+            log.warning("lease not released", lease=self._name, error=str(error))
 
-    async def _keep(self) -> None:
+    async def _keep_lease(self) -> None:
         while True:
             await asyncio.sleep(self._timing.renew)
             await self._attempt_or_log()
@@ -186,11 +186,11 @@ class Election:
             log.warning("lease not renewed", lease=self._name, error=str(error))
             return False
 
-    def _expired(self, found: Lease, seen_at: float) -> bool:
+    def _is_expired(self, lease: Lease, seen_at: float) -> bool:
         version, first_seen, duration = self._seen
-        if found.metadata.resource_version != version:
-            lasts = found.spec.lease_duration_seconds or self._timing.duration
-            self._seen = (found.metadata.resource_version, seen_at, lasts)
+        if lease.metadata.resource_version != version:
+            lasts = lease.spec.lease_duration_seconds or self._timing.duration
+            self._seen = (lease.metadata.resource_version, seen_at, lasts)
             return False
         return seen_at - first_seen >= duration
 
@@ -199,21 +199,21 @@ class Election:
         spec = self._spec() | {"leaseTransitions": 0, "acquireTime": _micro_time()}
         body = {"metadata": {"name": self._name, "namespace": self._namespace}, "spec": spec}
         try:
-            self._mine = await self._cluster.create(LEASES, body)
+            self._own_lease = await self._cluster.create(LEASES, body)
         except ConflictError:
             return False
         self._renewed = sent
         return True
 
-    async def _write_or_lose(self, lease: Lease, more: Mapping[str, Any]) -> bool:
+    async def _write_or_lose(self, lease: Lease, fields: Mapping[str, Any]) -> bool:
         try:
-            return await self._write(lease, more)
+            return await self._write(lease, fields)
         except ConflictError:
             return False
 
-    async def _write(self, lease: Lease, more: Mapping[str, Any]) -> bool:
+    async def _write(self, lease: Lease, fields: Mapping[str, Any]) -> bool:
         sent = self._clock()
-        self._mine = await self._cluster.merge(LEASES, lease.metadata, {"spec": {**self._spec(), **more}})
+        self._own_lease = await self._cluster.merge(LEASES, lease.metadata, {"spec": {**self._spec(), **fields}})
         self._renewed = sent
         return True
 
@@ -226,5 +226,5 @@ class Election:
 
 
 def _micro_time() -> str:
-    """As Kubernetes' MicroTime wants it; for people only, nothing here reads it back."""
+    """The current time as MicroTime of Kubernetes, for users only: it is never read."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Lists as the API server gives them: whole, or page by page."""
+"""Lists of the API server, complete or in pages."""
 
 from typing import Generic, TypeVar
 
@@ -19,12 +19,12 @@ class Page(Wire, Generic[T], frozen=True, kw_only=True):
     """A list, or one page of it."""
 
     items: list[T] | None
-    """`null` is what the API server writes for no items of some kinds (metadata only, for instance)."""
+    """`null` for an empty list of some kinds (for example of metadata only)."""
     metadata: ListMeta = ListMeta()
 
 
 class Listing(Struct, Generic[T], frozen=True):
-    """All objects of a kind, as of one version."""
+    """All objects of a kind at one resourceVersion."""
 
     items: list[T]
     resource_version: str

@@ -1,7 +1,7 @@
-"""What the API server says when it does not do what was asked, in our own errors.
+"""Errors for failed requests to the API server.
 
-Kubernetes answers with a Status object (API conventions, "Response Status Kind"); a proxy in front of it, or a path
-that it does not know, answers with anything else.
+Kubernetes returns a Status object (API conventions, "Response Status Kind"); a proxy in front of it, or an unknown
+path, may return anything else.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ from upgrader.core.errors import (
 
 
 class ExpiredError(ClusterError):
-    """A resourceVersion or a page of a list is too old (410): list anew."""
+    """A resourceVersion or a page of a list is too old (410): list again."""
 
 
 class RefusedError(UnreachableError):
-    """Nobody listens there: nothing was sent, so that even this much is known."""
+    """The connection was refused, so the request was not sent."""
 
 
 class Details(Struct, frozen=True, rename="camel"):
@@ -44,53 +44,53 @@ class Status(Struct, frozen=True, rename="camel"):
 
 
 _BY_CODE: Mapping[int, tuple[type[UpgraderError], str, str]] = {
-    401: (ClusterError, "the API server does not know us", "Log in again, or name another kubeconfig."),
-    403: (ClusterError, "the API server does not allow this", "Grant what deploy/ lists for the controller."),
+    401: (ClusterError, "the API server rejected the credentials", "Log in again, or specify another kubeconfig."),
+    403: (ClusterError, "the API server does not allow this request", "Grant the rights in deploy/ to the controller."),
     404: (ConfigurationError, "the API server does not serve this kind", "Apply crds/ of this release."),
     409: (ConflictError, "the object changed since it was read", ""),
-    410: (ExpiredError, "the API server no longer knows that version", ""),
+    410: (ExpiredError, "the API server no longer has that version", ""),
 }
 
 
-def refusal(code: int, headers: Mapping[str, str], body: bytes, asked: str) -> UpgraderError:
-    """The error for an answer that is not 2xx; `asked` (verb and path) becomes its details."""
-    status = _status(body)
-    said = status.message or body[:200].decode(errors="replace").strip() or f"HTTP {code}"
-    error = _error(code, headers, status, said, f"{asked}: {said}")
-    error.said = said
+def response_error(code: int, headers: Mapping[str, str], body: bytes, request: str) -> UpgraderError:
+    """The error for a response that is not 2xx; its details contain `request` (verb and path)."""
+    status = _decode_status(body)
+    text = status.message or body[:200].decode(errors="replace").strip() or f"HTTP {code}"
+    error = _typed_error(code, headers, status, text, f"{request}: {text}")
+    error.refusal_text = text
     return error
 
 
-def _error(code: int, headers: Mapping[str, str], status: Status, said: str, details: str) -> UpgraderError:
+def _typed_error(code: int, headers: Mapping[str, str], status: Status, text: str, details: str) -> UpgraderError:
     if code == 404 and status.details is not None and status.details.name:
-        return NotFoundError(f"{status.details.kind} {status.details.name} is not there", details=details)
+        return NotFoundError(f"{status.details.kind} {status.details.name} does not exist", details=details)
     if code == 409 and status.reason == "AlreadyExists":
         return NameTakenError("the name is taken", details=details)
     if code in (400, 422):
-        return ConfigurationError(said.splitlines()[0], details=details)
+        return ConfigurationError(text.splitlines()[0], details=details)
     if code == 429:
         after = _retry_after(headers, status)
-        return ThrottledError("the API server asks to wait", retry_after=after, details=details)
+        return ThrottledError("the API server limits the rate of requests", retry_after=after, details=details)
     if code in _BY_CODE:
         kind, brief, resolution = _BY_CODE[code]
         return kind(brief, details=details, resolution=resolution)
     kind = UnreachableError if code >= 500 else ClusterError
-    return kind(f"the API server answered {code}", details=details)
+    return kind(f"the API server returned {code}", details=details)
 
 
 def is_status(body: bytes) -> bool:
-    """Whether an answer is the API server's own word, and not that of a pod behind its proxy."""
-    status = _status(body)
+    """Whether a response is of the API server itself and not of a pod behind its proxy."""
+    status = _decode_status(body)
     return (status.kind, status.api_version) == ("Status", "v1")
 
 
-def _status(body: bytes) -> Status:
-    return untrusted.document(body, Status) or Status()
+def _decode_status(body: bytes) -> Status:
+    return untrusted.read_json(body, Status) or Status()
 
 
 def _retry_after(headers: Mapping[str, str], status: Status) -> float | None:
-    """Seconds; the form with a date is not used by Kubernetes."""
-    seconds = untrusted.duration(headers.get("Retry-After"))
+    """The delay in seconds; Kubernetes does not use the form with a date."""
+    seconds = untrusted.parse_duration(headers.get("Retry-After"))
     if seconds is not None:
         return float(seconds)
     return status.details.retry_after_seconds if status.details is not None else None

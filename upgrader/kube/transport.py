@@ -1,7 +1,7 @@
-"""The wire: requests with time-outs, raw bodies, our errors; retries only where nothing can have happened twice.
+"""Requests with timeouts, raw bodies and typed errors; only requests that have no effect are retried.
 
-kubernetes.aio gives the session, TLS, proxies and credentials; its models are not used, since they cost 20 times the
-CPU of decoding the few fields that we read.
+Session, TLS, proxies and credentials are those of kubernetes.aio. Its models are not used, since they take 20 times the
+CPU time of decoding the few required fields.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from yarl import URL
 from upgrader import __version__
 from upgrader.core.errors import ConfigurationError, ThrottledError, UnreachableError
 from upgrader.kube.proxies import session_settings
-from upgrader.kube.refusals import RefusedError, refusal
+from upgrader.kube.refusals import RefusedError, response_error
 
 REQUEST_SECONDS = 10.0
-"""Longest that a request may take: shorter than a lease's hand-over, see lease.py."""
+"""Timeout of a request. It is part of the timing of the lease, see lease.py."""
 
 JSON = "application/json"
 _LONGEST_RETRY_AFTER = 5.0
-_FAREWELL_SECONDS = 0.25
+_TLS_CLOSE_SECONDS = 0.25
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -43,13 +43,13 @@ class Call(Struct, frozen=True, kw_only=True):
     accept: str = JSON
 
     @property
-    def asked(self) -> str:
-        """For errors: verb and path."""
+    def summary(self) -> str:
+        """Verb and path, for errors."""
         return f"{self.method} {self.path}"
 
 
 class Transport:
-    """One session with one API server. `relogin` refreshes the configuration after a 401."""
+    """A session with an API server. `relogin` refreshes the configuration after a 401."""
 
     def __init__(self, configuration: Any, relogin: Callable[[], Awaitable[None]]) -> None:  # noqa: ANN401 - untyped package
         self._relogin = relogin
@@ -59,55 +59,55 @@ class Transport:
         self._client.user_agent = f"gpu-upgrader/{__version__}"
         self._sockets: Any = WsApiClient(configuration)
         self._sockets.user_agent = self._client.user_agent
-        self._farewells = False  # whether TLS may still be saying goodbye on a connection that was broken off
+        self._has_aborted = False  # whether TLS may still be closing an aborted connection
 
     async def close(self) -> None:
         """End all connections."""
         await self._client.close()
         await self._sockets.close()
-        if self._farewells:
-            await asyncio.sleep(_FAREWELL_SECONDS)
+        if self._has_aborted:
+            await asyncio.sleep(_TLS_CLOSE_SECONDS)
 
     async def read(self, call: Call) -> bytes:
-        """A request that changes nothing: tried again when nobody listens and when the API server says when to."""
+        """Send a request without effect. It is retried if the connection was refused, or after a Retry-After header."""
         trying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(_worth_another_try),
-            wait=_pause,
+            retry=tenacity.retry_if_exception(_is_retryable),
+            wait=_retry_pause,
             stop=tenacity.stop_after_attempt(4),
             reraise=True,
         )
         return await trying(self.write, call)
 
     async def write(self, call: Call) -> bytes:
-        """A request that is sent once: after an error that is no refusal it may or may not have been done.
+        """Send a request once. After an UnreachableError it is unknown whether the request was executed.
 
         Raises:
-            UpgraderError: as refusals.refusal() says; UnreachableError when no answer came in time.
+            UpgraderError: as in refusals.response_error(); UnreachableError if no response arrived in time.
         """
         try:
-            async with self._answer(call, aiohttp.ClientTimeout(total=REQUEST_SECONDS)) as response:
-                with _silence_is_unreachable(call.asked):
+            async with self._checked_response(call, aiohttp.ClientTimeout(total=REQUEST_SECONDS)) as response:
+                with _map_connection_errors(call.summary):
                     return bytes(await response.read())
         except UnreachableError:
-            self._farewells = True
+            self._has_aborted = True
             raise
 
     @asynccontextmanager
     async def lines(self, call: Call, idle_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """An answer line by line (a watch); UnreachableError when nothing comes for `idle_seconds`."""
+        """The lines of a response (a watch); raises UnreachableError if none arrives for `idle_seconds`."""
         patience = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_SECONDS, sock_read=idle_seconds)
-        self._farewells = True
-        async with self._answer(call, patience) as response:
-            yield _lines(response, call.asked)
+        self._has_aborted = True
+        async with self._checked_response(call, patience) as response:
+            yield _read_lines(response, call.summary)
 
-    async def output(self, path: str, query: tuple[tuple[str, str], ...], limit: int) -> bytes | None:
-        """Standard output of a command run by exec, as far as it came; None when it was not run or said too much.
+    async def exec_output(self, path: str, query: tuple[tuple[str, str], ...], limit: int) -> bytes | None:
+        """Standard output of a command by exec, as far as received; None if it was not run or the output is too long.
 
-        That it is whole cannot be seen here: a kubelet that restarts cuts the channel and may report success.
+        The output may be incomplete: a kubelet that restarts cuts the connection and may report success.
         """
-        self._farewells = True
+        self._has_aborted = True
         _, url, headers, _, _ = await self._client.param_serialize("GET", path, auth_settings=["BearerToken"])
-        said = bytearray()
+        output = bytearray()
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 opening = await self._sockets.request(
@@ -116,27 +116,27 @@ class Transport:
                 async with opening as socket:
                     async for message in socket:
                         if message.type is aiohttp.WSMsgType.BINARY and message.data[:1] == b"\x01":
-                            said += message.data[1:]
-                        if len(said) > limit:
+                            output += message.data[1:]
+                        if len(output) > limit:
                             return None
         except aiohttp.WSServerHandshakeError as error:
             if error.status in (401, 403):
-                raise refusal(error.status, {}, error.message.encode(), f"EXEC {path}") from error
+                raise response_error(error.status, {}, error.message.encode(), f"EXEC {path}") from error
             return None
         except (aiohttp.ClientError, TimeoutError, OSError):
             return None
-        return bytes(said)
+        return bytes(output)
 
     async def reply(self, call: Call, limit: int) -> tuple[int, Mapping[str, str], bytes] | None:
-        """Whatever a pod answers through the API server: status, headers, body; None when that is too much.
+        """Any response by the proxy of the API server: status, headers, body; None if the body is too long.
 
         Raises:
-            UnreachableError: no answer came in time.
+            UnreachableError: no response arrived in time.
         """
-        self._farewells = True
+        self._has_aborted = True
         body = bytearray()
-        async with self._opened(call, aiohttp.ClientTimeout(total=REQUEST_SECONDS)) as response:
-            with _silence_is_unreachable(call.asked):
+        async with self._open_response(call, aiohttp.ClientTimeout(total=REQUEST_SECONDS)) as response:
+            with _map_connection_errors(call.summary):
                 async for part in response.content.iter_chunked(1 << 16):
                     body += part
                     if len(body) > limit:
@@ -144,8 +144,8 @@ class Transport:
             return response.status, response.headers, bytes(body)
 
     @asynccontextmanager
-    async def _opened(self, call: Call, patience: aiohttp.ClientTimeout) -> AsyncIterator[Any]:
-        """The raw response to a call, body unread."""
+    async def _open_response(self, call: Call, patience: aiohttp.ClientTimeout) -> AsyncIterator[Any]:
+        """The raw response to a call; its body is not read."""
         raw = await self._send(call, patience)
         if raw.status == 401:
             raw.release()
@@ -154,95 +154,96 @@ class Transport:
         try:
             yield raw
         finally:
-            _let_go(raw)
+            _release_connection(raw)
 
     @asynccontextmanager
-    async def _answer(self, call: Call, patience: aiohttp.ClientTimeout) -> AsyncIterator[Any]:
-        """The raw response to a call that was accepted, body unread."""
-        async with self._opened(call, patience) as raw:
+    async def _checked_response(self, call: Call, patience: aiohttp.ClientTimeout) -> AsyncIterator[Any]:
+        """The raw response to a successful call; its body is not read."""
+        async with self._open_response(call, patience) as raw:
             if not 200 <= raw.status < 300:
-                with _silence_is_unreachable(call.asked):
+                with _map_connection_errors(call.summary):
                     body = bytes(await raw.read())
-                raise refusal(raw.status, raw.headers, body, call.asked)
+                raise response_error(raw.status, raw.headers, body, call.summary)
             yield raw
 
     async def _send(self, call: Call, patience: aiohttp.ClientTimeout) -> Any:  # noqa: ANN401 - untyped package
         method, url, headers, body, _ = await self._client.param_serialize(
             call.method,
-            _encoded(call.path),
+            _encode_path(call.path),
             query_params=list(call.query),
             header_params={"Accept": call.accept, "Content-Type": call.content_type},
             body=msgspec.to_builtins(call.body),
             auth_settings=["BearerToken"],
         )
-        with _silence_is_unreachable(call.asked):
-            # As it is: a URL that is made from text would resolve `..`, and so be another request than was looked at.
-            whole = URL(url, encoded=True)
-            answer = await self._client.call_api(method, whole, headers, body, _request_timeout=patience)
-        return answer.response
+        with _map_connection_errors(call.summary):
+            # Already encoded: parsing the text would resolve `..`, which changes the request.
+            address = URL(url, encoded=True)
+            result = await self._client.call_api(method, address, headers, body, _request_timeout=patience)
+        return result.response
 
 
-def _encoded(path: str) -> str:
+def _encode_path(path: str) -> str:
     """A path as it is sent.
 
     Raises:
-        ConfigurationError: it would lead elsewhere than it says.
+        ConfigurationError: the path would be resolved to another path.
     """
     parts = path.removeprefix("/").removesuffix("/").split("/")
     if not {"", ".", ".."}.isdisjoint(parts):
         raise ConfigurationError(
-            f"{path[:200]!r} is no path of an object", resolution="Names contain no '/', and are neither '.' nor '..'."
+            f"{path[:200]!r} is not a path of an object",
+            resolution="Names contain no '/', and are neither '.' nor '..'.",
         )
     return quote(path, safe="/:@!$&'()*+,;=~")
 
 
 class RedirectedError(aiohttp.ClientError):
-    """Somebody wants us to go elsewhere, with our credentials."""
+    """The response is a redirect."""
 
 
 def _no_redirects() -> aiohttp.TraceConfig:
-    """A pod behind the API server's proxy could else send us, as ourselves, to any object of the API server."""
+    """Reject redirects: a pod behind the proxy could redirect to any object, with the credentials of the operator."""
 
     async def refuse(*_: object) -> None:
-        raise RedirectedError("the answer was a redirect, which is never followed")
+        raise RedirectedError("the response is a redirect, which is never followed")
 
     trace = aiohttp.TraceConfig()
     trace.on_request_redirect.append(refuse)
     return trace
 
 
-def _let_go(response: Any) -> None:  # noqa: ANN401 - untyped package
-    """Back into the pool; an answer that is still coming (a watch) is cut off, TLS would wait for the other side."""
+def _release_connection(response: Any) -> None:  # noqa: ANN401 - untyped package
+    """Release the connection; one with an incomplete response (a watch) is aborted, since closing TLS would wait."""
     connection = response.connection
     if connection is not None and connection.transport is not None and not response.content.at_eof():
         connection.transport.abort()
     response.release()
 
 
-async def _lines(response: Any, asked: str) -> AsyncIterator[bytes]:  # noqa: ANN401 - untyped package
-    with _silence_is_unreachable(asked):
+async def _read_lines(response: Any, request: str) -> AsyncIterator[bytes]:  # noqa: ANN401 - untyped package
+    with _map_connection_errors(request):
         async for line in response.content:
             yield line
 
 
 @contextmanager
-def _silence_is_unreachable(asked: str) -> Iterator[None]:
+def _map_connection_errors(request: str) -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         refused = isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.ECONNREFUSED
         kind = RefusedError if refused else UnreachableError
-        why = str(error) or type(error).__name__
-        raise kind("no answer from the API server", details=f"{asked}: {why}") from error
+        cause = str(error) or type(error).__name__
+        raise kind("no response from the API server", details=f"{request}: {cause}") from error
 
 
-def _worth_another_try(error: BaseException) -> bool:
+def _is_retryable(error: BaseException) -> bool:
     if isinstance(error, ThrottledError):
         return error.retry_after is not None and error.retry_after <= _LONGEST_RETRY_AFTER
     return isinstance(error, RefusedError)
 
 
-def _pause(state: tenacity.RetryCallState) -> float:
+def _retry_pause(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome is not None else None
     if isinstance(error, ThrottledError) and error.retry_after is not None:
         return error.retry_after

@@ -1,4 +1,4 @@
-"""Reads that cost no request: from what watches have shown, so a moment old. For what only waits; acts read anew."""
+"""Reads from informers, without requests. They may be slightly old: for waits only, not before writes."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ BY_NODE = "spec.nodeName="
 
 
 class Cluster(Source, Protocol):
-    """What is needed of KubeCluster."""
+    """The methods of KubeCluster that are used here."""
 
     async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None: ...
     async def list(
@@ -25,9 +25,10 @@ class Cluster(Source, Protocol):
 
 
 class Watched:
-    """Nodes, pods, namespaces and the Jobs of one namespace by watches; all else, and what is out of step, by requests.
+    """Reads nodes, pods, namespaces and the Jobs of one namespace from informers, and all else by requests.
 
-    Fits ports.Reads. `run()` must run meanwhile; `nodes` runs by itself.
+    An informer that is out of sync is replaced by requests. Implements ports.Reads. `run()` must run in parallel, and
+    also `nodes.run()`.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Watched:
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[int], float] | None = None,
     ) -> None:
-        """`namespace`: that of our own Jobs."""
+        """`namespace`: namespace of the Jobs of the operator."""
         self._cluster, self._nodes, self._namespace = cluster, nodes, namespace
         self._pods = Informer(cluster, PODS, index=_node_of, clock=clock, pause=pause)
         self._namespaces = Informer(cluster, NAMESPACES, clock=clock, pause=pause)
@@ -55,24 +56,24 @@ class Watched:
         """See ports.Cluster."""
         informer = self._informer(kind, namespace)
         if informer is not None:
-            in_step, found = informer.find(name, namespace)
+            in_step, item = informer.find(name, namespace)
             if in_step:
-                return cast("T | None", found)
+                return cast("T | None", item)
         return await self._cluster.get(kind, name, namespace)
 
     async def list(
         self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> Sequence[T]:
         """See ports.Cluster."""
-        found: Sequence[Any] | None = None
+        items: Sequence[Any] | None = None
         if kind == PODS and not namespace and not labels and fields.startswith(BY_NODE):
-            found = self._pods.indexed(fields.removeprefix(BY_NODE))
+            items = self._pods.indexed(fields.removeprefix(BY_NODE))
         elif kind != JOBS and not namespace and not labels and not fields:
             informer = self._informer(kind)
-            known = informer.snapshot() if informer is not None else None
-            found = None if known is None else list(known.values())
-        if found is not None:
-            return found
+            snapshot = informer.snapshot() if informer is not None else None
+            items = None if snapshot is None else list(snapshot.values())
+        if items is not None:
+            return items
         return await self._cluster.list(kind, namespace, labels=labels, fields=fields)
 
     async def served(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
@@ -88,8 +89,8 @@ class Watched:
             NAMESPACES.kind: self._namespaces,
             JOBS.kind: self._jobs,
         }
-        found = informers.get(kind.kind)
-        return found if kind in (NODES, PODS, NAMESPACES, JOBS) else None
+        informer = informers.get(kind.kind)
+        return informer if kind in (NODES, PODS, NAMESPACES, JOBS) else None
 
 
 def _node_of(pod: Pod) -> str:

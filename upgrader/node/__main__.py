@@ -1,6 +1,6 @@
-"""`python -m upgrader.node COMMAND`: what our pods on a node run.
+"""`python -m upgrader.node COMMAND`: the program of all pods on nodes.
 
-Orders come from the environment and answers go to the termination message, see docs/reference/node-contract.md.
+Orders come from the environment, and results go to the termination message; see docs/reference/node-contract.md.
 """
 
 import importlib
@@ -25,25 +25,25 @@ COMMANDS = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code of the command, which is the function `main` of its module in `commands`."""
+    """Run a command, which is the function `main` of its module in `commands`; returns its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    _end_when_told()
+    _handle_sigterm()
     if not arguments or arguments[0] not in COMMANDS:
         sys.stderr.write(f"usage: python -m upgrader.node {'|'.join(COMMANDS)}\n")
-        return _bad_order()
+        return _bad_order_code()
     command = importlib.import_module(f"upgrader.node.commands.{arguments[0].replace('-', '_')}")
     code: int = command.main(arguments[1:])
     return code
 
 
-def _end_when_told() -> None:
-    """An upgrade waits for the end of operands, and process 1 ignores signals that it does not handle."""
+def _handle_sigterm() -> None:
+    """Exit on SIGTERM: an upgrade waits for the end of operands, and process 1 ignores unhandled signals."""
     if os.getpid() == 1:
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 
 
-def _bad_order() -> int:
-    # what decodes orders takes an emulated node a quarter of a second to load, and several commands need none of it
+def _bad_order_code() -> int:
+    # imports take a quarter of a second on an emulated node, and several commands do not need them
     from upgrader.core.node_protocol.orders import Reason  # noqa: PLC0415
     from upgrader.node.host.task_result import EXIT_CODES  # noqa: PLC0415
 

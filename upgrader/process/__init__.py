@@ -1,4 +1,8 @@
-"""The one door for subprocesses."""
+"""All subprocesses are started by this package.
+
+Here: running programs to their end, daemons, supervision, and hiding secrets in messages.
+Not here: which programs are run.
+"""
 
 from upgrader.process.finished import (
     Command,
@@ -7,7 +11,7 @@ from upgrader.process.finished import (
     ProgramMissingError,
     ProgramTimeoutError,
 )
-from upgrader.process.redact import redact, shown
+from upgrader.process.redact import redact_command, redact_text
 from upgrader.process.run import run
 
 __all__ = [
@@ -16,7 +20,7 @@ __all__ = [
     "ProgramFailedError",
     "ProgramMissingError",
     "ProgramTimeoutError",
-    "redact",
+    "redact_command",
+    "redact_text",
     "run",
-    "shown",
 ]

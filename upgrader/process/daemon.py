@@ -1,4 +1,4 @@
-"""Programs that outlive the call: started on their own, found again by their command line, signalled by it."""
+"""Daemons: programs that continue after the call and are found and signalled by their command line."""
 
 import os
 import signal
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import tenacity
 
-from upgrader.process.finished import Command, ProgramMissingError, environment
+from upgrader.process.finished import Command, ProgramMissingError, merge_environment
 
 PROC = Path("/proc")
 
 
-def start(words: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None) -> int:
-    """Start a program in a session of its own; both outputs are appended to `log`. Returns its pid.
+def start_daemon(words: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None) -> int:
+    """Start a program in a new session, with its output appended to `log`; returns its PID.
 
     Raises:
-        ProgramMissingError: it cannot be started.
+        ProgramMissingError: the program cannot be started.
     """
     command = Command(words=tuple(str(word) for word in words), timeout=0)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def start(words: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | No
         pid = os.posix_spawnp(
             command.words[0],
             command.words,
-            environment(env, os.environ),
+            merge_environment(env, os.environ),
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, log, append, 0o644),
@@ -35,15 +35,15 @@ def start(words: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | No
         )
     except OSError as error:
         raise ProgramMissingError(command, error) from error
-    # it is returned a moment before it can be found by its command line
-    tenacity.Retrying(wait=tenacity.wait_fixed(0.001), retry=tenacity.retry_if_result(lambda seen: not seen))(
-        lambda: command_line(pid) or not alive(pid)
-    )
+    # the PID is returned slightly before the process has its command line
+    tenacity.Retrying(
+        wait=tenacity.wait_fixed(0.001), retry=tenacity.retry_if_result(lambda found_or_ended: not found_or_ended)
+    )(lambda: command_line(pid) or not is_alive(pid))
     return pid
 
 
 def command_line(pid: int) -> tuple[str, ...]:
-    """The words that a process was started with; empty when it has ended, and for a moment while it becomes another."""
+    """The arguments of a process; empty if it has ended, and during exec."""
     try:
         words = (PROC / str(pid) / "cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -51,8 +51,8 @@ def command_line(pid: int) -> tuple[str, ...]:
     return tuple(word.decode(errors="surrogateescape") for word in words.split(b"\0")[:-1])
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not collected yet does not."""
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
     try:
         stat = (PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -60,22 +60,22 @@ def alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
-def find(*marks: str) -> list[int]:
-    """Pids of the processes that have each of `marks` as a whole word of their command line, oldest first."""
+def find_processes(*marks: str) -> list[int]:
+    """PIDs of the processes with all of `marks` among their arguments, in ascending order."""
     pids = sorted(int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal())
     return [pid for pid in pids if set(marks) <= set(command_line(pid))]
 
 
-def children(pid: int) -> list[int]:
-    """Pids of the processes that a process has started and that have not been adopted by another."""
+def child_pids(pid: int) -> list[int]:
+    """PIDs of the child processes of a process."""
     try:
         return [int(child) for child in (PROC / str(pid) / "task" / str(pid) / "children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
         return []
 
 
-def send(pid: int, number: signal.Signals, *marks: str) -> bool:
-    """Signal a process if its command line still has `marks` (a pid is used again by others). Whether it was sent."""
+def send_signal(pid: int, number: signal.Signals, *marks: str) -> bool:
+    """Signal a process if its arguments contain `marks`, since PIDs are reused; returns whether it was sent."""
     if not set(marks) <= set(command_line(pid)):
         return False
     try:
@@ -85,17 +85,17 @@ def send(pid: int, number: signal.Signals, *marks: str) -> bool:
     return True
 
 
-def stopped(pid: int) -> bool:
-    """Whether every thread of a process is stopped: SIGSTOP is only sent when the signal returns."""
+def is_stopped(pid: int) -> bool:
+    """Whether all threads of a process are stopped, which is some time after SIGSTOP was sent."""
     try:
-        found = [(task / "stat").read_text() for task in (PROC / str(pid) / "task").iterdir()]
-    except (FileNotFoundError, ProcessLookupError):  # a thread ended meanwhile, or the process did
+        stats = [(task / "stat").read_text() for task in (PROC / str(pid) / "task").iterdir()]
+    except (FileNotFoundError, ProcessLookupError):  # a thread or the process ended in the meantime
         return False
-    return all(stat.rpartition(") ")[2].startswith("T") for stat in found)
+    return all(stat.rpartition(") ")[2].startswith("T") for stat in stats)
 
 
-def collect(pid: int) -> None:
-    """Take the exit status of a child of ours that has ended, so that no zombie stays; nothing for other processes."""
+def reap_child(pid: int) -> None:
+    """Collect the exit status of a child process that has ended, so that no zombie remains."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:

@@ -1,4 +1,4 @@
-"""As `run`, for an event loop; a module of its own, since most programs that run others have no use for asyncio."""
+"""`run` for an event loop, in a separate module, since most users of `run` do not import asyncio."""
 
 import asyncio
 import contextlib
@@ -13,9 +13,9 @@ from upgrader.process.finished import (
     Command,
     Finished,
     ProgramMissingError,
-    environment,
+    check_result,
     exit_code,
-    judged,
+    merge_environment,
     signal_group,
 )
 
@@ -30,8 +30,8 @@ async def run_async(
     secrets: Sequence[str] = (),
     check: bool = True,
 ) -> Finished:
-    """As `run`; when the caller is cancelled, the process group is killed."""
-    command = Command.of(words, timeout, cwd, env, stdin, secrets)
+    """Like `run`; if the caller is cancelled, the process group is killed."""
+    command = Command.from_arguments(words, timeout, cwd, env, stdin, secrets)
     started = time.monotonic()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -40,13 +40,13 @@ async def run_async(
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=command.cwd,
-            env=environment(command.env, os.environ),
+            env=merge_environment(command.env, os.environ),
             start_new_session=True,
         )
     except OSError as error:
         raise ProgramMissingError(command, error) from error
     stdout, stderr = bytearray(), bytearray()
-    io = asyncio.create_task(_communicate(process, command.stdin, stdout, stderr))
+    io = asyncio.create_task(_feed_and_drain(process, command.stdin, stdout, stderr))
     overdue = False
     try:
         await asyncio.wait({io}, timeout=timeout)
@@ -58,7 +58,7 @@ async def run_async(
         if not io.done():
             signal_group(process.pid, signal.SIGKILL)
             await asyncio.wait({io}, timeout=GRACE_SECONDS)
-            if not io.done():  # somebody outside the group holds a pipe, which has no public way to be closed
+            if not io.done():  # a process outside the group holds a pipe; there is no public method to close it
                 io.cancel()
                 process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
             await process.wait()
@@ -69,19 +69,23 @@ async def run_async(
         stderr=bytes(stderr),
         seconds=time.monotonic() - started,
     )
-    return judged(finished, check=check, overdue=overdue)
+    return check_result(finished, check=check, overdue=overdue)
 
 
-async def _communicate(process: asyncio.subprocess.Process, stdin: bytes, stdout: bytearray, stderr: bytearray) -> None:
+async def _feed_and_drain(
+    process: asyncio.subprocess.Process, stdin: bytes, stdout: bytearray, stderr: bytearray
+) -> None:
     async def feed(pipe: asyncio.StreamWriter | None) -> None:
         if pipe is not None:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it did not read all: its code tells
+            with contextlib.suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # the program did not read all its input, which is not an error
                 pipe.write(stdin)
                 await pipe.drain()
             pipe.close()
 
-    async def drain(pipe: asyncio.StreamReader | None, kept: bytearray) -> None:
+    async def drain(pipe: asyncio.StreamReader | None, output: bytearray) -> None:
         while pipe is not None and (chunk := await pipe.read(65536)):
-            kept.extend(chunk)
+            output.extend(chunk)
 
     await asyncio.gather(feed(process.stdin), drain(process.stdout, stdout), drain(process.stderr, stderr))

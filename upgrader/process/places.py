@@ -1,4 +1,4 @@
-"""Where things are kept: clusters under the state directory, binaries under the cache directory (XDG)."""
+"""State and cache directories (XDG), lock files, and atomic writes."""
 
 import fcntl
 import os
@@ -7,30 +7,30 @@ from contextlib import contextmanager
 from pathlib import Path
 
 Progress = Callable[[str], None]
-"""Gets one line for people per step."""
+"""Receives a line of text for each step."""
 
 
 def state_root() -> Path:
-    """Holds one directory per cluster."""
-    return _base("XDG_STATE_HOME", ".local/state") / "upgrader"
+    """The state directory, with a folder for each development cluster."""
+    return _base_directory("XDG_STATE_HOME", ".local/state") / "upgrader"
 
 
 def cache_root() -> Path:
-    """Holds what can be made again."""
-    return _base("XDG_CACHE_HOME", ".cache") / "upgrader"
+    """The cache directory, whose contents can be created again."""
+    return _base_directory("XDG_CACHE_HOME", ".cache") / "upgrader"
 
 
-def _base(variable: str, usual: str) -> Path:
-    # a relative path in these variables is to be ignored (XDG base directory specification)
+def _base_directory(variable: str, usual: str) -> Path:
+    # relative paths in these variables are ignored (XDG base directory specification)
     named = Path(os.environ.get(variable, ""))
     return named if named.is_absolute() else Path.home() / usual
 
 
 @contextmanager
-def locked(path: Path, waiting: Callable[[], None] = lambda: None, *, shared: bool = False) -> Iterator[None]:
-    """Hold the lock file `path`, alone or with others that share it.
+def hold_lock(path: Path, waiting: Callable[[], None] = lambda: None, *, shared: bool = False) -> Iterator[None]:
+    """Hold the lock file `path`, exclusively or shared.
 
-    `waiting` is called once when somebody else has it; what it raises is raised, and nobody waits.
+    `waiting` is called once if another process holds the lock; an exception of it ends the wait.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,19 +44,19 @@ def locked(path: Path, waiting: Callable[[], None] = lambda: None, *, shared: bo
 
 
 def last_lines(log: Path, count: int = 8) -> str:
-    """The end of a log, under its name; empty when there is none."""
+    """The path and the last lines of a log; empty if it does not exist."""
     if not log.exists():
         return ""
     return "\n".join([f"{log}:", *log.read_text(errors="replace").splitlines()[-count:]])
 
 
-def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part; not even after a power cut."""
+def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file atomically: readers see the old or the new contents, also after a power failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("wb") as file:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    beside.chmod(mode)
-    beside.replace(path)
+    temporary.chmod(mode)
+    temporary.replace(path)

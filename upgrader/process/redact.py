@@ -1,4 +1,4 @@
-"""What is shown of a command and of its output: never a password or a token."""
+"""Hiding of passwords and tokens in commands and their output."""
 
 import re
 import shlex
@@ -7,19 +7,19 @@ from collections.abc import Iterable, Sequence
 HIDDEN = "***"
 
 _SECRET_FLAG = re.compile(r"^(--?(?:[a-z-]+-)?(?:password|passwd|creds|token|secret|api-key))(=.*)?$", re.IGNORECASE)
-_USER_INFO = re.compile(r"(?<=://)[^/\s]+@")  # up to the last @: a password may hold others
+_USER_INFO = re.compile(r"(?<=://)[^/\s]+@")  # up to the last @: a password may contain @
 
 
-def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` without the given secrets and without user:password in addresses."""
+def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
+    """Replace the given secrets, and user:password in URLs, by HIDDEN."""
     for secret in secrets:
         if secret:
             text = text.replace(secret, HIDDEN)
     return _USER_INFO.sub(f"{HIDDEN}@", text)
 
 
-def shown(command: Sequence[str], secrets: Iterable[str] = ()) -> str:
-    """A command as a shell would take it, secrets hidden: the given ones and the values of flags that hold one."""
+def redact_command(command: Sequence[str], secrets: Iterable[str] = ()) -> str:
+    """A command in shell syntax, without the given secrets and the values of flags for secrets."""
     words: list[str] = []
     hide_next = False
     for word in command:
@@ -31,4 +31,4 @@ def shown(command: Sequence[str], secrets: Iterable[str] = ()) -> str:
         else:
             words.append(shlex.quote(word))
         hide_next = not hide_next and flag is not None and flag[2] is None
-    return redact(" ".join(words), secrets)
+    return redact_text(" ".join(words), secrets)

@@ -1,4 +1,4 @@
-"""Programs that are run and waited for: own process group, a time-out that ends all of it, output kept whole."""
+"""Running programs to their end: in a separate process group, with a timeout for the group and complete output."""
 
 import os
 import signal
@@ -14,9 +14,9 @@ from upgrader.process.finished import (
     Command,
     Finished,
     ProgramMissingError,
-    environment,
+    check_result,
     exit_code,
-    judged,
+    merge_environment,
     signal_group,
 )
 
@@ -34,28 +34,28 @@ def run(
     check: bool = True,
     on_line: Line | None = None,
 ) -> Finished:
-    """Run a program to its end. `on_line` gets every line of its standard error while it runs (in another thread).
+    """Run a program to its end. `on_line` receives the lines of its standard error while it runs, in another thread.
 
     Raises:
-        ProgramMissingError: it cannot be started.
+        ProgramMissingError: the program cannot be started.
         ProgramTimeoutError: it did not end within `timeout` seconds.
-        ProgramFailedError: it ended with another code than 0, and `check` is set.
+        ProgramFailedError: `check` is set, and its exit code is not 0.
     """
-    command = Command.of(words, timeout, cwd, env, stdin, secrets)
+    command = Command.from_arguments(words, timeout, cwd, env, stdin, secrets)
     started = time.monotonic()
-    process = _started(command)
+    process = _start_process(command)
     streams = _Streams(process, command.stdin, on_line)
     try:
         process.wait(timeout)
-        overdue = not streams.drained(max(0.0, timeout - (time.monotonic() - started)))
+        overdue = not streams.wait_until_drained(max(0.0, timeout - (time.monotonic() - started)))
     except subprocess.TimeoutExpired:
         overdue = True
     except BaseException:
-        _kill(process)
+        _kill_process(process)
         raise
     if overdue:
-        _end(process)
-        streams.drained(GRACE_SECONDS)
+        _end_process(process)
+        streams.wait_until_drained(GRACE_SECONDS)
     finished = Finished(
         command=command,
         code=exit_code(process.wait()),
@@ -63,28 +63,28 @@ def run(
         stderr=streams.stderr,
         seconds=time.monotonic() - started,
     )
-    return judged(finished, check=check, overdue=overdue)
+    return check_result(finished, check=check, overdue=overdue)
 
 
 class _Streams:
-    """Feeds and drains a process in threads, so that no full pipe can stop it."""
+    """Writes the input and reads the output of a process in threads, so that a full pipe does not block it."""
 
     def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, on_line: Line | None) -> None:
         self._out: list[bytes] = []
         self._err: list[bytes] = []
-        assert process.stdin is not None  # noqa: S101 - tells mypy what PIPE means
+        assert process.stdin is not None  # noqa: S101 - for mypy: PIPE was used
         assert process.stdout is not None  # noqa: S101
         assert process.stderr is not None  # noqa: S101
         self._threads = [
-            threading.Thread(target=_feed, args=(process.stdin, stdin), daemon=True),
-            threading.Thread(target=_drain, args=(process.stdout, self._out, None), daemon=True),
-            threading.Thread(target=_drain, args=(process.stderr, self._err, on_line), daemon=True),
+            threading.Thread(target=_write_input, args=(process.stdin, stdin), daemon=True),
+            threading.Thread(target=_read_output, args=(process.stdout, self._out, None), daemon=True),
+            threading.Thread(target=_read_output, args=(process.stderr, self._err, on_line), daemon=True),
         ]
         for thread in self._threads:
             thread.start()
 
-    def drained(self, seconds: float) -> bool:
-        """Whether everybody who held the pipes has closed them within `seconds`."""
+    def wait_until_drained(self, seconds: float) -> bool:
+        """Whether all processes have closed the pipes within `seconds`."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -99,23 +99,23 @@ class _Streams:
         return b"".join(self._err)
 
 
-def _feed(pipe: IO[bytes], data: bytes) -> None:
+def _write_input(pipe: IO[bytes], data: bytes) -> None:
     try:
         with pipe:
             pipe.write(data)
     except BrokenPipeError:
-        return  # it ended, or closed its input, without reading all: its exit code tells whether that is wrong
+        return  # the program did not read all its input, which is not an error
 
 
-def _drain(pipe: IO[bytes], kept: list[bytes], on_line: Line | None) -> None:
-    with pipe:  # closed here and nowhere else: closing a pipe that a thread reads waits for that thread
+def _read_output(pipe: IO[bytes], output: list[bytes], on_line: Line | None) -> None:
+    with pipe:  # closed only here: close() waits for a thread that reads the pipe
         for line in pipe:
-            kept.append(line)
+            output.append(line)
             if on_line is not None:
                 on_line(line.decode(errors="replace").rstrip("\n"))
 
 
-def _started(command: Command) -> subprocess.Popen[bytes]:
+def _start_process(command: Command) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command.words,
@@ -123,23 +123,23 @@ def _started(command: Command) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=command.cwd,
-            env=environment(command.env, os.environ),
+            env=merge_environment(command.env, os.environ),
             start_new_session=True,
         )
     except OSError as error:
         raise ProgramMissingError(command, error) from error
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end_process(process: subprocess.Popen[bytes]) -> None:
     signal_group(process.pid, signal.SIGTERM)
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
-        pass  # the next line is for it
+        pass  # killed below
     finally:
         signal_group(process.pid, signal.SIGKILL)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill_process(process: subprocess.Popen[bytes]) -> None:
     signal_group(process.pid, signal.SIGKILL)
     process.wait()

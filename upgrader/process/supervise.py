@@ -1,4 +1,4 @@
-"""What the first process of a pid namespace does: starts programs, starts again those that end, reaps everybody."""
+"""Supervisor for the first process of a PID namespace: starts and restarts programs, and reaps all processes."""
 
 import os
 import signal
@@ -11,19 +11,19 @@ from msgspec import Struct
 from upgrader.process.finished import exit_code
 
 TICK_SECONDS = 0.05
-"""How often a condition is looked at while nothing ends."""
+"""Interval of checks of a condition while no process ends."""
 
 RESTART_SECONDS = 0.5
-"""A program that ends sooner than this after its start waits so long for the next one: no spinning."""
+"""Minimum seconds between two starts of a program."""
 
 
 class Program(Struct, frozen=True, kw_only=True):
-    """A program that is to run all the time."""
+    """A program that is restarted when it ends."""
 
     name: str
     words: tuple[str, ...]
     log: str
-    """The file that both outputs are appended to."""
+    """File to which its output is appended."""
     env: Mapping[str, str] = {}
 
 
@@ -35,10 +35,9 @@ class _Run(Struct, kw_only=True):
 
 
 class Supervisor:
-    """Runs programs until it is told to end.
+    """Runs programs until SIGTERM, which also ends the programs.
 
-    A file `holds/NAME` keeps NAME from being started (and is how a person or a test stops it for a while).
-    SIGTERM ends the supervisor and what it started. Each end of a program is one line of `journal`.
+    A file `holds/NAME` prevents starts of NAME, for users and tests. `journal` has a line for each start and end.
     """
 
     def __init__(self, *, holds: Path, journal: Path) -> None:
@@ -46,16 +45,16 @@ class Supervisor:
         self._journal = journal
         self._runs: dict[str, _Run] = {}
         self._signals = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP}
-        # blocked, so that none is lost between two waits; the programs get the mask back before they start
+        # blocked, so that no signal is lost between two waits; programs are started with an empty mask
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
 
     def add(self, program: Program) -> None:
-        """Start a program now and keep it running."""
+        """Start a program and keep it running."""
         self._runs[program.name] = _Run(program=program)
         self._start_due()
 
     def run_until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Keep all running until `condition` holds; False when it did not within `seconds`, or when told to end."""
+        """Keep all programs running until `condition` is true; False after `seconds` or on SIGTERM."""
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline or not self._tick():
@@ -63,11 +62,11 @@ class Supervisor:
         return True
 
     def ends(self, name: str) -> int:
-        """How often a program has ended so far."""
+        """How often a program has ended."""
         return self._runs[name].ends
 
     def run(self) -> None:
-        """Keep all running until SIGTERM, then end what was started."""
+        """Keep all programs running until SIGTERM, then end them."""
         while self._tick(idle=RESTART_SECONDS):
             pass
         for run in self._runs.values():
@@ -105,7 +104,7 @@ class Supervisor:
         for name, run in self._runs.items():
             if run.pid is None and now - run.started >= RESTART_SECONDS and not (self._holds / name).exists():
                 run.started = now
-                run.pid = _spawn(run.program)
+                run.pid = _spawn_program(run.program)
                 self._note(f"{name} started: pid {run.pid}")
 
     def _note(self, text: str) -> None:
@@ -113,7 +112,7 @@ class Supervisor:
             journal.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
 
-def _spawn(program: Program) -> int:
+def _spawn_program(program: Program) -> int:
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawnp(
         program.words[0],

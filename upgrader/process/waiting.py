@@ -1,12 +1,12 @@
-"""Waiting, in a thread, for what is looked at again and again."""
+"""Waiting for a condition by polling, in a thread."""
 
 from collections.abc import Callable
 
 import tenacity
 
 
-def comes_true(holds: Callable[[], bool], *, seconds: float, every: float) -> bool:
-    """Look every so many seconds until it holds, for `seconds` at the most; whether it did. What `holds` raises, is."""
+def wait_until_true(holds: Callable[[], bool], *, seconds: float, every: float) -> bool:
+    """Poll every `every` seconds until `holds` returns true, at most for `seconds`; returns whether it did."""
     trying = tenacity.Retrying(
         retry=tenacity.retry_if_result(lambda held: not held),
         wait=tenacity.wait_fixed(every),

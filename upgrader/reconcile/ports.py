@@ -120,7 +120,7 @@ class CheckpointMethod(Protocol):
     `pods`: the gang's present members.
     """
 
-    async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+    async def send_request(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         """Deliver the request to members that do not have this request id yet.
 
         Raises:

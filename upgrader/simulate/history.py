@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TypeVar
 
-from upgrader.core.forecast.duration_model import learned
+from upgrader.core.forecast.duration_model import measured_durations
 from upgrader.core.model.phases import NodePhase, RequestPhase
 from upgrader.core.model.prediction import Durations
-from upgrader.simulate.fleet import Fleet
-from upgrader.simulate.ours.controller import Controller
+from upgrader.simulate.controller.rollout import Controller
+from upgrader.simulate.fleets.fleet import Fleet
 from upgrader.simulate.run import Simulation
 from upgrader.simulate.settings import Settings, Strategy
 
@@ -16,7 +16,7 @@ _N, _R = NodePhase, RequestPhase
 Phase = TypeVar("Phase", NodePhase, RequestPhase)
 
 
-def earlier(fleet: Fleet, settings: Settings) -> Durations:
+def measure_earlier_rollout(fleet: Fleet, settings: Settings) -> Durations:
     """From one whole rollout of the same fleet, with these settings and so this seed.
 
     Raises:
@@ -24,20 +24,20 @@ def earlier(fleet: Fleet, settings: Settings) -> Durations:
     """
     simulation = Simulation(fleet, Strategy.OURS, settings)
     simulation.run()
-    return measured(simulation.ours) if simulation.ours is not None else Durations()
+    return durations_of_rollout(simulation.ours) if simulation.ours is not None else Durations()
 
 
-def measured(rollout: Controller) -> Durations:
+def durations_of_rollout(rollout: Controller) -> Durations:
     """From all upgrades and requests of a rollout that came as far."""
     upgrades = [one.began for one in rollout.upgrades if not one.reverting]
     requests = [one.began | {_R.REQUESTED: one.asked_at} for one in rollout.requests]
-    return learned(
-        list(_between(upgrades, _N.TAINTING, _N.RELEASING)),
-        preparations=list(_between(upgrades, _N.PREPARING, _N.PREPARED)),
-        checkpoints=list(_between(requests, _R.REQUESTED, _R.PARKED)),
-        restarts=list(_between(requests, _R.RESTARTING, _R.RESTORED)),
+    return measured_durations(
+        list(_seconds_between(upgrades, _N.TAINTING, _N.RELEASING)),
+        preparations=list(_seconds_between(upgrades, _N.PREPARING, _N.PREPARED)),
+        checkpoints=list(_seconds_between(requests, _R.REQUESTED, _R.PARKED)),
+        restarts=list(_seconds_between(requests, _R.RESTARTING, _R.RESTORED)),
     )
 
 
-def _between(walks: Iterable[dict[Phase, datetime]], first: Phase, last: Phase) -> Iterable[float]:
+def _seconds_between(walks: Iterable[dict[Phase, datetime]], first: Phase, last: Phase) -> Iterable[float]:
     return ((walk[last] - walk[first]).total_seconds() for walk in walks if first in walk and last in walk)

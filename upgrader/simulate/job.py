@@ -8,7 +8,7 @@ from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.checkpoint_request.request_state import OwnerFacts
 from upgrader.core.model.fleet import Gang, MemberFacts, Owner
 from upgrader.core.workloads.placement import Placement
-from upgrader.simulate.fleet import SimJob
+from upgrader.simulate.fleets.fleet import SimJob
 
 NAMESPACE = "ml"
 VOLUME = "/data"

@@ -63,13 +63,15 @@ class Ledger:
     def _beyond(self, stall: Stall, now: int) -> int:
         until = now if stall.until is None else stall.until
         placed = until if stall.placed is None else stall.placed
-        waiting = sum(stall.gpus * _outside((stall.since, placed), self.spans(home, now)) for home in stall.homes)
+        waiting = sum(
+            stall.gpus * _seconds_outside((stall.since, placed), self.spans(home, now)) for home in stall.homes
+        )
         places = stall.places or stall.homes
-        starting = sum(stall.gpus * _outside((placed, until), self.spans(place, now)) for place in places)
+        starting = sum(stall.gpus * _seconds_outside((placed, until), self.spans(place, now)) for place in places)
         return waiting + starting
 
 
-def _outside(span: Span, taken: list[Span]) -> int:
+def _seconds_outside(span: Span, taken: list[Span]) -> int:
     """Seconds of a span that are in none of others, which do not overlap each other."""
     since, until = span
     inside = sum(max(0, min(until, end) - max(since, start)) for start, end in taken)

@@ -6,7 +6,7 @@ from datetime import datetime
 from upgrader.core.forecast.canaries import MODEL_LABEL
 from upgrader.core.model.fleet import NodeFacts
 from upgrader.simulate import stack
-from upgrader.simulate.fleet import SimNode
+from upgrader.simulate.fleets.fleet import SimNode
 
 
 @dataclass(kw_only=True)
@@ -80,5 +80,5 @@ class Node:
 
 def new_node(spec: SimNode, uid: str) -> Node:
     """In service on the old revision."""
-    key = stack.image(stack.OLD, spec.kernel).key
-    return Node(spec=spec, uid=uid, driver_key=key, revision=stack.target(stack.OLD).revision)
+    key = stack.make_image(stack.OLD, spec.kernel).key
+    return Node(spec=spec, uid=uid, driver_key=key, revision=stack.make_target(stack.OLD).revision)

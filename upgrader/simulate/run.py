@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from random import Random
 
-from upgrader.core.model.phases import ends
+from upgrader.core.model.phases import is_final
 from upgrader.simulate import stack
 from upgrader.simulate.agenda import Agenda
-from upgrader.simulate.chances import Chances
-from upgrader.simulate.fleet import Fleet
-from upgrader.simulate.incumbents import Incumbent
-from upgrader.simulate.ours.controller import Controller
+from upgrader.simulate.baselines import Incumbent
+from upgrader.simulate.controller.rollout import Controller
+from upgrader.simulate.durations import Chances
+from upgrader.simulate.fleets.fleet import Fleet
 from upgrader.simulate.result import HOUR, Predicted, Result
 from upgrader.simulate.settings import Settings, Strategy
 from upgrader.simulate.world import World
@@ -46,7 +46,7 @@ class Simulation:
     def over(self) -> bool:
         """Whether the rollout has ended, and every gang that it stopped trains again."""
         if self.ours is not None:
-            return ends(self.ours.phase)
+            return is_final(self.ours.phase)
         return self.other is not None and self.other.finished_at is not None and not self.world.stalled
 
     def step(self) -> bool:
@@ -62,7 +62,7 @@ class Simulation:
     def result(self) -> Result:
         """What it came to until now."""
         world, ledger, now = self.world, self.world.ledger, self.agenda.now
-        revision = stack.target(stack.NEW).revision
+        revision = stack.make_target(stack.NEW).revision
         upgraded = [name for name, node in world.nodes.items() if node.revision == revision]
         sizes = {node.name: node.gpus for node in self.fleet.nodes}
         sizes |= {name: node.spec.gpus for name, node in world.nodes.items()}
@@ -131,7 +131,7 @@ class Simulation:
         )
 
 
-def simulate(fleet: Fleet, strategy: Strategy, settings: Settings) -> Result:
+def simulate_rollout(fleet: Fleet, strategy: Strategy, settings: Settings) -> Result:
     """One rollout of a fleet from its begin to its end, or to the horizon.
 
     Raises:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from upgrader.core.model.prediction import Durations
 from upgrader.core.model.strategy import StrategyFacts
-from upgrader.simulate.chances import UPGRADE
+from upgrader.simulate.durations import UPGRADE
 
 DAY = 86400
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)

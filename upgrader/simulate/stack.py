@@ -11,7 +11,7 @@ RESOURCE = "nvidia.com/gpu"
 PLUGIN = "simulated/plugin@sha256:" + hashlib.sha256(b"plugin").hexdigest()
 
 
-def target(version: str) -> Target:
+def make_target(version: str) -> Target:
     """What a revision asks of the nodes."""
     return with_revision(
         Target(
@@ -26,17 +26,17 @@ def target(version: str) -> Target:
     )
 
 
-PLUGIN_KEY = plugin_key_of(target(OLD))
+PLUGIN_KEY = plugin_key_of(make_target(OLD))
 
 
-def image(version: str, kernel: str) -> ImageFacts:
+def make_image(version: str, kernel: str) -> ImageFacts:
     """The driver image for a kernel."""
     digest = "simulated/driver@sha256:" + hashlib.sha256(f"{version} {kernel}".encode()).hexdigest()
     key = image_key(vendor=VENDOR, version=version, kernel=kernel, digest=digest)
     return ImageFacts(key=key, vendor=VENDOR, version=version, kernel=kernel, digest=digest)
 
 
-def images(kernels: Iterable[str]) -> tuple[ImageFacts, ...]:
+def make_images(kernels: Iterable[str]) -> tuple[ImageFacts, ...]:
     """Both drivers for all kernels, by key."""
-    made = [image(version, kernel) for kernel in set(kernels) for version in (OLD, NEW)]
+    made = [make_image(version, kernel) for kernel in set(kernels) for version in (OLD, NEW)]
     return tuple(sorted(made, key=lambda one: one.key))

@@ -7,10 +7,10 @@ from functools import partial
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.model.fleet import Snapshot
 from upgrader.core.workloads.placement import Placement
-from upgrader.simulate import stack, trouble
+from upgrader.simulate import faults, stack
 from upgrader.simulate.agenda import Agenda
-from upgrader.simulate.chances import Chances
-from upgrader.simulate.fleet import Fleet, SimJob, SimNode
+from upgrader.simulate.durations import Chances
+from upgrader.simulate.fleets.fleet import Fleet, SimJob, SimNode
 from upgrader.simulate.job import HAS_PODS, VOLUME, Job, Life
 from upgrader.simulate.ledger import Ledger, Stall
 from upgrader.simulate.node import Node, new_node
@@ -31,7 +31,7 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
         self.changed: list[Callable[[str], None]] = []
-        self.images = stack.images(node.kernel for node in fleet.nodes)
+        self.images = stack.make_images(node.kernel for node in fleet.nodes)
         self.failing: dict[str, int] = {}
         """Nodes on which the upgrade Job fails, and how many times more."""
         self._stalls: dict[str, Stall] = {}
@@ -43,7 +43,7 @@ class World:
         for job in fleet.jobs:
             self._enter(job)
         for event in fleet.events:
-            agenda.at(event.at, partial(trouble.happen, self, event))
+            agenda.at(event.at, partial(faults.apply_event, self, event))
 
     @property
     def now(self) -> int:

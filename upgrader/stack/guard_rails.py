@@ -15,11 +15,11 @@ _VALUE, _EFFECT = "present", "NoSchedule"
 def guard_rails(stack: GpuStack) -> list[Manifest]:
     """The manifests of the guardRails of a stack, in the order in which they can be applied."""
     rails, name = stack.spec.guard_rails, stack.metadata.name
-    found = [_priority_class(one, name) for one in rails.priority_classes]
-    found += [_resource_quota(one, stack.spec.device_plugin.resource_name, name) for one in rails.quotas]
+    manifests = [_priority_class(spec, name) for spec in rails.priority_classes]
+    manifests += [_resource_quota(quota, stack.spec.device_plugin.resource_name, name) for quota in rails.quotas]
     if rails.tuned is not None:
-        found.append(_tuned_profile(rails.tuned, stack))
-    return found
+        manifests.append(_tuned_profile(rails.tuned, stack))
+    return manifests
 
 
 def taint_command(stack: GpuStack) -> str:
@@ -45,43 +45,43 @@ def _taint_key(stack: GpuStack) -> str:
     return stack.spec.device_plugin.resource_name
 
 
-def _priority_class(one: PriorityClassSpec, stack: str) -> Manifest:
+def _priority_class(spec: PriorityClassSpec, stack: str) -> Manifest:
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
-        "metadata": {"name": one.name, "labels": {names.LABEL_STACK: stack}},
-        "value": one.value,
-        "preemptionPolicy": one.preemption_policy,
+        "metadata": {"name": spec.name, "labels": {names.LABEL_STACK: stack}},
+        "value": spec.value,
+        "preemptionPolicy": spec.preemption_policy,
         "globalDefault": False,
-        "description": one.description,
+        "description": spec.description,
     }
 
 
-def _resource_quota(one: GpuQuota, resource: str, stack: str) -> Manifest:
+def _resource_quota(quota: GpuQuota, resource: str, stack: str) -> Manifest:
     """A quota of requests: an extended resource has no other quota, since its limits equal its requests."""
-    scope = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": one.priority_classes}]}
+    scope = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": quota.priority_classes}]}
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {
-            "name": object_name(f"gpus-{stack}", stack, one.namespace, *one.priority_classes),
-            "namespace": one.namespace,
+            "name": object_name(f"gpus-{stack}", stack, quota.namespace, *quota.priority_classes),
+            "namespace": quota.namespace,
             "labels": {names.LABEL_STACK: stack},
         },
         "spec": {
-            "hard": {f"requests.{resource}": str(one.gpus)},
-            **({"scopeSelector": scope} if one.priority_classes else {}),
+            "hard": {f"requests.{resource}": str(quota.gpus)},
+            **({"scopeSelector": scope} if quota.priority_classes else {}),
         },
     }
 
 
-def _tuned_profile(one: TunedSpec, stack: GpuStack) -> Manifest:
+def _tuned_profile(tuned: TunedSpec, stack: GpuStack) -> Manifest:
     """A profile for the node tuning operator, which runs `tuned` on the nodes; without the operator the kind does
     not exist.
     """
     name = object_name(f"gpus-{stack.metadata.name}", stack.metadata.name)
-    lines = [f"[main]\nsummary=GPU nodes of stack {stack.metadata.name}\ninclude={one.include}"]
-    for section, settings in (("sysctl", one.sysctl), ("bootloader", one.bootloader)):
+    lines = [f"[main]\nsummary=GPU nodes of stack {stack.metadata.name}\ninclude={tuned.include}"]
+    for section, settings in (("sysctl", tuned.sysctl), ("bootloader", tuned.bootloader)):
         if settings:
             lines.append(f"[{section}]\n" + "\n".join(f"{key}={value}" for key, value in sorted(settings.items())))
     match: list[Manifest] = []
@@ -94,11 +94,11 @@ def _tuned_profile(one: TunedSpec, stack: GpuStack) -> Manifest:
         "kind": "Tuned",
         "metadata": {
             "name": name,
-            "namespace": one.namespace,
+            "namespace": tuned.namespace,
             "labels": {names.LABEL_STACK: stack.metadata.name},
         },
         "spec": {
             "profile": [{"name": name, "data": "\n".join(lines) + "\n"}],
-            "recommend": [{"profile": name, "priority": one.priority, "match": match}],
+            "recommend": [{"profile": name, "priority": tuned.priority, "match": match}],
         },
     }

@@ -10,12 +10,12 @@ from upgrader.api.resources import ResourceKind
 
 Manifest = dict[str, Any]
 
-EVERYWHERE = [{"operator": "Exists"}]
+TOLERATE_ALL = [{"operator": "Exists"}]
 """Tolerates all taints: those of upgrades and of the pool, and a cordon. Pods that serve a node run on it in any
 case.
 """
 
-PULL = "IfNotPresent"
+PULL_POLICY = "IfNotPresent"
 """Images are pinned by digest, so the image on the node is the right one; another pull would require the registry."""
 
 PLUGIN_SOCKETS = "/var/lib/kubelet/device-plugins"
@@ -38,12 +38,12 @@ def host_path(name: str, path: str) -> Manifest:
     return {"name": name, "hostPath": {"path": path, "type": "Directory" if path == "/" else "DirectoryOrCreate"}}
 
 
-def scratch(name: str) -> Manifest:
+def empty_dir_volume(name: str) -> Manifest:
     """A volume that is deleted with its pod."""
     return {"name": name, "emptyDir": {}}
 
 
-def owned_by(kind: ResourceKind[Any], meta: ObjectMeta) -> Manifest:
+def owner_reference(kind: ResourceKind[Any], meta: ObjectMeta) -> Manifest:
     """The ownerReference of an object that is deleted with its owner and does not block the deletion of the owner."""
     return {
         "apiVersion": kind.api_version,
@@ -55,12 +55,12 @@ def owned_by(kind: ResourceKind[Any], meta: ObjectMeta) -> Manifest:
     }
 
 
-def mount(name: str, path: str, **more: Any) -> Manifest:  # noqa: ANN401 - any field of a VolumeMount
+def volume_mount(name: str, path: str, **more: Any) -> Manifest:  # noqa: ANN401 - any field of a VolumeMount
     """A volume mount of a container."""
     return {"name": name, "mountPath": path, **more}
 
 
-def marked(manifest: Manifest) -> Manifest:
+def with_manifest_hash(manifest: Manifest) -> Manifest:
     """The manifest with a hash of itself as annotation, by which changes are detected despite defaults of the API
     server.
     """

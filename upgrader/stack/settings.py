@@ -23,7 +23,7 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     `repository` is `registry/path`, where images are searched, packages are read and images are pushed. The Secrets
     are in `namespace`: `push_auth` of type kubernetes.io/dockerconfigjson; `signing` with the keys cosign.key,
     cosign.pub and cosign.password; `module_signing` of type kubernetes.io/tls, with the key and certificate to sign
-    modules with, and optionally `passphrase`. `at_once` is the maximum number of concurrent builds.
+    modules with, and optionally `passphrase`. `max_concurrent` is the maximum number of concurrent builds.
     """
 
     repository: str = ""
@@ -37,4 +37,4 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     node_selector: tuple[tuple[str, str], ...] = ()
     cpu: str = "2"
     memory: str = "4Gi"
-    at_once: int = 2
+    max_concurrent: int = 2

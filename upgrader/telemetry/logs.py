@@ -1,4 +1,4 @@
-"""Logs: events are constant sentences with fields; kopf's and aiohttp's records come out of the same pipe."""
+"""Logs: a constant message with fields. Records of kopf and aiohttp have the same format."""
 
 import logging
 import sys
@@ -10,14 +10,14 @@ import structlog
 
 
 class LogFormat(StrEnum):
-    """How a line looks."""
+    """Format of a line."""
 
     JSON = "json"
     TEXT = "text"
 
 
 class LogLevel(StrEnum):
-    """The least severe line that is shown."""
+    """Minimum level of logged lines."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -25,12 +25,12 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-QUIET = ("kopf", "aiohttp.access", "asyncio")
-"""Libraries that tell at `info` what is only of interest to their own developers."""
+WARNING_ONLY = ("kopf", "aiohttp.access", "asyncio")
+"""Libraries of which only warnings and errors are logged."""
 
 
-def configure(form: LogFormat, level: LogLevel, *, quiet: Sequence[str] = QUIET) -> None:
-    """Send every log line of this process to stderr, one line each."""
+def configure_logging(form: LogFormat, level: LogLevel, *, quiet: Sequence[str] = WARNING_ONLY) -> None:
+    """Write the logs of this process to stderr, in the given format and from the given level."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -46,7 +46,7 @@ def configure(form: LogFormat, level: LogLevel, *, quiet: Sequence[str] = QUIET)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(form)],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_log_renderers(form)],
         )
     )
     root = logging.getLogger()
@@ -56,7 +56,7 @@ def configure(form: LogFormat, level: LogLevel, *, quiet: Sequence[str] = QUIET)
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
-def _rendering(form: LogFormat) -> list[Any]:
+def _log_renderers(form: LogFormat) -> list[Any]:
     match form:
         case LogFormat.JSON:
             return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

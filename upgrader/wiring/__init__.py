@@ -1,1 +1,1 @@
-"""The composition root: which adapter stands behind which port, and the settings of a controller."""
+"""The composition root: the adapters of the ports, and the settings of a controller."""

@@ -1,4 +1,4 @@
-"""Adapters behind ports. That they fit is proven by mypy right here: nothing else passes one to the other."""
+"""Composition of adapters and ports; mypy checks here that the adapters implement the ports."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from upgrader.checkpoint.methods import methods
+from upgrader.checkpoint.methods import checkpoint_methods
 from upgrader.core.errors import ConfigurationError
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.facts.workloads import SHARED_SECONDS, Workloads
@@ -17,65 +17,68 @@ from upgrader.stack.settings import BuildSettings, StackSettings
 from upgrader.wiring.settings import Settings
 
 if TYPE_CHECKING:
-    from upgrader.images.registry import RegistryClient
+    from upgrader.images.registry.client import RegistryClient
 
 PINNED = "@sha256:"
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The clock of the machine."""
 
     def now(self) -> datetime:
         """See ports.Clock."""
         return datetime.now(UTC)
 
 
-class PeopleMayAct:
-    """Leadership of the command line: a person writes whenever they like, the API server's versions keep order."""
+class UserLeadership:
+    """Leadership for the command line: a user may always write; resourceVersions detect conflicts."""
 
     def check(self) -> None:
-        """Never refuses."""
+        """Never raises."""
 
 
 class NoCrashPoints:
-    """Where nothing is killed on purpose."""
+    """Crash points without effect."""
 
     def reached(self, *points: tuple[str, str, str]) -> None:
-        """Nothing happens."""
+        """Does nothing."""
 
 
-class NoLook:
-    """Nobody has listed the nodes."""
+class NoSnapshot:
+    """Nodes that were not listed."""
 
     def snapshot(self) -> None:
-        """See ports.Nodes: nothing is decided."""
+        """See ports.Nodes; None means that there is no snapshot."""
 
 
 @asynccontextmanager
-async def controller(
+async def controller_context(
     settings: Settings, cluster: Cluster, nodes: Nodes, watched: Reads, leadership: Leadership, crash: CrashPoints
 ) -> AsyncIterator[Context]:
-    """Everything that the reconcilers of a controller are given.
+    """The context of the reconcilers of a controller.
 
     Raises:
-        ConfigurationError: no node image is set, or its registry does not have it; a key is set that is none, or there
-            is nothing to verify with.
-        RegistryError: the registry could not say.
+        ConfigurationError: no node image is set or it is not in its registry; the key is invalid, or cosign is missing.
+        RegistryError: the registry did not respond.
     """
-    async with _registry(settings) as registry:
-        made = context(settings, cluster, nodes, leadership, crash, registry, await _pinned(settings, registry))
+    async with _open_registry(settings) as registry:
+        context = create_context(
+            settings, cluster, nodes, leadership, crash, registry, await _pin_node_image(settings, registry)
+        )
         workloads = Workloads(seconds=SHARED_SECONDS, watched=watched)
-        yield replace(made, trust=_trust(settings, registry), watched=watched, workloads=workloads)
+        yield replace(context, trust=_create_verifier(settings, registry), watched=watched, workloads=workloads)
 
 
 @asynccontextmanager
-async def reader(settings: Settings, kubeconfig: str | None, name: str | None) -> AsyncIterator[Context]:
-    """What the command line works with; whoever needs nodes lists them by `look`."""
-    async with await KubeCluster.connect(kubeconfig, name) as cluster, _registry(settings) as registry:
-        yield context(settings, cluster, NoLook(), PeopleMayAct(), NoCrashPoints(), registry, settings.node_image)
+async def reader_context(settings: Settings, kubeconfig: str | None, name: str | None) -> AsyncIterator[Context]:
+    """The context of the command line, without a snapshot of the nodes."""
+    async with await KubeCluster.connect(kubeconfig, name) as cluster, _open_registry(settings) as registry:
+        yield create_context(
+            settings, cluster, NoSnapshot(), UserLeadership(), NoCrashPoints(), registry, settings.node_image
+        )
 
 
-def context(
+def create_context(
     settings: Settings,
     cluster: Cluster,
     nodes: Nodes,
@@ -84,7 +87,7 @@ def context(
     registry: Registry,
     node_image: str,
 ) -> Context:
-    """The ports and settings as reconcile takes them."""
+    """The context for reconcilers from ports and settings."""
     return Context(
         cluster=cluster,
         nodes=nodes,
@@ -92,16 +95,16 @@ def context(
         clock=SystemClock(),
         leadership=leadership,
         crash=crash,
-        methods=methods(cluster),
+        methods=checkpoint_methods(cluster),
         stack=StackSettings(node_image=node_image, namespace=settings.namespace, registry=settings.operand_registry),
-        builds=_builds(settings),
+        builds=_build_settings(settings),
         active_seconds=settings.active_seconds,
         idle_seconds=settings.idle_seconds,
         notice_seconds=settings.notice_seconds,
     )
 
 
-def _builds(settings: Settings) -> BuildSettings:
+def _build_settings(settings: Settings) -> BuildSettings:
     return BuildSettings(
         repository=settings.image_repository,
         builder_image=settings.builder_image,
@@ -113,19 +116,19 @@ def _builds(settings: Settings) -> BuildSettings:
         node_selector=settings.build_nodes,
         cpu=settings.build_cpu,
         memory=settings.build_memory,
-        at_once=settings.build_at_once,
+        max_concurrent=settings.build_at_once,
     )
 
 
-async def _pinned(settings: Settings, registry: Registry) -> str:
-    """The node image by digest, so that prepare, upgrade and validation run the same bytes on every node."""
+async def _pin_node_image(settings: Settings, registry: Registry) -> str:
+    """The node image by digest, so that all nodes run the same image."""
     if not settings.node_image:
         raise ConfigurationError(
-            "no image is set for the pods that upgrade nodes",
+            "no image is set for the pods on nodes",
             resolution="Set UPGRADER_NODE_IMAGE to the image of this release (see docs/reference/cli.md).",
         )
     if PINNED in settings.node_image:
-        return settings.node_image  # a registry that is away must not keep a controller from restarting gangs
+        return settings.node_image  # without the registry, which may be down: the controller must restart gangs
     digest = await registry.digest(settings.node_image)
     if digest is None:
         raise ConfigurationError(
@@ -135,21 +138,21 @@ async def _pinned(settings: Settings, registry: Registry) -> str:
     return digest
 
 
-def _trust(settings: Settings, registry: "RegistryClient") -> Trust | None:
-    """Who verifies driver images; None where no key is set, and then every image says so."""
+def _create_verifier(settings: Settings, registry: "RegistryClient") -> Trust | None:
+    """The verifier of driver images; None if no key is set, which the status of images then states."""
     if not settings.image_key:
         return None
     from upgrader.images import trust  # noqa: PLC0415 - only a controller with a key needs it
 
     return trust.Verifier(
-        key=trust.public_key(Path(settings.image_key)), cosign=trust.find(settings.cosign), registry=registry
+        key=trust.public_key(Path(settings.image_key)), cosign=trust.find_cosign(settings.cosign), registry=registry
     )
 
 
 @asynccontextmanager
-async def _registry(settings: Settings) -> AsyncIterator["RegistryClient"]:
-    from upgrader.images.registry import RegistryClient  # noqa: PLC0415 - most commands ask no registry
-    from upgrader.images.registry_login import auth_file, logins  # noqa: PLC0415
+async def _open_registry(settings: Settings) -> AsyncIterator["RegistryClient"]:
+    from upgrader.images.registry.client import RegistryClient  # noqa: PLC0415 - most commands ask no registry
+    from upgrader.images.registry.login import auth_file, read_logins  # noqa: PLC0415
 
-    async with RegistryClient(insecure=settings.insecure_registries, logins=logins(auth_file())) as client:
+    async with RegistryClient(insecure=settings.insecure_registries, logins=read_logins(auth_file())) as client:
         yield client

@@ -57,7 +57,7 @@ def train(rank: int, local_rank: int, agree: Agree) -> None:
 
 def park(agree: Agree, listener: CheckpointListener | None, request: int, step: int, uri: str) -> None:
     """Until no pod is parked any more. They keep agreeing meanwhile: one long wait in a collective would hit its
-    time-out (10 minutes with NCCL, 30 with gloo), and a pod that is let go first must wait for the others.
+    time-out (10 minutes with NCCL, 30 with gloo), and a pod whose request is withdrawn first must wait for the others.
     """
     parked = None
     if listener is not None:

@@ -1,5 +1,5 @@
-# Sourced by load, probe and unload: NVIDIA's device files. Numbers are those of the kernel module's own headers
-# (nvidia: major 195, nvidiactl 255, modeset 254); the others' majors are in /proc/devices.
+# Sourced by load, probe and unload: NVIDIA's device files. Numbers are from the kernel module's headers (nvidia: major
+# 195, nvidiactl 255, modeset 254); other majors are in /proc/devices.
 : "${PROC:=/proc}" "${DEV:=}"
 
 major_of() { sed -n "s/^ *\\([0-9][0-9]*\\) $1\$/\\1/p" "$PROC/devices" | head -n 1; }
@@ -29,7 +29,7 @@ make_devices() {
   fi
 }
 
-# Another driver's majors may be others. The upgrade has the node's file system at /host; without it nothing is there.
+# Another driver may have other majors. The upgrade has the node's file system at /host; without it there is nothing to do.
 remove_devices() {
   for file in "${HOST_ROOT:-/host}"/dev/nvidia*; do
     if [ -c "$file" ]; then rm -f "$file"; fi

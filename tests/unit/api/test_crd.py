@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from tests.support import manifests as m
 from tests.support.repository import documented_manifests
 from upgrader.api import resources
-from upgrader.api.crd import SchemaError, definition, schema
+from upgrader.api.crd import SchemaError, crd_manifest, structural_schema
 from upgrader.api.kinds import KINDS, Rule
 from upgrader.api.names import GROUP
 from upgrader.api.resources import ResourceKind
@@ -43,7 +43,7 @@ A_ROW = re.compile(r'\[\?\(@\.(type|operand)=="(\w+)"\)\]')
 
 @EVERY_KIND
 def test_every_field_is_described(kind):
-    root = schema(kind.resource.type)
+    root = structural_schema(kind.resource.type)
     silent = [
         path
         for path, part in nodes_of(root, "")
@@ -55,7 +55,7 @@ def test_every_field_is_described(kind):
 @EVERY_KIND
 def test_the_schema_is_structural(kind):
     """Kubernetes, "Specifying a structural schema": a type everywhere, nothing of it inside anyOf, no references."""
-    for path, part in nodes_of(schema(kind.resource.type), ""):
+    for path, part in nodes_of(structural_schema(kind.resource.type), ""):
         assert "type" in part or part.get("x-kubernetes-int-or-string"), path
         assert not {"$ref", "title", "oneOf", "allOf", "not"} & set(part), path
         assert "anyOf" not in part or part["x-kubernetes-int-or-string"], path
@@ -63,7 +63,9 @@ def test_the_schema_is_structural(kind):
 
 @EVERY_KIND
 def test_columns_name_fields_that_exist(kind):
-    described = {path: part.get("description", "") for path, part in nodes_of(schema(kind.resource.type), "")}
+    described = {
+        path: part.get("description", "") for path, part in nodes_of(structural_schema(kind.resource.type), "")
+    }
     known = {*described, ".metadata.creationTimestamp"}
     assert [column.path for column in kind.columns if A_ROW.sub("[]", column.path) not in known] == []
     rows = [(one[1], one[2]) for column in kind.columns for one in A_ROW.finditer(column.path)]
@@ -74,14 +76,14 @@ def test_columns_name_fields_that_exist(kind):
 
 @EVERY_KIND
 def test_status_is_a_subresource_without_defaults(kind):
-    version = definition(kind)["spec"]["versions"][0]
+    version = crd_manifest(kind)["spec"]["versions"][0]
     assert version["subresources"] == {"status": {}}
     status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
     assert [path for path, part in nodes_of(status, "") if "default" in part] == []
 
 
 def test_defaults_of_the_spec_are_stored_with_the_object():
-    spec = schema(resources.UPGRADE_PLANS.type)["properties"]["spec"]["properties"]
+    spec = structural_schema(resources.UPGRADE_PLANS.type)["properties"]["spec"]["properties"]
     assert spec["state"]["default"] == "Running"
     assert spec["strategy"]["default"] == {
         "maxUnavailable": "25%",
@@ -139,12 +141,14 @@ class Level(IntEnum):
 )
 def test_what_has_no_structural_form_is_refused_with_its_path(type_, where):
     with pytest.raises(SchemaError, match=where):
-        schema(type_)
+        structural_schema(type_)
 
 
 def test_a_rule_for_a_field_that_is_not_there_is_refused():
     with pytest.raises(SchemaError, match=r"rules for fields that do not exist: spec\.length"):
-        schema(kind_with(size=Annotated[int, Meta(description="S.")]), (Rule("spec.length", "self > 1", "s"),))
+        structural_schema(
+            kind_with(size=Annotated[int, Meta(description="S.")]), (Rule("spec.length", "self > 1", "s"),)
+        )
 
 
 def test_a_default_that_is_a_second_truth_is_refused():
@@ -154,4 +158,4 @@ def test_a_default_that_is_a_second_truth_is_refused():
     )
     thing = msgspec.defstruct("Thing", [("spec", spec)], namespace={"__doc__": "A thing."})
     with pytest.raises(SchemaError, match=r"spec\.inner: the default must equal"):
-        schema(thing)
+        structural_schema(thing)

@@ -1,6 +1,6 @@
 """Defaults are written out where leaving them out would be read as "as before"."""
 
-from upgrader.api.explicit import explicit
+from upgrader.api.explicit import explicit_json
 from upgrader.api.v1alpha1 import DevicePluginSpec, DriverSpec, GpuStackSpec, PlanCounts
 
 
@@ -10,7 +10,7 @@ def test_every_field_is_there_also_inside():
         driver=DriverSpec(vendor="sim", version="1.0"),
         device_plugin=DevicePluginSpec(image="registry/plugin:1"),
     )
-    assert explicit(spec) == {
+    assert explicit_json(spec) == {
         "nodeSelector": {"pool": "a"},
         "driver": {"vendor": "sim", "version": "1.0", "unverified": "Refuse"},
         "devicePlugin": {
@@ -33,4 +33,10 @@ def test_every_field_is_there_also_inside():
 
 
 def test_a_number_that_is_zero_is_said():
-    assert explicit(PlanCounts(nodes=4)) == {"nodes": 4, "succeeded": 0, "failed": 0, "interruptions": 0, "restored": 0}
+    assert explicit_json(PlanCounts(nodes=4)) == {
+        "nodes": 4,
+        "succeeded": 0,
+        "failed": 0,
+        "interruptions": 0,
+        "restored": 0,
+    }

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.repository import ROOT
 from upgrader.api.drawing import phases_page
-from upgrader.api.generate import GENERATORS, differences, main
+from upgrader.api.generate import GENERATORS, find_differences, main
 from upgrader.core.model.phases import TRANSITIONS
 
 
@@ -15,7 +15,7 @@ def generated(tmp_path):
 
 
 def test_the_repository_is_current():
-    assert differences(ROOT, GENERATORS) == {}
+    assert find_differences(ROOT, GENERATORS) == {}
 
 
 def test_generate_writes_what_check_accepts(generated, capsys):
@@ -41,7 +41,7 @@ def test_generate_again_restores_and_removes(generated):
     (generated / "docs" / "reference" / "phases.md").unlink()
     main([str(generated)])
     assert not former.exists()
-    assert differences(generated) == {}
+    assert find_differences(generated) == {}
 
 
 def test_the_page_of_phases_draws_every_transition():

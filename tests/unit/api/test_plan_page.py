@@ -13,11 +13,11 @@ from upgrader.api import plan_page
 from upgrader.core.doctor.advice import Advice, Severity
 from upgrader.core.explain.node_explanation import Explanation
 from upgrader.core.explain.plan_file import SavedForecast, limits_of
-from upgrader.core.explain.source_revisions import origins
-from upgrader.core.forecast.forecast import forecast
+from upgrader.core.explain.source_revisions import find_origins
+from upgrader.core.forecast.forecast import forecast_rollout
 from upgrader.core.model.prediction import Completion, Durations, Interruption, Prediction
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Window
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 
 def full() -> SavedForecast:
@@ -27,7 +27,7 @@ def full() -> SavedForecast:
     )
     nodes = [node("a"), node("b"), node("c", skip=True)]
     world = snapshot(nodes, [gang("train", ["a"])])
-    made = forecast(world, target(), StrategyFacts(max_unavailable="100%"), now=START)
+    made = forecast_rollout(world, target(), StrategyFacts(max_unavailable="100%"), now=START)
     lost = Interruption(gang="g", gpus=8, asked_at=START, seconds=1, lost_gpu_hours=1.0, because="x")
     made = msgspec.structs.replace(
         made,
@@ -46,7 +46,7 @@ def full() -> SavedForecast:
         limits=limits_of(made, pace),
         images=world.images,
         forecast=made,
-        origins=origins(nodes, {nodes[0].revision: target("1.0")}, target()),
+        origins=find_origins(nodes, {nodes[0].revision: target("1.0")}, target()),
     )
 
 
@@ -100,10 +100,10 @@ class TestThePage:
 
     def test_a_field_that_says_nothing_stops_the_generator(self):
         with pytest.raises(LookupError, match="silent has no comment"):
-            list(plan_page.rows(Bare))
+            list(plan_page.field_rows(Bare))
 
     def test_comments_are_those_behind_fields(self):
-        assert plan_page.comments(Said) == {"silent": "it speaks", "other": "a # in it"}
+        assert plan_page.field_comments(Said) == {"silent": "it speaks", "other": "a # in it"}
 
 
 class Bare(Struct):
@@ -124,5 +124,5 @@ class TestTheSchema:
         assert made["$ref"] == "#/$defs/SavedForecast"
 
     def test_a_saved_forecast_may_have_no_other_field(self):
-        made = json.loads(plan_page.schema())
+        made = json.loads(plan_page.plan_schema())
         assert made["$defs"]["SavedForecast"]["additionalProperties"] is False

@@ -20,8 +20,8 @@ from upgrader.checkpoint.http import HttpMethod
 from upgrader.checkpoint.signal import SignalMethod
 from upgrader.core.errors import ConflictError, UnreachableError
 from upgrader.core.replies import Ran, Reply
-from upgrader.simulate.apiserver.cluster import FakeCluster
 from upgrader.workload import CheckpointListener
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ BEFORE = {
 async def test_asking_and_withdrawing_leave_what_is_others(cluster, method, annotations):
     pod = add_pod(cluster, "a", annotations=annotations)
     request = request_for(pod)
-    await method.ask(request, [pod])
+    await method.send_request(request, [pod])
     assert marked(cluster, pod) == ("100", "2100")
     again = await cluster.get(PODS, "a", "default")
     await method.withdraw(request, [again])
@@ -60,7 +60,7 @@ async def test_asking_and_withdrawing_leave_what_is_others(cluster, method, anno
 async def test_who_was_asked_is_not_asked_again_and_who_is_no_member_not_at_all(cluster, method, number):
     asked = add_pod(cluster, "a", annotations={names.ANNOTATION_REQUEST: number})
     other, done = add_pod(cluster, "b"), add_pod(cluster, "c", phase="Succeeded")
-    await method.ask(request_for(asked, done), [asked, other, done])
+    await method.send_request(request_for(asked, done), [asked, other, done])
     assert cluster.writes == []
 
 
@@ -68,7 +68,7 @@ async def test_a_member_that_was_asked_meanwhile_is_a_conflict_and_the_others_ar
     pods = [add_pod(cluster, name) for name in "abc"]
     cluster.store.change(PODS, "b", {"metadata": {"annotations": {names.ANNOTATION_REQUEST: "777"}}}, "default")
     with pytest.raises(ConflictError):
-        await method.ask(request_for(*pods), pods)
+        await method.send_request(request_for(*pods), pods)
     assert [marked(cluster, pod)[0] for pod in pods] == ["100", "777", "100"]
 
 
@@ -76,14 +76,14 @@ async def test_an_earlier_request_is_replaced_only_if_it_is_the_one_that_was_rea
     pod = add_pod(cluster, "a", annotations={names.ANNOTATION_REQUEST: "99"})
     cluster.store.change(PODS, "a", {"metadata": {"annotations": {names.ANNOTATION_REQUEST: "101"}}}, "default")
     with pytest.raises(ConflictError):
-        await method.ask(request_for(pod), [pod])
+        await method.send_request(request_for(pod), [pod])
     assert marked(cluster, pod)[0] == "101"
 
 
 async def test_a_member_that_is_gone_does_not_keep_the_others_from_being_asked(cluster, method):
     pods = [add_pod(cluster, name) for name in "ab"]
     cluster.store.remove(PODS, "a", "default")
-    await method.ask(request_for(*pods), pods)
+    await method.send_request(request_for(*pods), pods)
     assert marked(cluster, pods[1])[0] == "100"
 
 
@@ -92,7 +92,7 @@ async def test_a_pod_of_the_same_name_is_not_asked(cluster, method):
     cluster.store.remove(PODS, "a", "default")
     successor = add_pod(cluster, "a")
     with contextlib.suppress(ConflictError):
-        await method.ask(request_for(pod), [pod])
+        await method.send_request(request_for(pod), [pod])
     assert marked(cluster, successor) == (None, None)
 
 
@@ -122,7 +122,7 @@ async def test_an_api_server_that_is_away_is_an_error_as_itself(cluster, method)
     pod = add_pod(cluster, "a")
     cluster.reachable = False
     with pytest.raises(UnreachableError):
-        await method.ask(request_for(pod), [pod])
+        await method.send_request(request_for(pod), [pod])
 
 
 # ---- file

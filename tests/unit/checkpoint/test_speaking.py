@@ -16,7 +16,7 @@ from upgrader.checkpoint.http import HttpMethod
 from upgrader.checkpoint.signal import ASK, WITHDRAW, SignalMethod
 from upgrader.core.errors import ClusterError, UnaskableError
 from upgrader.core.replies import Ran, Reply
-from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def variables(pod, action):
 async def test_a_command_is_run_with_all_that_it_must_know_for_each_thing_that_is_wanted(cluster, heard):
     pod = add_pod(cluster, "a")
     method, request = ExecMethod(cluster), request_for(pod)
-    await method.ask(request, [pod])
+    await method.send_request(request, [pod])
     pod = await cluster.get(PODS, "a", "default")
-    await method.ask(request, [pod])
+    await method.send_request(request, [pod])
     await method.answers(request, [pod])
     await method.progress(request, [pod])
     await method.withdraw(request, [pod])
@@ -88,11 +88,11 @@ async def test_a_command_that_is_not_known_to_have_worked_is_run_again(cluster, 
     pods = [add_pod(cluster, name) for name in "ab"]
     heard.ran = lambda pod: ran if pod.metadata.name == "a" else Ran(output=b"", code=0)
     method, request = ExecMethod(cluster), request_for(*pods)
-    await method.ask(request, pods)
+    await method.send_request(request, pods)
     assert [marked(cluster, pod)[0] for pod in pods] == [None, "100"]
     assert await method.answers(request, pods[:1]) == ()
     heard.ran = Ran(output=b"", code=0)
-    await method.ask(request, [await cluster.get(PODS, name, "default") for name in "ab"])
+    await method.send_request(request, [await cluster.get(PODS, name, "default") for name in "ab"])
     assert [name for name, _, env in heard.said if env["CHECKPOINT_ACTION"] == "request"] == ["a", "b", "a"]
 
 
@@ -101,16 +101,16 @@ async def test_a_command_that_is_not_in_the_container_is_told(cluster, heard, co
     pod = add_pod(cluster, "a")
     heard.ran = Ran(output=b"", code=code)
     with pytest.raises(UnaskableError, match=f"/app/save {why} in pod a"):
-        await ExecMethod(cluster).ask(request_for(pod), [pod])
+        await ExecMethod(cluster).send_request(request_for(pod), [pod])
     assert marked(cluster, pod) == (None, None)
 
 
 async def test_an_endpoint_is_called_for_each_thing_that_is_wanted(cluster, heard):
     pod = add_pod(cluster, "a")
     method, request = HttpMethod(cluster), request_for(pod)
-    await method.ask(request, [pod])
+    await method.send_request(request, [pod])
     pod = await cluster.get(PODS, "a", "default")
-    await method.ask(request, [pod])
+    await method.send_request(request, [pod])
     await method.answers(request, [pod])
     await method.progress(request, [pod])
     await method.withdraw(request, [pod])
@@ -155,7 +155,7 @@ async def test_a_refusal_of_the_call_itself_is_an_answer_and_no_mark_is_left(clu
     pod = add_pod(cluster, "a")
     heard.reply = Reply(status=409, retry_after_seconds=60)
     method, request = HttpMethod(cluster), request_for(pod)
-    await method.ask(request, [pod])
+    await method.send_request(request, [pod])
     heard.reply = Reply(status=404)
     refused = (answer(pod.metadata.uid, step=0, uri="", parked=False, refused="not now", retry_after_seconds=60),)
     assert await method.answers(request, [pod]) == refused
@@ -167,20 +167,24 @@ async def test_a_refusal_of_the_call_itself_is_an_answer_and_no_mark_is_left(clu
 
 @pytest.mark.parametrize(
     ("reply", "why"),
-    [(None, "nobody listens"), (Reply(status=404), "404 is the answer"), (Reply(status=405), "405 is the answer")],
+    [
+        (None, ("no program listens")),
+        (Reply(status=404), "404 is the response"),
+        (Reply(status=405), "405 is the response"),
+    ],
 )
 async def test_an_endpoint_that_is_not_there_is_told(cluster, heard, reply, why):
     pod = add_pod(cluster, "a")
     heard.reply = reply
     with pytest.raises(UnaskableError, match=f"{why} at :8080/ckpt of pod a"):
-        await HttpMethod(cluster).ask(request_for(pod), [pod])
+        await HttpMethod(cluster).send_request(request_for(pod), [pod])
     assert marked(cluster, pod) == (None, None)
 
 
 async def test_a_signal_follows_the_request_and_none_its_withdrawal(cluster, heard):
     pod = add_pod(cluster, "a")
     method, request = SignalMethod(cluster), request_for(pod)
-    await method.ask(request, [pod])
+    await method.send_request(request, [pod])
     pod = await cluster.get(PODS, "a", "default")
     await method.withdraw(request, [pod])
     env = {"CHECKPOINT_REQUEST": "100", "CHECKPOINT_PARK_SECONDS": "2100"}
@@ -191,8 +195,8 @@ async def test_a_signal_follows_the_request_and_none_its_withdrawal(cluster, hea
 async def test_a_signal_that_cannot_be_sent_is_told(cluster, heard):
     pod = add_pod(cluster, "a")
     heard.ran = Ran(output=b"", code=1)
-    with pytest.raises(UnaskableError, match="pod a could not be sent SIGUSR1"):
-        await SignalMethod(cluster).ask(request_for(pod), [pod])
+    with pytest.raises(UnaskableError, match="pod a could not get SIGUSR1"):
+        await SignalMethod(cluster).send_request(request_for(pod), [pod])
     assert marked(cluster, pod) == (None, None)
 
 
@@ -207,7 +211,7 @@ async def test_who_heard_the_request_carries_its_mark_although_another_cannot_be
     pods = [add_pod(cluster, name) for name in "abc"]
     deaf(heard, "b")
     with pytest.raises(UnaskableError) as raised:
-        await kind(cluster).ask(request_for(*pods), pods)
+        await kind(cluster).send_request(request_for(*pods), pods)
     assert raised.value.missed == {pods[1].metadata.uid: raised.value.brief}
     assert [marked(cluster, pod)[0] for pod in pods] == ["100", None, "100"]
 
@@ -223,12 +227,12 @@ async def test_who_heard_the_request_carries_its_mark_although_another_may_not_b
 
     heard.ran = heard.reply = forbidden
     with pytest.raises(ClusterError, match="forbidden"):
-        await kind(cluster).ask(request_for(*pods), pods)
+        await kind(cluster).send_request(request_for(*pods), pods)
     assert [marked(cluster, pod)[0] for pod in pods] == ["100", None]
 
 
 @pytest.mark.parametrize("kind", [ExecMethod, HttpMethod, SignalMethod])
-async def test_who_may_have_heard_the_request_is_let_go_too(cluster, heard, kind):
+async def test_who_may_have_heard_the_request_is_released_too(cluster, heard, kind):
     """The call may have arrived and only its answer got lost; who was never spoken to is left in peace."""
     pods = [add_pod(cluster, name) for name in "abc"]
     request = request_for(*pods)
@@ -242,7 +246,7 @@ async def test_who_may_have_heard_the_request_is_let_go_too(cluster, heard, kind
 async def test_only_the_leader_is_spoken_to_and_all_are_marked(cluster, heard, kind):
     pods = [add_pod(cluster, name) for name in "abc"]
     request = request_for(*pods, leader=pods[1].metadata.uid)
-    await kind(cluster).ask(request, pods)
+    await kind(cluster).send_request(request, pods)
     assert {said[0] for said in heard.said} == {"b"}
     assert [marked(cluster, pod)[0] for pod in pods] == ["100"] * 3
 

@@ -6,7 +6,7 @@ import time
 import pytest
 import structlog
 
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 NEXT = (
     "--set", "driver.version=2.0",
@@ -24,7 +24,7 @@ def rig():
     made = Rig()
 
     async def build():
-        await running(made, nodes=4)
+        await start_training(made, nodes=4)
         made.stack(made.spec("1.0"))
         made.fleet.job("solo", members=1, gpus=8)
         await made.settle()

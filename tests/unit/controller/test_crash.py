@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from upgrader.controller.crash import FreezingPoint, KillingPoints, crash_points, name_of
+from upgrader.controller.crash import FreezingPoint, KillingPoints, crash_points, point_name
 from upgrader.core.model import phases
 from upgrader.process.run import run
 from upgrader.wiring.compose import NoCrashPoints
@@ -45,7 +45,7 @@ def test_production_has_none(tmp_path):
 
 
 def test_every_point_of_the_state_machines_has_a_name_of_its_own():
-    names = [name_of(point) for point in phases.crash_points()]
+    names = [point_name(point) for point in phases.crash_points()]
     assert len(names) == len(set(names)) > 50
 
 

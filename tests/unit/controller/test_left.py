@@ -6,7 +6,7 @@ from tests.support.pools import pool
 from upgrader.api.resources import GPU_STACKS
 from upgrader.controller import run
 from upgrader.core.errors import UnreachableError
-from upgrader.simulate.cluster.rig import STACK, Rig
+from upgrader_dev.simulated.cluster.rig import STACK, Rig
 
 
 class Loops:
@@ -25,7 +25,7 @@ async def test_a_stack_that_left_operands_behind_is_woken(monkeypatch, unreachab
     rig, loops, failures = Rig(), Loops(), ["away"] * unreachable
     await pool(rig)
     rig.cluster.store.remove(GPU_STACKS, STACK)
-    monkeypatch.setattr(run, "LOOK_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(run, "RETRY_SECONDS", 0)
     context = rig.context
     listed = context.cluster.list
 
@@ -35,6 +35,6 @@ async def test_a_stack_that_left_operands_behind_is_woken(monkeypatch, unreachab
         return await listed(*arguments, **options)
 
     monkeypatch.setattr(context.cluster, "list", flaky)
-    await run.wake_left(context, loops)
+    await run.wake_remaining(context, loops)
     assert loops.woken == [("Cluster", "without-stacks"), ("GpuStack", STACK)]
     assert failures == []

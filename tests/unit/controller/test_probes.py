@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from upgrader.controller import probes
-from upgrader.controller.run import timing
+from upgrader.controller.run import lease_timing
 from upgrader.core.errors import ConfigurationError
 from upgrader.kube.transport import REQUEST_SECONDS
 from upgrader.wiring.settings import SHORTEST_LEASE
@@ -17,8 +17,8 @@ async def page(port, path):
 
 async def test_pages():
     wrong = {"alive": "", "ready": "the nodes are not in step"}
-    pages = probes.application(alive=lambda: wrong["alive"], ready=lambda: wrong["ready"])
-    async with probes.serving(pages, "127.0.0.1", 0) as port:
+    pages = probes.create_application(alive=lambda: wrong["alive"], ready=lambda: wrong["ready"])
+    async with probes.serve_endpoints(pages, "127.0.0.1", 0) as port:
         assert await page(port, "/healthz") == (200, "ok\n")
         assert await page(port, "/readyz") == (503, "the nodes are not in step\n")
         wrong["alive"] = "a step hangs"
@@ -29,15 +29,15 @@ async def test_pages():
 
 
 async def test_an_address_that_is_taken():
-    pages = [probes.application(alive=str, ready=str) for _ in range(2)]
-    async with probes.serving(pages[0], "127.0.0.1", 0) as port:
+    pages = [probes.create_application(alive=str, ready=str) for _ in range(2)]
+    async with probes.serve_endpoints(pages[0], "127.0.0.1", 0) as port:
         with pytest.raises(ConfigurationError, match="UPGRADER_LISTEN"):
-            async with probes.serving(pages[1], "127.0.0.1", port):
+            async with probes.serve_endpoints(pages[1], "127.0.0.1", port):
                 pass
 
 
 @pytest.mark.parametrize("seconds", [SHORTEST_LEASE, 15, 30, 3600])
 def test_any_lease_that_can_be_set_ends_after_the_last_write(seconds):
-    made = timing(seconds)
+    made = lease_timing(seconds)
     assert made.act + REQUEST_SECONDS <= made.duration == seconds
     assert made.renew < made.act

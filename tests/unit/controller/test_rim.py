@@ -52,7 +52,7 @@ def test_who_is_woken(kind, of, woken):
 
 
 def test_only_our_kinds_are_watched_and_only_by_handlers_that_patch_nothing():
-    made = rim.registry(Woken(), Connected())
+    made = rim.create_registry(Woken(), Connected())
     watching = made._watching.get_all_handlers()
     assert {handler.id for handler in watching} == {kind.kind for kind in rim.WATCHED}
     assert made._spawning.get_all_handlers() == []
@@ -62,7 +62,7 @@ def test_only_our_kinds_are_watched_and_only_by_handlers_that_patch_nothing():
 
 
 def test_kopf_posts_no_events_and_scans_nothing():
-    made = rim.settings()
+    made = rim.create_settings()
     assert (made.posting.enabled, made.scanning.disabled) == (False, True)
     assert made.process.ultimate_exiting_timeout is None
     assert None not in {made.watching.server_timeout, made.watching.client_timeout, made.watching.connect_timeout}

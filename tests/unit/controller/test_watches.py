@@ -122,13 +122,13 @@ def restarts():
 async def test_watches_that_are_refused_as_expired_are_begun_anew_and_the_loops_go_on():
     async with served(ApiServer(refusals=2)) as connected:
         woken, begun = Woken(), []
-        watches = rim.watch(woken, connected, lambda: begun.append(1), pause=lambda _: 0.01)
+        watches = rim.run_watches(woken, connected, lambda: begun.append(1), pause=lambda _: 0.01)
         async with running(watches, asyncio.Event().wait()) as (_, loop):
             while await woken.seen.get() != ("GpuStack", "gpustacks"):
                 pass  # of another kind
             assert len(begun) > 1
             assert not loop.done()
-        assert [one.get_name() for one in asyncio.all_tasks() if rim._of_kopf(one)] == []
+        assert [one.get_name() for one in asyncio.all_tasks() if rim._is_of_kopf(one)] == []
 
 
 @pytest.mark.timeout(120)
@@ -143,7 +143,7 @@ async def test_watches_that_are_refused_for_good_pause_longer_each_time_and_are_
         return 0.0
 
     async with served(ApiServer(refusals=1000, status=401)) as connected:
-        watches = rim.watch(Woken(), connected, lambda: None, pause=pause, clock=Clock(step))
+        watches = rim.run_watches(Woken(), connected, lambda: None, pause=pause, clock=Clock(step))
         async with running(watches):
             assert [await seen.get() for _ in failures] == failures
     assert restarts() - before >= len(failures)
@@ -152,4 +152,4 @@ async def test_watches_that_are_refused_for_good_pause_longer_each_time_and_are_
 
 
 def test_the_pause_doubles_up_to_a_minute():
-    assert [rim.pause(count) for count in (1, 2, 3, 6, 7, 8, 10**6)] == [1.0, 2.0, 4.0, 32.0, 60.0, 60.0, 60.0]
+    assert [rim.restart_pause(count) for count in (1, 2, 3, 6, 7, 8, 10**6)] == [1.0, 2.0, 4.0, 32.0, 60.0, 60.0, 60.0]

@@ -21,7 +21,7 @@ from upgrader.core.errors import UnreadableError
     + [(text, None) for text in ("9" * 16, TOO_LONG, "", "-1", "1.5", "٣", "²", " 1", "1k", None, 1)],
 )
 def test_numbers(text, expected):
-    assert untrusted.whole(text) == expected
+    assert untrusted.parse_whole(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_numbers(text, expected):
     + [(value, None) for value in ("1 k", "1kk", "1K", "1e99", "1e-99", None, 2.0)],
 )
 def test_quantities(value, expected):
-    assert untrusted.quantity(value) == expected
+    assert untrusted.parse_quantity(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,12 @@ def test_quantities(value, expected):
     ],
 )
 def test_durations(text, expected):
-    assert untrusted.duration(text) == expected
+    assert untrusted.parse_duration(text) == expected
 
 
 def test_a_duration_may_have_a_bound_of_its_own():
-    assert [untrusted.duration(text, 60) for text in ("1m", "61s")] == [60, None]
-    assert [untrusted.seconds(value, 60) for value in (60, 61, -1, True, "60", None)] == [
+    assert [untrusted.parse_duration(text, 60) for text in ("1m", "61s")] == [60, None]
+    assert [untrusted.read_seconds(value, 60) for value in (60, 61, -1, True, "60", None)] == [
         60,
         None,
         None,
@@ -84,7 +84,7 @@ def test_a_duration_may_have_a_bound_of_its_own():
     ],
 )
 def test_times(text, expected):
-    assert untrusted.instant(text) == expected
+    assert untrusted.parse_instant(text) == expected
 
 
 class Thing(msgspec.Struct):
@@ -104,23 +104,23 @@ class Thing(msgspec.Struct):
 )
 def test_a_document_that_cannot_be_read_is_one_error(text, why):
     with pytest.raises(UnreadableError, match=why):
-        untrusted.decode(text, Thing)
-    assert untrusted.document(text, Thing) is None
+        untrusted.decode_json(text, Thing)
+    assert untrusted.read_json(text, Thing) is None
 
 
 def test_a_document_is_read_as_its_type():
-    assert untrusted.decode(b'{"name":"a","more":[[]]}', Thing) == Thing(name="a")
-    assert untrusted.document(None, Thing) is None
+    assert untrusted.decode_json(b'{"name":"a","more":[[]]}', Thing) == Thing(name="a")
+    assert untrusted.read_json(None, Thing) is None
 
 
 def test_a_sentence_quotes_no_more_than_people_read():
-    assert untrusted.shown("5 minutes") == "'5 minutes'"
-    assert untrusted.shown("x" * 65) == repr("x" * 64 + "…")
+    assert untrusted.quote_text("5 minutes") == "'5 minutes'"
+    assert untrusted.quote_text("x" * 65) == repr("x" * 64 + "…")
 
 
 def test_a_time_that_cannot_be_read_is_an_error_with_a_way_out():
     with pytest.raises(UnreadableError) as raised:
-        timing.parse("9999-12-31T23:59:59Z")
+        timing.parse_time("9999-12-31T23:59:59Z")
     assert str(raised.value) == (
         "'9999-12-31T23:59:59Z' is no time\n"
         "Write one of the years 1970 to 8999 with its offset, such as 2026-11-21T18:00:00Z."
@@ -130,31 +130,37 @@ def test_a_time_that_cannot_be_read_is_an_error_with_a_way_out():
 @examples(100)
 @given(VALUES)
 def test_no_value_makes_a_reader_raise_or_give_what_cannot_be_computed_with(value):
-    readers = (untrusted.whole, untrusted.count, untrusted.quantity, untrusted.duration, untrusted.seconds)
+    readers = (
+        untrusted.parse_whole,
+        untrusted.read_count,
+        untrusted.parse_quantity,
+        untrusted.parse_duration,
+        untrusted.read_seconds,
+    )
     for found in (read(value) for read in readers):
         assert found is None or 0 <= found <= untrusted.LARGEST
-    at = untrusted.instant(value)
+    at = untrusted.parse_instant(value)
     if at is not None:
         longest = timedelta(seconds=untrusted.LONGEST_SECONDS)
-        assert untrusted.instant(timing.show(at)) == at
+        assert untrusted.parse_instant(timing.format_time(at)) == at
         assert at - longest < at < at + longest
     if isinstance(value, str):
-        untrusted.document(value, dict[str, str])
-        assert len(untrusted.shown(value)) < 12 * untrusted.SHOWN
+        untrusted.read_json(value, dict[str, str])
+        assert len(untrusted.quote_text(value)) < 12 * untrusted.SHOWN
 
 
 @pytest.mark.parametrize(
     ("token", "good"), [("t0.-~!", True), ("", False), ("a b", False), ("a\nb", False), ("é", False)]
 )
 def test_what_a_header_can_hold(token, good):
-    assert untrusted.sendable(token) is good
+    assert untrusted.is_sendable(token) is good
 
 
 def test_a_document_is_as_long_as_its_reader_allows():
     text = '"' + "x" * untrusted.JSON_BYTES + '"'
     with pytest.raises(UnreadableError, match="longer than 1048576 bytes"):
-        untrusted.decode(text, str)
-    assert untrusted.decode(text, str, untrusted.FILE_BYTES) == text[1:-1]
+        untrusted.decode_json(text, str)
+    assert untrusted.decode_json(text, str, untrusted.FILE_BYTES) == text[1:-1]
 
 
 READS = {"json.loads", "json.load", "datetime.fromisoformat", "msgspec.json.decode"}

@@ -9,8 +9,8 @@ from tests.support.repository import ROOT
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1.checkpoint_request import CheckpointRequestStatus
-from upgrader.demo.controller import USER
 from upgrader.reconcile.render.custom_objects import LABEL_BATCH
+from upgrader_dev.demo.controller import USER
 
 
 def documents(name: str) -> list[dict]:

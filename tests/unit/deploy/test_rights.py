@@ -42,8 +42,8 @@ from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner, resourc
 from upgrader.reconcile.facts import owner_reading
 from upgrader.reconcile.facts.device_claims import CLAIM
 from upgrader.reconcile.runtime.context import Context
-from upgrader.simulate.apiserver.cluster import Use
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.cluster import Use
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 SYSTEM = "gpu-upgrader-system"
 UNSEEN = {
@@ -58,7 +58,7 @@ UNSEEN = {
 async def rollout(ending: str) -> set[Use]:
     rig = Rig()
     rig.cluster.install(*OWNERS, *BETWEEN)
-    revision = await running(rig, gpus=4)
+    revision = await start_training(rig, gpus=4)
     rig.fleet.replica("server", node="gpu-0", gpus=4)
     deployed(rig.cluster.store, "server")
     rig.plan("up", revision)
@@ -137,7 +137,7 @@ async def bereft() -> set[Use]:
 async def ordered() -> set[Use]:
     """A person orders a pod away that its budget keeps."""
     rig = Rig()
-    revision = await running(rig, nodes=1, members=1, gpus=4)
+    revision = await start_training(rig, nodes=1, members=1, gpus=4)
     rig.fleet.replica("server", node="gpu-0", gpus=4)
     budget = {"spec": {"selector": {"matchLabels": {}}}, "status": {"disruptionsAllowed": 1}}
     rig.cluster.store.put(PDBS, {"metadata": {"name": "all", "namespace": JOBS_IN}, **budget})
@@ -184,7 +184,7 @@ async def aged() -> set[Use]:
 async def asked_in_vain() -> set[Use]:
     """A gang does not answer, is asked again, and what is past of that goes."""
     rig = Rig()
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.fleet.trainers["gang"].answers = lambda *_: None
     rig.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 60})
     await rig.until(lambda: rig.plan_now("up").status.ended.count == 2, 6000, stride=10)
@@ -201,10 +201,10 @@ async def switched() -> set[Use]:
         reference = OwnerRef(
             kind=row.kind, api_version=row.api_version, name=made["metadata"]["name"], uid=made["metadata"]["uid"]
         )
-        for act in (live_owners.stop, live_owners.fence, partial(restarted, request=request)):
+        for act in (live_owners.suspend_owner, live_owners.fence_owner, partial(restarted, request=request)):
             live = await live_owners.read_owner(rig.context, reference, JOBS_IN)
             await live_owners.read_pods(rig.context, live, request)
-            await live_owners.forbidden(rig.context, request.spec.gang, live, [Pod(metadata=live.meta)], [])
+            await live_owners.explain_forbidden(rig.context, request.spec.gang, live, [Pod(metadata=live.meta)], [])
             await act(rig.context, live, request)
     return rig.cluster.uses
 
@@ -229,7 +229,7 @@ async def claimed() -> set[Use]:
 
 
 async def restarted(context: Context, live: LiveOwner, *_: object, request: CheckpointRequest) -> None:
-    await live_owners.restart(context, live, request.metadata.name, Placement())
+    await live_owners.resume_owner(context, live, request.metadata.name, Placement())
 
 
 async def labelled() -> set[Use]:

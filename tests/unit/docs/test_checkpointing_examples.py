@@ -1,4 +1,4 @@
-"""Examples for job authors as real processes: asked, parked, let go, stopped with 143, resumed with no step lost."""
+"""Examples for job authors as processes: requested, parked, withdrawn, stopped with 143, resumed with no step lost."""
 
 import contextlib
 import http.client
@@ -155,7 +155,7 @@ class TestSideLoop:
             parked_at = [example.steps(log) for log in range(4)]
             example.pods[0].ask("7")
             # One that waits for a processor takes the SIGTERM before the SIGSTOP that was sent earlier.
-            soon(lambda: all(daemon.stopped(programs[rank].pid) for rank in (1, 3)))
+            soon(lambda: all(daemon.is_stopped(programs[rank].pid) for rank in (1, 3)))
             assert stop(programs) == [143, 137, 143, 137]  # the loops of both pods, and the ranks that each has ended
             assert [example.steps(log) for log in range(4)] == parked_at
         with hub(4) as port, example.running(*words, STEPS=str(step + 20), **{HUB: str(port)}) as programs:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from upgrader.images.archive import write_archive, write_joint_archive
-from upgrader.images.layout import Layout, LayoutWriter, images
+from upgrader.images.layout import Layout, LayoutWriter, listed_images
 
 
 @pytest.fixture
@@ -37,17 +37,19 @@ def test_the_archive_holds_the_layout_and_is_the_same_each_time(layout, tmp_path
     with tarfile.open(first) as archive:
         archive.extractall(tmp_path / "again", filter="data")
     again = Layout(tmp_path / "again")
-    assert (again.image, again.whole()) == (layout.image, True)
+    assert (again.image, again.is_intact()) == (layout.image, True)
     assert [path.name for path in first.parent.iterdir()] == ["first.tar"]
 
 
 def one_of(folder, *layers):
     """A layout in a folder that may hold others' blobs."""
     writer = LayoutWriter(folder)
-    made = [writer.put("application/octet-stream", layer) for layer in layers]
-    config = writer.put("application/octet-stream", b"{}")
+    made = [writer.put_blob("application/octet-stream", layer) for layer in layers]
+    config = writer.put_blob("application/octet-stream", b"{}")
     manifest = {"schemaVersion": 2, "config": config, "layers": made}
-    return writer.finish(writer.put("application/vnd.oci.image.manifest.v1+json", msgspec.json.encode(manifest)))
+    return writer.write_index(
+        writer.put_blob("application/vnd.oci.image.manifest.v1+json", msgspec.json.encode(manifest))
+    )
 
 
 def test_several_images_share_an_archive_with_each_blob_once_and_nothing_else(tmp_path):
@@ -61,5 +63,5 @@ def test_several_images_share_an_archive_with_each_blob_once_and_nothing_else(tm
     # two manifests, layers "common", "first" and "second", one configuration
     assert sorted(names)[-2:] == ["index.json", "oci-layout"]
     assert (len(names), len(set(names))) == (8, 8)
-    assert images(tmp_path / "again") == (first.image, second.image)
-    assert all(Layout(tmp_path / "again", one.image.digest).whole() for one in (first, second))
+    assert listed_images(tmp_path / "again") == (first.image, second.image)
+    assert all(Layout(tmp_path / "again", one.image.digest).is_intact() for one in (first, second))

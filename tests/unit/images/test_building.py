@@ -9,6 +9,8 @@ import pytest
 from tests.support.image_registry import write_layout
 from tests.support.programs import soon
 from tests.support.repository import ROOT
+from upgrader.cli.base.program import Program
+from upgrader.core.errors import ConfigurationError
 from upgrader.images import product, python, store
 from upgrader.images.buildah import OVERLAY, Storage
 from upgrader.images.store import Store
@@ -17,7 +19,7 @@ from upgrader.process import run
 
 def test_a_build_is_reproducible_runs_nothing_and_asks_no_registry():
     storage = Storage(folder=Path("/s"), driver=OVERLAY)
-    words = storage.build(context=Path("/c"), file=Path("/f"), labels=[("a", "b")])
+    words = storage.build_command(context=Path("/c"), file=Path("/f"), labels=[("a", "b")])
     assert words == [
         *("buildah", "--root", "/s/overlay/root", "--runroot", "/s/overlay/run", "--storage-driver", "overlay"),
         *("build", "--quiet", "--isolation", "chroot", "--timestamp", "0", "--identity-label=false"),
@@ -29,21 +31,21 @@ def test_a_build_is_reproducible_runs_nothing_and_asks_no_registry():
 
 
 def test_parts_of_a_key_cannot_run_into_each_other():
-    assert store.key(["ab", "c"]) != store.key(["a", "bc"])
-    assert store.key([b"a"]) == store.key(["a"])
+    assert store.content_key(["ab", "c"]) != store.content_key(["a", "bc"])
+    assert store.content_key([b"a"]) == store.content_key(["a"])
 
 
 def test_contents_see_names_modes_and_bytes_and_not_what_python_leaves(tmp_path):
     (tmp_path / "a").write_text("1")
-    before = store.key(store.contents(tmp_path))
+    before = store.content_key(store.folder_contents(tmp_path))
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / "__pycache__/a.pyc").write_text("x")
-    assert store.key(store.contents(tmp_path)) == before
+    assert store.content_key(store.folder_contents(tmp_path)) == before
     (tmp_path / "a").chmod(0o755)
-    changed = store.key(store.contents(tmp_path))
+    changed = store.content_key(store.folder_contents(tmp_path))
     assert changed != before
     (tmp_path / "a").rename(tmp_path / "b")
-    assert store.key(store.contents(tmp_path)) not in {before, changed}
+    assert store.content_key(store.folder_contents(tmp_path)) not in {before, changed}
 
 
 def test_contents_are_the_same_under_any_umask(tmp_path):
@@ -51,7 +53,7 @@ def test_contents_are_the_same_under_any_umask(tmp_path):
     for mode in (0o644, 0o664, 0o600):
         (tmp_path / "a").write_text("1")
         (tmp_path / "a").chmod(mode)
-        keys.add(store.key(store.contents(tmp_path)))
+        keys.add(store.content_key(store.folder_contents(tmp_path)))
     assert len(keys) == 1
 
 
@@ -63,10 +65,10 @@ def test_an_image_is_built_once_per_contents(tmp_path):
         write_layout(layout, b"layer", b"{}")
 
     images = Store(tmp_path, said.append)
-    first = images.image("node", "aaaa", build)
-    assert images.image("node", "aaaa", build).image == first.image
+    first = images.build_once("node", "aaaa", build)
+    assert images.build_once("node", "aaaa", build).image == first.image
     assert len(built) == 1
-    images.image("node", "bbbb", build)
+    images.build_once("node", "bbbb", build)
     assert len(built) == 2
     assert said[:2] == ["image node: building", "image node: 0.0 MB compressed"]
 
@@ -78,9 +80,9 @@ def test_a_build_that_failed_leaves_nothing_that_looks_built(tmp_path):
 
     images = Store(tmp_path, lambda _line: None)
     with pytest.raises(OSError, match="disk full"):
-        images.image("node", "aaaa", fail)
-    built = images.image("node", "aaaa", lambda layout: write_layout(layout, b"whole", b"{}"))
-    assert built.path(built.blobs[0]).read_bytes() == b"whole"
+        images.build_once("node", "aaaa", fail)
+    built = images.build_once("node", "aaaa", lambda layout: write_layout(layout, b"whole", b"{}"))
+    assert built.blob_path(built.blobs[0]).read_bytes() == b"whole"
 
 
 def _build_slowly(folder, started, go):
@@ -89,7 +91,7 @@ def _build_slowly(folder, started, go):
         go.wait(20)
         write_layout(layout, b"theirs", b"{}")
 
-    Store(folder, lambda _line: None).image("node", "aaaa", build)
+    Store(folder, lambda _line: None).build_once("node", "aaaa", build)
 
 
 def test_two_processes_build_it_once(tmp_path):
@@ -104,9 +106,9 @@ def test_two_processes_build_it_once(tmp_path):
         said.append(line)
         go.set()
 
-    mine = Store(tmp_path, progress).image("node", "aaaa", lambda layout: pytest.fail(f"built again at {layout}"))
+    mine = Store(tmp_path, progress).build_once("node", "aaaa", lambda layout: pytest.fail(f"built again at {layout}"))
     other.join()
-    assert mine.path(mine.blobs[0]).read_bytes() == b"theirs"
+    assert mine.blob_path(mine.blobs[0]).read_bytes() == b"theirs"
     assert said == ["image node: waiting for another build"]
 
 
@@ -124,7 +126,7 @@ zed==2 \\
 
 
 def test_a_subset_of_the_lock_keeps_its_hashes():
-    assert python.subset(LOCK, ["pyyaml", "a-b"]) == (
+    assert python.select_entries(LOCK, ["pyyaml", "a-b"]) == (
         "a-b==1.0 \\\n    --hash=sha256:aa \\\n    --hash=sha256:ab\n    # via c\n"
         "PyYAML==6.0 \\\n    --hash=sha256:cc\n"
     )
@@ -132,33 +134,65 @@ def test_a_subset_of_the_lock_keeps_its_hashes():
 
 def test_a_package_that_is_not_locked_is_an_error():
     with pytest.raises(ValueError, match="not in the lock file: nothing"):
-        python.subset(LOCK, ["nothing", "zed"])
+        python.select_entries(LOCK, ["nothing", "zed"])
 
 
 def test_options_of_the_machine_that_locked_stay_out():
-    assert "--find-links" not in python.locked(LOCK)
+    assert "--find-links" not in python.lock_entries(LOCK)
+
+
+SHOW = (
+    "print(*(m.__file__ for name, m in sys.modules.items() if name.split('.')[0] == 'upgrader' and m.__file__))\n"
+    "packages = {m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)\n"
+    "print(*(name for name in packages if not name.startswith('_')))"
+)
+
+
+def loaded_by(program, parts):
+    """Whether the parts are what a program loads, in an isolated Python: (modules outside of them, parts not used)."""
+    site = next(path for path in sys.path if path.endswith("site-packages"))
+    words = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = sys.argv[1:]\n{program}\n{SHOW}"]
+    modules, packages = run([*words, str(ROOT), site], timeout=60).text.splitlines()
+    loaded = {str(Path(module).relative_to(ROOT / "upgrader")) for module in modules.split()}
+    used = {part: {name for name in loaded if name == part or name.startswith(f"{part}/")} for part in parts}
+    return (loaded - set().union(*used.values()), [part for part in parts if not used[part]]), set(packages.split())
+
+
+ALL_OF_NODE = """import importlib, pkgutil, upgrader.node
+for module in pkgutil.walk_packages(upgrader.node.__path__, "upgrader.node."):
+    importlib.import_module(module.name)
+"""
+CONTROLLER = """import upgrader.__main__, upgrader.controller.run, upgrader.images.trust, upgrader.images.registry.login
+from upgrader.cli.main import program
+for name, (module, _) in program.lazy.items():
+    if not module.startswith(("upgrader.cli.images", "upgrader.cli.simulate")) and name != "node-labels":
+        program.load(name)
+"""
 
 
 def test_the_node_image_has_what_the_node_imports_and_nothing_else():
-    """Its packages and parts alone, in an isolated Python: nothing else of ours or of the environment is importable."""
-    names = "import importlib, pkgutil, sys; sys.path[:0] = sys.argv[1:]\n"
-    names += "import upgrader.node\n"
-    names += "for found in pkgutil.walk_packages(upgrader.node.__path__, 'upgrader.node.'):\n"
-    names += "    importlib.import_module(found.name)\n"
-    names += (
-        "print(*(m.__file__ for name, m in sys.modules.items() if name.split('.')[0] == 'upgrader' and m.__file__))\n"
-    )
-    names += "theirs = {m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)\n"
-    names += "print(*(one for one in theirs if not one.startswith('_')))"
-    site = next(path for path in sys.path if path.endswith("site-packages"))
-    said = run([sys.executable, "-I", "-S", "-c", names, str(ROOT), site], timeout=30).text
-    ours, theirs = said.splitlines()
-    loaded = {str(Path(one).relative_to(ROOT / "upgrader")) for one in ours.split()}
-    parts = {part: {one for one in loaded if one == part or one.startswith(f"{part}/")} for part in product.NODE_PARTS}
-    assert loaded == set().union(*parts.values())
-    assert [part for part, used in parts.items() if not used] == []
+    difference, packages = loaded_by(ALL_OF_NODE, product.NODE_PARTS)
+    assert difference == (set(), [])
     modules = {"google": "protobuf", "grpc": "grpcio", "msgspec": "msgspec", "typing_extensions": "typing-extensions"}
     modules |= {"prometheus_client": "prometheus-client"}
-    optional = {"cython_runtime", "grpc_tools", "upgrader"}  # of grpc, which takes grpc_tools where it finds them
-    assert set(theirs.split()) - optional == set(modules)
+    optional = {"cython_runtime", "grpc_tools", "upgrader"}  # of grpc, which imports grpc_tools if it is installed
+    assert packages - optional == set(modules)
     assert set(product.NODE_PACKAGES) == {*modules.values(), "pyyaml"}  # which msgspec loads to read a kubeconfig
+
+
+def test_the_controllers_image_has_what_its_commands_import_and_nothing_else():
+    difference, packages = loaded_by(CONTROLLER, product.CONTROLLER_PARTS)
+    assert difference == (set(), [])
+    assert packages & {"grpc", "elftools", "upgrader_dev"} == set()
+
+
+def test_a_command_that_the_controllers_image_lacks_is_refused_with_a_way_out():
+    program = Program("upgrader", lazy={"build": ("upgrader.cli.not_there:build", "Build.")})
+    with pytest.raises(ConfigurationError, match="`upgrader build` is not part of this image"):
+        program.load("build")
+
+
+def test_packages_are_left_out_of_the_lock():
+    assert "pyyaml" not in python.lock_entries(LOCK, without=["pyyaml"]).lower()
+    with pytest.raises(ValueError, match="not in the lock file: nothing"):
+        python.lock_entries(LOCK, without=["nothing"])

@@ -15,10 +15,10 @@ from tests.support.signing_keys import make_key
 from tests.support.trusting import driver_layout, facts
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.images import trust
-from upgrader.images.modules import open_key, sign
+from upgrader.images.modules import open_key, sign_module
 from upgrader.images.modules.signing import PASSPHRASE
-from upgrader.images.registry import RegistryClient
-from upgrader.images.registry_login import logins
+from upgrader.images.registry.client import RegistryClient
+from upgrader.images.registry.login import read_logins
 from upgrader.images.trust.cosign import Cosign
 from upgrader.images.trust.keys import PASSWORD
 
@@ -103,12 +103,12 @@ async def test_an_image_is_signed_and_pushed_without_a_word_of_its_secrets(tmp_p
         path = login(tmp_path, registry.host, secrets)
         given = "Basic " + json.loads(path.read_text())["auths"][registry.host]["auth"]
         closed(registry, given, token=secrets.make("token of the registry") if by_token else "")
-        known = logins(path)
+        known = read_logins(path)
         with programs() as started:
             async with RegistryClient(insecure=(registry.host,), logins=known) as client:
                 image = await client.push(layout, f"{registry.host}/drivers/a:1")
                 said = facts(layout.image.digest)
-                await trust.publish(image, said, key=key, cosign=cosign(tmp_path), registry=client)
+                await trust.publish_signatures(image, said, key=key, cosign=cosign(tmp_path), registry=client)
     assert len(started) == 3  # SBOM, provenance, signature
     assert all("attest-blob" in line for line in started)
     pushed = b"".join([*registry.blobs.values(), *registry.manifests.values()]).decode(errors="replace")
@@ -125,10 +125,10 @@ async def test_an_image_is_signed_and_pushed_without_a_word_of_its_secrets(tmp_p
 async def test_what_goes_wrong_is_said_without_them(tmp_path, secrets, shown):
     key, layout = signing_key(tmp_path, secrets, "broken.key"), driver_layout(tmp_path / "image")
     async with serving(ImageRegistry()) as registry:
-        known = logins(login(tmp_path, registry.host, secrets))
+        known = read_logins(login(tmp_path, registry.host, secrets))
         closed(registry, "Basic of somebody else")
         with programs() as started, pytest.raises(ConfigurationError) as signing:
-            await trust.sign(facts(layout.image.digest), key=key, cosign=cosign(tmp_path))
+            await trust.sign_image(facts(layout.image.digest), key=key, cosign=cosign(tmp_path))
         async with RegistryClient(insecure=(registry.host,), logins=known) as client:
             with pytest.raises(RegistryError) as pushing:
                 await client.push(layout, f"{registry.host}/drivers/a:1")
@@ -140,13 +140,13 @@ async def test_a_token_that_no_header_can_hold_is_not_shown(tmp_path, secrets, s
     """Libraries quote it in their error."""
     token = secrets.make("token")
     path = login(tmp_path, "registry.example", secrets, registrytoken=f"{token}\n")
-    with pytest.raises(ConfigurationError, match="holds no registry logins") as of_file:
-        logins(path)
+    with pytest.raises(ConfigurationError, match="contains no registry logins") as of_file:
+        read_logins(path)
     async with serving(ImageRegistry()) as registry:
-        known = logins(login(tmp_path, registry.host, secrets))
-        closed(registry, known[registry.host].basic, token=f"{token}\n")
+        known = read_logins(login(tmp_path, registry.host, secrets))
+        closed(registry, known[registry.host].basic_header, token=f"{token}\n")
         async with RegistryClient(insecure=(registry.host,), logins=known) as client:
-            with pytest.raises(RegistryError, match="no header can hold") as of_server:
+            with pytest.raises(RegistryError, match="no header may contain") as of_server:
                 await client.digest(f"{registry.host}/drivers/a:1")
     assert secrets.shown_in(shown(of_file.value, of_server.value)) == []
 
@@ -154,8 +154,8 @@ async def test_a_token_that_no_header_can_hold_is_not_shown(tmp_path, secrets, s
 @pytest.mark.parametrize("text", ['{"auths": ' + "[" * 100_000, '{"auths": {"a": {"auth": "\\ud800"}}}'])
 def test_a_file_of_logins_that_nobody_wrote(tmp_path, text):
     (tmp_path / "auth.json").write_text(text)
-    with pytest.raises(ConfigurationError, match="holds no registry logins"):
-        logins(tmp_path / "auth.json")
+    with pytest.raises(ConfigurationError, match="contains no registry logins"):
+        read_logins(tmp_path / "auth.json")
 
 
 async def test_an_address_that_a_registry_signed_is_not_shown(tmp_path, secrets, shown):
@@ -185,7 +185,7 @@ def test_modules_are_signed_without_their_passphrase_on_a_command_line(tmp_path,
     module = Sample(version="1.0").write(tmp_path)
     monkeypatch.setenv(PASSPHRASE, passphrase)
     with programs() as started:
-        sign(module, open_key(key, certificate))
+        sign_module(module, open_key(key, certificate))
         monkeypatch.setenv(PASSPHRASE, secrets.make("wrong passphrase"))
         with pytest.raises(ConfigurationError) as raised:
             open_key(key, certificate)

@@ -83,5 +83,5 @@ async def test_a_service_account_that_cannot_be_used_is_named(pod, token, why):
     assert (raised.value.brief, raised.value.details, raised.value.resolution) == (
         f"the service account in {pod} cannot be used",
         why,
-        "Have its token mounted into the pod (automountServiceAccountToken), or name a kubeconfig.",
+        "Mount its token into the pod (automountServiceAccountToken), or specify a kubeconfig.",
     )

@@ -44,7 +44,7 @@ class Script:
 
     def _fail(self):
         if self.failing:
-            raise UnreachableError("nobody listens")
+            raise UnreachableError("no program listens")
 
     async def _lines(self):
         while (line := await self._sent.get()) is not None:
@@ -183,7 +183,7 @@ async def test_silence_is_no_being_in_step(cache, script, seconds):
 
 async def test_who_waits_for_a_change_is_woken_by_it(cache, script):
     await cache.wait(lambda nodes: "a" in nodes)
-    waiting = asyncio.create_task(cache.changed(cache.changes))
+    waiting = asyncio.create_task(cache.wait_for_change(cache.changes))
     script.send("ADDED", node("c", 11))
     assert await waiting == cache.changes
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.waiting import eventually
 from upgrader.core.errors import LostLeadershipError, UnreachableError
 from upgrader.kube.lease import LEASES, Election, Timing, own_identity
-from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
 
 PLACE = {"name": "controller", "namespace": "gpu-upgrader-system"}
 
@@ -93,7 +93,7 @@ async def test_a_renewal_whose_answer_was_lost_does_not_count(cluster):
     assert leads(leader)
 
 
-async def test_a_lease_given_back_is_taken_at_once(cluster):
+async def test_a_lease_released_is_taken_at_once(cluster):
     first, second = candidate(cluster, "a"), candidate(cluster, "b")
     await first.attempt()
     await first.release()
@@ -137,7 +137,7 @@ def test_no_two_processes_have_one_identity():
 # ---- run(), in real time with a quick lease on the fake
 
 
-async def test_work_runs_while_we_lead_and_the_lease_is_given_back(cluster):
+async def test_work_runs_while_we_lead_and_the_lease_is_released(cluster):
     done = []
 
     async def work():
@@ -169,7 +169,7 @@ async def test_work_is_cancelled_when_the_lease_is_lost(cluster):
     with pytest.raises(LostLeadershipError):
         await running
     assert events == ["started", "cancelled"]
-    assert (await spec(cluster)).holder_identity == "b", "what is another's is not given back"
+    assert (await spec(cluster)).holder_identity == "b", "what is another's is not released"
 
 
 async def test_an_error_of_the_work_ends_the_run_and_gives_the_lease_back(cluster):

@@ -48,7 +48,7 @@ async def test_an_endpoint_is_called_as_it_was_declared(cluster, stub, path):
 
 @pytest.mark.parametrize("name", ["..", ".", "../secrets", "a/../b", "a//b"])
 async def test_no_name_leads_to_another_path(cluster, stub, name):
-    with pytest.raises(ConfigurationError, match="is no path of an object"):
+    with pytest.raises(ConfigurationError, match="is not a path of an object"):
         await cluster.get(NODES, name)
     assert stub.requests == []
 

@@ -11,7 +11,7 @@ from upgrader.core.errors import (
     ThrottledError,
     UnreachableError,
 )
-from upgrader.kube.refusals import ExpiredError, refusal
+from upgrader.kube.refusals import ExpiredError, response_error
 
 ASKED = "PATCH /api/v1/nodes/n1"
 
@@ -19,28 +19,28 @@ ASKED = "PATCH /api/v1/nodes/n1"
 @pytest.mark.parametrize(
     ("code", "body", "kind", "brief"),
     [
-        (404, b'{"message":"m","details":{"name":"n1","kind":"nodes"}}', NotFoundError, "nodes n1 is not there"),
+        (404, b'{"message":"m","details":{"name":"n1","kind":"nodes"}}', NotFoundError, "nodes n1 does not exist"),
         (404, b"404 page not found\n", ConfigurationError, "the API server does not serve this kind"),
         (404, b'{"message":"the server could not find it","details":{}}', ConfigurationError, "does not serve"),
         (409, b'{"message":"m","reason":"Conflict"}', ConflictError, "changed since it was read"),
         (409, b'{"message":"m","reason":"AlreadyExists"}', NameTakenError, "the name is taken"),
         (409, b'{"message":"a webhook denied it"}', ConflictError, "changed since it was read"),
-        (410, b'{"message":"m"}', ExpiredError, "no longer knows that version"),
+        (410, b'{"message":"m"}', ExpiredError, "no longer has that version"),
         (422, b'{"message":"spec.x: Invalid"}', ConfigurationError, "spec.x: Invalid"),
         (400, b'{"message":"bad\\nbody"}', ConfigurationError, "bad"),
-        (403, b'{"message":"u cannot patch"}', ClusterError, "does not allow this"),
-        (401, b"Unauthorized", ClusterError, "does not know us"),
-        (500, b"\xff\xfe", UnreachableError, "answered 500"),
-        (503, b"", UnreachableError, "answered 503"),
-        (418, b"teapot", ClusterError, "answered 418"),
+        (403, b'{"message":"u cannot patch"}', ClusterError, "does not allow this request"),
+        (401, b"Unauthorized", ClusterError, "rejected the credentials"),
+        (500, b"\xff\xfe", UnreachableError, "returned 500"),
+        (503, b"", UnreachableError, "returned 503"),
+        (418, b"teapot", ClusterError, "returned 418"),
     ],
 )
 def test_every_code_has_its_error(code, body, kind, brief):
-    error = refusal(code, {}, body, ASKED)
+    error = response_error(code, {}, body, ASKED)
     assert type(error) is kind
     assert brief in error.brief
-    assert error.said
-    assert error.details == f"{ASKED}: {error.said}"
+    assert error.refusal_text
+    assert error.details == f"{ASKED}: {error.refusal_text}"
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,6 @@ def test_every_code_has_its_error(code, body, kind, brief):
     ],
 )
 def test_a_429_says_when_to_come_back_or_not(headers, body, seconds):
-    error = refusal(429, headers, body, ASKED)
+    error = response_error(429, headers, body, ASKED)
     assert isinstance(error, ThrottledError)
     assert error.retry_after == seconds

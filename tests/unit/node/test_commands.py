@@ -18,7 +18,7 @@ from upgrader.core.node_protocol.orders import Driver, OrderResult, Reason, Upgr
 from upgrader.node.host.task_result import EXIT_CODES
 from upgrader.process import run
 from upgrader.stack.parts import NODE_PROGRAM
-from upgrader.stack.vendors import VENDORS
+from upgrader.stack.vendors import find_vendor
 
 
 def command(name, order="", **env):
@@ -38,7 +38,7 @@ def answer(finished):
 def test_an_order_that_cannot_be_read(name, order):
     result = answer(command(name, order))
     assert result.reason is Reason.BAD_ORDER
-    assert f"UPGRADER_ORDER is no order to {name}" in result.message
+    assert f"UPGRADER_ORDER is not a valid order for {name}" in result.message
 
 
 def test_a_pod_without_the_driver_fails_validation():
@@ -46,7 +46,7 @@ def test_a_pod_without_the_driver_fails_validation():
     result = answer(command("validate", order))
     assert (result.reason, result.message) == (
         Reason.DRIVER_MISMATCH,
-        "no driver of sim is loaded, wanted is sim 1.0.0",
+        "no driver of sim is loaded, expected is sim 1.0.0",
     )
 
 
@@ -67,7 +67,7 @@ def test_what_is_no_command_says_which_there_are(words):
 
 
 def test_arguments_are_no_orders():
-    assert b"takes its order from UPGRADER_ORDER" in command("upgrade now").stderr
+    assert b"reads its order from UPGRADER_ORDER" in command("upgrade now").stderr
 
 
 @given(
@@ -82,7 +82,7 @@ def test_our_operands_take_the_options_that_a_stack_starts_them_with(operand, dr
         vendor="sim", driver_vendor=driver, resource_name="nvidia.com/gpu", time_slices=slices, cdi=cdi
     )
     for proven in (settings, None):
-        words = VENDORS["sim"].proofs[operand](proven).command
+        words = find_vendor("sim").image_checks[operand](proven).command
         assert words[:3] == NODE_PROGRAM
         assert command(" ".join(words[3:])).code == 0
 

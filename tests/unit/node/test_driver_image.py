@@ -12,8 +12,8 @@ from tests.support.programs import soon, started
 from tests.support.repository import ROOT
 from upgrader.core.node_protocol.orders import Driver, Reason
 from upgrader.node.driver import devices
-from upgrader.node.driver.driver_unload import unload
-from upgrader.node.driver.loaded_driver import Loaded, loaded
+from upgrader.node.driver.driver_unload import unload_driver
+from upgrader.node.driver.loaded_driver import LoadedDriver, read_loaded_driver
 from upgrader.node.host.clock import SystemClock
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import SystemPrograms
@@ -71,7 +71,7 @@ def image(request, tmp_path):
 
 
 def record(image):
-    return loaded(image.run_folder, "sim")
+    return read_loaded_driver(image.run_folder, "sim")
 
 
 FIELDS = {"vendor": "sim", "version": "535.261.03", "bootId": "", "devices": 8, "what": "a b, c: 1", "none": 0}
@@ -92,15 +92,16 @@ def reboot(image):
     (image.folder / "proc/77/root/var/lib/box/boot-id").write_text("boot-2\n")
 
 
-LOADED = Loaded(vendor="sim", version="1.0.0", kernel=KERNEL, boot_id="boot-1", devices=3, simulated=True)
+LOADED = LoadedDriver(vendor="sim", version="1.0.0", kernel=KERNEL, boot_id="boot-1", devices=3, simulated=True)
 
 
 def test_load_records_what_it_loaded_for_which_boot_and_makes_the_devices(image):
     image.load()
     assert record(image) == LOADED
-    folder = devices.folder(image.run_folder)
+    folder = devices.device_folder(image.run_folder)
     assert {path.name: path.read_text() for path in folder.iterdir()} == {
-        devices.name_of(number): devices.statement("1.0.0", devices.name_of(number)) + "\n" for number in range(3)
+        devices.device_name(number): devices.device_contents("1.0.0", devices.device_name(number)) + "\n"
+        for number in range(3)
     }
     assert "simulated, no kernel module" in (image.folder / "load.log").read_text()
     assert not (image.run_folder / "sim/lock").exists()
@@ -182,7 +183,7 @@ def test_prepare_leaves_the_manifest_and_loads_nothing(image):
 
 def unloaded(image, version="1.0.0"):
     host = Host(root=image.folder / "host")
-    return unload(host, Driver(vendor="sim", version=version), SystemPrograms(), SystemClock(), patience=0)
+    return unload_driver(host, Driver(vendor="sim", version=version), SystemPrograms(), SystemClock(), patience=0)
 
 
 def test_the_upgrade_unloads_with_what_the_driver_left_on_the_node(image):
@@ -190,7 +191,7 @@ def test_the_upgrade_unloads_with_what_the_driver_left_on_the_node(image):
     shutil.rmtree(image.driver)  # its image may be gone
     assert unloaded(image) == "sim 1.0.0 unloaded (simulated)"
     assert unloaded(image) == "sim 1.0.0 was not loaded"
-    assert not devices.folder(image.run_folder).exists()
+    assert not devices.device_folder(image.run_folder).exists()
 
 
 def test_without_a_version_whatever_is_loaded_is_unloaded(image):
@@ -213,7 +214,7 @@ def test_a_driver_in_use_is_busy_and_its_holders_are_named(image):
 
 def test_an_unload_that_was_killed_half_way_is_finished_by_the_next(image):
     image.load()
-    shutil.rmtree(devices.folder(image.run_folder))
+    shutil.rmtree(devices.device_folder(image.run_folder))
     assert unloaded(image) == "sim 1.0.0 unloaded (simulated)"
 
 

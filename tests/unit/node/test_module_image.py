@@ -12,7 +12,7 @@ from tests.support.module_image import KERNEL, ModuleImage
 from tests.support.repository import ROOT
 from upgrader.images.drivers.builder.assembly import COMMANDS
 from upgrader.images.product import SIMULATED
-from upgrader.node.driver.loaded_driver import Loaded, loaded
+from upgrader.node.driver.loaded_driver import LoadedDriver, read_loaded_driver
 from upgrader.process import run
 
 NVIDIA = (("nvidia", ""), ("nvidia_modeset", "nvidia"), ("nvidia_uvm", "nvidia"))
@@ -29,13 +29,15 @@ def nvidia(tmp_path):
 
 
 def record(image):
-    return loaded(image.run_folder, image.vendor)
+    return read_loaded_driver(image.run_folder, image.vendor)
 
 
 def test_load_puts_the_modules_in_their_order_and_records_it(nvidia):
     nvidia.load()
     assert nvidia.done == ["modprobe drm", "insmod nvidia", "insmod nvidia_modeset", "insmod nvidia_uvm"]
-    assert record(nvidia) == Loaded(vendor="nvidia", version="535.261.03", kernel=KERNEL, boot_id="boot-1", devices=0)
+    assert record(nvidia) == LoadedDriver(
+        vendor="nvidia", version="535.261.03", kernel=KERNEL, boot_id="boot-1", devices=0
+    )
     assert not (nvidia.state / "lock").exists()
     assert nvidia.program("probe").code == 0
 

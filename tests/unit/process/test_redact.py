@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.process import Command, redact, shown
+from upgrader.process import Command, redact_command, redact_text
 
 
 @pytest.mark.parametrize(
@@ -20,18 +20,18 @@ from upgrader.process import Command, redact, shown
     ],
 )
 def test_a_command_is_shown_without_what_is_secret(command, text):
-    assert shown(command) == text
+    assert redact_command(command) == text
 
 
 @given(st.text("abc", min_size=3), st.text("xyz "), st.text("xyz "))
 def test_a_given_secret_is_never_shown(secret, before, after):
-    assert redact(before + secret + after, [secret]) == f"{before}***{after}"
+    assert redact_text(before + secret + after, [secret]) == f"{before}***{after}"
 
 
 def test_an_empty_secret_hides_nothing():
-    assert redact("text", [""]) == "text"
+    assert redact_text("text", [""]) == "text"
 
 
 def test_a_command_as_a_value_shows_neither_its_environment_nor_its_input():
-    command = Command.of(["sign"], 5, None, {"COSIGN_PASSWORD": "staple"}, b"staple", ["staple"])
+    command = Command.from_arguments(["sign"], 5, None, {"COSIGN_PASSWORD": "staple"}, b"staple", ["staple"])
     assert repr(command) == "Command('sign')"

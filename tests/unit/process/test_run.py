@@ -11,7 +11,7 @@ from tests.support.leftovers import until
 from tests.support.waiting import eventually
 from upgrader.core.errors import ProcessError
 from upgrader.process import ProgramFailedError, ProgramMissingError, ProgramTimeoutError, run
-from upgrader.process.daemon import alive, children
+from upgrader.process.daemon import child_pids, is_alive
 from upgrader.process.in_loop import run_async
 
 STUBBORN = 'trap "" TERM; echo started; while :; do sleep 0.05; done'
@@ -69,7 +69,7 @@ def test_an_error_has_code_command_and_last_lines(doing):
     error = raised.value
     assert isinstance(error, ProcessError)
     assert (error.finished.code, error.finished.stdout, error.finished.stderr) == (7, b"out\n", b"why\n")
-    assert error.brief == "`sh -c 'echo out; echo why >&2; exit 7'` ended with 7"
+    assert error.brief == "`sh -c 'echo out; echo why >&2; exit 7'` ended with exit code 7"
     assert error.details == "out\nwhy"
 
 
@@ -94,7 +94,7 @@ def test_a_program_that_takes_too_long_is_ended_with_all_that_it_started(doing, 
 
     assert raised.value.finished.stdout == b"before\n"
     # An ended process closes its pipes before it is gone: on a busy machine it is seen in between.
-    until(lambda: not any(alive(int(pid)) for pid in pids.read_text().split()))
+    until(lambda: not any(is_alive(int(pid)) for pid in pids.read_text().split()))
 
 
 def test_a_program_that_ignores_sigterm_is_killed(doing):
@@ -159,7 +159,7 @@ async def test_a_cancelled_caller_takes_the_program_with_it(tmp_path):
     with pytest.raises(asyncio.CancelledError):
         await running
 
-    assert not alive(int(pid.read_text()))
+    assert not is_alive(int(pid.read_text()))
 
 
 def test_paths_are_words(doing):
@@ -167,8 +167,8 @@ def test_paths_are_words(doing):
 
 
 def test_nothing_of_a_program_is_left_as_a_zombie(doing):
-    before = children(os.getpid())
+    before = child_pids(os.getpid())
 
     doing(["true"], timeout=10)
 
-    assert children(os.getpid()) == before
+    assert child_pids(os.getpid()) == before

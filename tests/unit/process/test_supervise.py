@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tenacity
 
-from upgrader.process.daemon import alive, children, collect, command_line, start
+from upgrader.process.daemon import child_pids, command_line, is_alive, reap_child, start_daemon
 
 SUPERVISOR = """
 import sys
@@ -30,13 +30,13 @@ supervisor.run()
 @pytest.fixture
 def supervisor(tmp_path):
     (tmp_path / "holds").mkdir()
-    pid = start([sys.executable, "-c", SUPERVISOR, tmp_path], log=tmp_path / "log")
+    pid = start_daemon([sys.executable, "-c", SUPERVISOR, tmp_path], log=tmp_path / "log")
     _until(lambda: (tmp_path / "journal").exists() and "a started" in (tmp_path / "journal").read_text())
     yield pid
-    if alive(pid):
+    if is_alive(pid):
         os.killpg(pid, signal.SIGKILL)
-        _until(lambda: not alive(pid))
-    collect(pid)
+        _until(lambda: not is_alive(pid))
+    reap_child(pid)
 
 
 def test_a_program_runs_with_its_environment_and_log(supervisor, tmp_path):
@@ -47,21 +47,21 @@ def test_a_program_runs_with_its_environment_and_log(supervisor, tmp_path):
 
 def test_a_program_that_ends_is_started_again_and_the_journal_says_so(supervisor, tmp_path):
     _until(lambda: _programs(supervisor) == {("sleep", "100")})
-    first = children(supervisor)[0]
+    first = child_pids(supervisor)[0]
 
     os.kill(first, signal.SIGKILL)
 
     _until(lambda: (tmp_path / "journal").read_text().count("started") == 2)
-    assert children(supervisor) != [first]
+    assert child_pids(supervisor) != [first]
     said = [line.split(maxsplit=1)[1].rpartition(" ")[0] for line in (tmp_path / "journal").read_text().splitlines()]
     assert said == ["a started: pid", "a ended:", "a started: pid"]
 
 
-def test_a_held_program_stays_away_until_it_is_let_go(supervisor, tmp_path):
+def test_a_held_program_stays_away_until_it_is_released(supervisor, tmp_path):
     _until(lambda: _programs(supervisor) == {("sleep", "100")})
     (tmp_path / "holds" / "a").touch()
 
-    os.kill(children(supervisor)[0], signal.SIGTERM)
+    os.kill(child_pids(supervisor)[0], signal.SIGTERM)
 
     _until(lambda: "a ended: 143" in (tmp_path / "journal").read_text())
     os.kill(supervisor, signal.SIGHUP)  # one more look at what is due
@@ -84,12 +84,12 @@ def test_programs_are_kept_running_while_it_waits_for_a_condition(supervisor, tm
 def test_sigterm_ends_it_with_what_it_started(supervisor, tmp_path):
     (tmp_path / "go-on").touch()
     _until(lambda: len(_programs(supervisor)) == 2)
-    started = children(supervisor)
+    started = child_pids(supervisor)
 
     os.kill(supervisor, signal.SIGTERM)
 
-    _until(lambda: not alive(supervisor))
-    assert not any(alive(pid) for pid in started)
+    _until(lambda: not is_alive(supervisor))
+    assert not any(is_alive(pid) for pid in started)
 
 
 def test_orphans_are_collected(tmp_path):
@@ -97,7 +97,7 @@ def test_orphans_are_collected(tmp_path):
     code = f"import ctypes; ctypes.CDLL(None).prctl(36, 1)\n{SUPERVISOR}"
     (tmp_path / "holds").mkdir()
     (tmp_path / "left-behind").touch()
-    reaper = start([sys.executable, "-c", code, tmp_path], log=tmp_path / "log")
+    reaper = start_daemon([sys.executable, "-c", code, tmp_path], log=tmp_path / "log")
     try:
         _until(lambda: (tmp_path / "a.log").exists() and "orphan" in (tmp_path / "a.log").read_text())
         orphan = int((tmp_path / "a.log").read_text().split()[-1])
@@ -105,12 +105,12 @@ def test_orphans_are_collected(tmp_path):
         assert _programs(reaper) == {("sleep", "100")}
     finally:
         os.killpg(reaper, signal.SIGKILL)
-        _until(lambda: not alive(reaper))
-        collect(reaper)
+        _until(lambda: not is_alive(reaper))
+        reap_child(reaper)
 
 
 def _programs(supervisor):
-    return {command_line(pid) for pid in children(supervisor)}
+    return {command_line(pid) for pid in child_pids(supervisor)}
 
 
 def _until(condition):

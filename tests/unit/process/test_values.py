@@ -8,17 +8,17 @@ import msgspec
 import upgrader
 
 HOLDS_SECRETS = {
-    "upgrader.images.registry_http._Token",
-    "upgrader.images.registry_login.Login",
-    "upgrader.images.registry_login._Entry",
+    "upgrader.images.registry.transport._Token",
+    "upgrader.images.registry.login.Login",
+    "upgrader.images.registry.login._Entry",
     "upgrader.images.trust.values.SigningKey",
     "upgrader.kube.connect.Access",
-    "upgrader.node.kubelet.credentials.Access",
+    "upgrader.node.kubelet.credentials.ApiAccess",
     "upgrader.node.kubelet.credentials._User",
     "upgrader.process.finished.Command",
 }
 SECRET = {"password", "token", "access_token", "bearer", "secrets", "client_key_data", "passphrase", "auth"}
-NO_SECRET = {"upgrader.devcluster.base.record.Record"}
+NO_SECRET = {"upgrader_dev.devcluster.base.record.Record"}
 """Its token marks processes and stands on their command lines."""
 
 

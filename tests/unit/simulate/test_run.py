@@ -5,9 +5,9 @@ import pytest
 
 from tests.support.simulated import HOUR, fleet, job, rollout, walk
 from upgrader.core.errors import ConfigurationError
-from upgrader.simulate.fleets import FleetSpec, make
+from upgrader.simulate.fleets.drawn_fleet import FleetSpec, make_fleet
 from upgrader.simulate.result import Result
-from upgrader.simulate.run import simulate
+from upgrader.simulate.run import simulate_rollout
 from upgrader.simulate.settings import Settings, Strategy
 
 NO_LOSS = {
@@ -43,7 +43,7 @@ def test_an_idle_node_goes_through_all_phases_at_the_seconds_that_its_node_pods_
         (181, "n1", "Releasing"),
         (183, "n1", "Succeeded"),
     ]
-    lost = (182 - 66) * 8 / HOUR  # tainted at 66, given back at 182
+    lost = (182 - 66) * 8 / HOUR  # tainted at 66, released at 182
     assert facts(simulation.result(), "predicted") == {
         "fleet": "tiny",
         "strategy": "ours",
@@ -121,10 +121,10 @@ def test_a_rollout_of_ours_waits_for_what_declares_nothing():
 
 @pytest.mark.parametrize("strategy", Strategy)
 def test_a_seed_decides_everything(strategy):
-    made = make(FleetSpec(nodes=60, seed=5, largest=4, arriving=0.2))
+    made = make_fleet(FleetSpec(nodes=60, seed=5, largest=4, arriving=0.2))
 
     def run(seed: int) -> Result:
-        return simulate(made, strategy, Settings(seed=seed))
+        return simulate_rollout(made, strategy, Settings(seed=seed))
 
     assert run(1) == run(1)
     assert strategy is Strategy.WAIT or run(1) != run(2)

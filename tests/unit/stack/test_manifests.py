@@ -14,9 +14,9 @@ from tests.support.rendered import RENDERED, SETTINGS, STACK, UPGRADED
 from tests.support.repository import ROOT
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
-from upgrader.core.model.phases import NodePhase, row
+from upgrader.core.model.phases import NodePhase, transition_of
 from upgrader.stack import manifests
-from upgrader.stack.node_features import NODE_FILES
+from upgrader.stack.operands.node_features import NODE_FILES
 
 GOLDEN = ROOT / "tests" / "unit" / "stack" / "golden"
 
@@ -40,7 +40,7 @@ def test_no_kept_file_is_without_its_manifest():
     ],
 )
 def test_ours_ends_before_its_phase_does(name, phase):
-    assert 0 < RENDERED[name]()["spec"]["activeDeadlineSeconds"] < row(phase).seconds
+    assert 0 < RENDERED[name]()["spec"]["activeDeadlineSeconds"] < transition_of(phase).seconds
 
 
 @given(node=st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", fullmatch=True), reverting=st.booleans())

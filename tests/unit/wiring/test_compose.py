@@ -3,10 +3,10 @@
 import pytest
 
 from upgrader.core.errors import ConfigurationError, RegistryError
-from upgrader.simulate.apiserver.cluster import FakeCluster, FakeNodes
-from upgrader.simulate.cluster.ports import FakeCrashPoints, FakeLeadership
 from upgrader.wiring import compose
 from upgrader.wiring.settings import Settings
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster, FakeNodes
+from upgrader_dev.simulated.cluster.ports import FakeCrashPoints, FakeLeadership
 
 PINNED = "127.0.0.1:1/upgrader@sha256:" + "0" * 64
 
@@ -14,7 +14,7 @@ PINNED = "127.0.0.1:1/upgrader@sha256:" + "0" * 64
 async def made(image):
     cluster = FakeCluster()
     settings = Settings(node_image=image, insecure_registries=("127.0.0.1:1",))
-    async with compose.controller(
+    async with compose.controller_context(
         settings, cluster, FakeNodes(cluster), cluster, FakeLeadership(), FakeCrashPoints()
     ) as context:
         return context
@@ -35,4 +35,4 @@ async def test_without_an_image_there_is_no_controller():
 
 
 def test_a_command_has_no_cache_of_nodes():
-    assert compose.NoLook().snapshot() is None
+    assert compose.NoSnapshot().snapshot() is None

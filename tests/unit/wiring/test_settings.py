@@ -6,11 +6,11 @@ import pytest
 
 from upgrader.core.errors import ConfigurationError
 from upgrader.telemetry.logs import LogFormat, LogLevel
-from upgrader.wiring.settings import VARIABLES, Settings, read
+from upgrader.wiring.settings import VARIABLES, Settings, read_settings
 
 
 def test_defaults_and_an_identity_of_its_own():
-    first, second = read({}), read({"UPGRADER_NAMESPACE": "", "HOME": "/root"})
+    first, second = read_settings({}), read_settings({"UPGRADER_NAMESPACE": "", "HOME": "/root"})
     assert first.identity != second.identity
     assert first == Settings(identity=first.identity)
 
@@ -43,7 +43,7 @@ def test_every_variable():
         "UPGRADER_LOG_LEVEL": "debug",
     }
     assert set(values) == set(VARIABLES)
-    found = read(values)
+    found = read_settings(values)
     assert re.fullmatch("me_[0-9a-f]{8}", found.identity)
     assert found == Settings(
         namespace="elsewhere",
@@ -100,17 +100,19 @@ def test_every_variable():
 )
 def test_a_fault_names_the_variable(variable, text):
     with pytest.raises(ConfigurationError) as caught:
-        read({f"UPGRADER_{variable}": text})
+        read_settings({f"UPGRADER_{variable}": text})
     assert f"UPGRADER_{variable}={text}: " in caught.value.details
 
 
 def test_a_builder_needs_a_place_for_its_images():
     with pytest.raises(ConfigurationError) as caught:
-        read({"UPGRADER_BUILDER_IMAGE": "registry/builder@sha256:" + "b" * 64})
-    assert caught.value.details == "UPGRADER_BUILDER_IMAGE is set: UPGRADER_IMAGE_REPOSITORY must say where images go"
+        read_settings({"UPGRADER_BUILDER_IMAGE": "registry/builder@sha256:" + "b" * 64})
+    assert (
+        caught.value.details == "UPGRADER_BUILDER_IMAGE requires UPGRADER_IMAGE_REPOSITORY, to which images are pushed"
+    )
 
 
 def test_all_faults_are_told_at_once():
     with pytest.raises(ConfigurationError) as caught:
-        read({"UPGRADER_IDLE_SECONDS": "x", "UPGRADER_LOG_LEVEL": "x", "UPGRADER_LISTEN": "x"})
+        read_settings({"UPGRADER_IDLE_SECONDS": "x", "UPGRADER_LOG_LEVEL": "x", "UPGRADER_LISTEN": "x"})
     assert len(caught.value.details.splitlines()) == 3

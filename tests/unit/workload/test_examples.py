@@ -6,13 +6,13 @@ import yaml
 
 from tests.support.repository import ROOT
 from upgrader.api.kubernetes import Job
-from upgrader.demo.manifests import trainer
 from upgrader.workload import ANSWER_DIRECTORY, REQUEST_DIRECTORY
+from upgrader_dev.demo.manifests import trainer_job
 
 IMAGE = "registry.example/upgrader/trainer:latest"
 WHOLE = {
-    "trainer-gang": trainer("trainer-gang", image=IMAGE, members=2, gpus=8),
-    "trainer-single": trainer("trainer-single", image=IMAGE, members=1, gpus=1),
+    "trainer-gang": trainer_job("trainer-gang", image=IMAGE, members=2, gpus=8),
+    "trainer-single": trainer_job("trainer-single", image=IMAGE, members=1, gpus=1),
 }
 
 

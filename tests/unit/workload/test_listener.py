@@ -62,7 +62,7 @@ def test_no_volume_and_an_empty_annotation_are_no_request(pod):
 def test_a_request_that_is_no_number_is_said_and_not_taken(pod, capsys, text):
     pod.ask(text)
     assert pod.listener.requested() is None
-    assert "checkpoint-request is no number" in capsys.readouterr().err
+    assert "checkpoint-request is not a number" in capsys.readouterr().err
 
 
 def test_a_request_is_seen_until_it_is_answered(pod):

@@ -79,9 +79,8 @@ def test_other_paths_are_not_there(call, listener):
 
 def run(folder, tmp_path, **env):
     """The command as a container runs it: its exit code and what it printed."""
-    script = (
-        f"import sys; sys.path[:0] = ['{ROOT / 'upgrader'}']; import workload; sys.exit(workload.command(r'{folder}'))"
-    )
+    imports = f"import sys; sys.path[:0] = ['{ROOT / 'upgrader'}']; import workload"
+    script = f"{imports}; sys.exit(workload.run_command(r'{folder}'))"
     log = tmp_path / "log"
     variables = {
         "CHECKPOINT_REQUEST": "7",

@@ -204,7 +204,7 @@ def test_gpus_that_are_not_there_are_missed_before_a_step(tmp_path):
     alone = Gang(tmp_path, members=1)
     with alone.running(*FAST, "--devices", "2") as programs:
         assert programs[0].wait() == 1
-    assert "0 simulated GPU(s) in /dev, 2 wanted" in programs[0].log.read_text()
+    assert "0 simulated GPU(s) in /dev, 2 required" in programs[0].log.read_text()
     assert alone.events(0) == []
 
 

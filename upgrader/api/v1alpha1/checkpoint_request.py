@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from upgrader.api.fields import Resource, Seconds, Text, Timestamp, described, keyed_by
+from upgrader.api.fields import Resource, Seconds, Text, Timestamp, field_doc, keyed_by
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.core import endpoints
 from upgrader.core.model.phases import RequestPhase
@@ -14,32 +14,32 @@ from upgrader.core.workloads.checkpoint_annotations import MOST_WORDS, SIGNALS
 class OwnerRef(Resource, frozen=True, kw_only=True):
     kind: Annotated[
         Text,
-        described(
+        field_doc(
             "Kind of the object that is stopped and restarted. docs/concepts/owners.md lists the supported kinds."
         ),
     ]
-    api_version: Annotated[Text, described("API group and version of the object.")] = "batch/v1"
-    name: Annotated[Text, described("Name of the object.")]
-    uid: Annotated[Text, described("UID of the object.")]
+    api_version: Annotated[Text, field_doc("API group and version of the object.")] = "batch/v1"
+    name: Annotated[Text, field_doc("Name of the object.")]
+    uid: Annotated[Text, field_doc("UID of the object.")]
 
 
 class Member(Resource, frozen=True, kw_only=True):
-    pod: Annotated[Text, described("Name of the pod.")]
-    uid: Annotated[Text, described("UID of the pod. A pod that replaces it is a different member.")]
-    node: Annotated[Text, described("Node that the pod ran on.")]
-    container: Annotated[Text, described("Container that acknowledges the request.")]
+    pod: Annotated[Text, field_doc("Name of the pod.")]
+    uid: Annotated[Text, field_doc("UID of the pod. A pod that replaces it is a different member.")]
+    node: Annotated[Text, field_doc("Node that the pod ran on.")]
+    container: Annotated[Text, field_doc("Container that acknowledges the request.")]
 
 
 MethodName = Literal["file", "exec", "http", "signal", "api", "none"]
 
 
 class Placement(Resource, frozen=True, kw_only=True):
-    left_behind: Annotated[list[str], described("Revisions of nodes on which the pods of the gang must not run.")] = []
-    settled: Annotated[bool, described("Whether the pods run only on nodes that carry a revision.")] = False
-    group: Annotated[str, described("Upgrade group whose taint the pods tolerate. Empty means no group.")] = ""
+    left_behind: Annotated[list[str], field_doc("Revisions of nodes on which the pods of the gang must not run.")] = []
+    settled: Annotated[bool, field_doc("Whether the pods run only on nodes that carry a revision.")] = False
+    group: Annotated[str, field_doc("Upgrade group whose taint the pods tolerate. Empty means no group.")] = ""
     pod_labels: Annotated[
         dict[str, str],
-        described("Labels that all pods of the gang carry. If empty, the pods are identified by their owner."),
+        field_doc("Labels that all pods of the gang carry. If empty, the pods are identified by their owner."),
     ] = {}
 
 
@@ -50,23 +50,23 @@ class Placement(Resource, frozen=True, kw_only=True):
 class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
     """The checkpoint request of one gang."""
 
-    gang: Annotated[Text, described("Name of the gang.")]
-    plan: Annotated[str | None, described("Name of the UpgradePlan that makes the request.")] = None
+    gang: Annotated[Text, field_doc("Name of the gang.")]
+    plan: Annotated[str | None, field_doc("Name of the UpgradePlan that makes the request.")] = None
     group: Annotated[
-        str | None, described("Upgrade group of the gang. The gangs of a group are stopped together or not at all.")
+        str | None, field_doc("Upgrade group of the gang. The gangs of a group are stopped together or not at all.")
     ] = None
-    owner: Annotated[OwnerRef, described("Object that is stopped and restarted.")]
-    members: Annotated[list[Member], described("Members that must acknowledge the request.")]
+    owner: Annotated[OwnerRef, field_doc("Object that is stopped and restarted.")]
+    members: Annotated[list[Member], field_doc("Members that must acknowledge the request.")]
     method: Annotated[
         MethodName,
-        described(
+        field_doc(
             "Checkpoint method by which the job is requested to write a checkpoint. `none` means that no "
             "checkpoint is requested."
         ),
     ] = "file"
     fallbacks: Annotated[
         list[MethodName],
-        described("Methods that are tried next, in this order, if a member cannot be reached by `method`."),
+        field_doc("Methods that are tried next, in this order, if a member cannot be reached by `method`."),
     ] = []
     command: Annotated[
         list[str], Meta(description="Command of the method `exec`.", extra_json_schema={"maxItems": MOST_WORDS})
@@ -84,7 +84,7 @@ class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
     ] = None
     leader: Annotated[
         Text | None,
-        described(
+        field_doc(
             "UID of the member whose acknowledgement counts for all members. If unset, every member must acknowledge."
         ),
     ] = None
@@ -97,13 +97,13 @@ class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
         ),
     ] = 0
     timeout_seconds: Annotated[
-        Seconds, described("Maximum duration of one checkpoint, in seconds. Defaults to 1800.")
+        Seconds, field_doc("Maximum duration of one checkpoint, in seconds. Defaults to 1800.")
     ] = 1800
     on_deadline: Annotated[
         Literal["wait", "skip-node", "terminate"],
-        described("Action to take if the gang does not acknowledge before the deadline. Defaults to `wait`."),
+        field_doc("Action to take if the gang does not acknowledge before the deadline. Defaults to `wait`."),
     ] = "wait"
-    lane: Annotated[str, described("Storage that the checkpoint is written to. Empty if the storage is unknown.")] = ""
+    lane: Annotated[str, field_doc("Storage that the checkpoint is written to. Empty if the storage is unknown.")] = ""
     refused_before: Annotated[
         int, Meta(description="Number of earlier requests of the plan that the gang refused.", ge=0)
     ] = 0
@@ -114,14 +114,14 @@ class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
             ge=0,
         ),
     ] = 0
-    request_id: Annotated[int, described("ID of the request. It increases each time a checkpoint is requested.")]
-    asked_at: Annotated[Timestamp, described("Time at which the checkpoint was requested.")]
+    request_id: Annotated[int, field_doc("ID of the request. It increases each time a checkpoint is requested.")]
+    asked_at: Annotated[Timestamp, field_doc("Time at which the checkpoint was requested.")]
     park_seconds: Annotated[
-        Seconds, described("Time, in seconds, that a member stays parked if it receives no further request.")
+        Seconds, field_doc("Time, in seconds, that a member stays parked if it receives no further request.")
     ]
     placement: Annotated[
         Placement | None,
-        described(
+        field_doc(
             "Nodes on which the pods may run after the restart. Read by the policy in deploy/admission-steering.yaml."
         ),
     ] = None
@@ -130,26 +130,26 @@ class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
 class Ack(Resource, frozen=True, kw_only=True):
     """Acknowledgement or refusal of one member, by any method."""
 
-    pod_uid: Annotated[str, described("UID of the pod that answered.")]
-    request_id: Annotated[int, described("ID of the request that is answered.")]
-    step: Annotated[int, described("Last training step that the checkpoint contains.")]
-    uri: Annotated[str, described("Location of the checkpoint.")] = ""
-    parked: Annotated[bool, described("Whether the member makes no further step until it is stopped or released.")] = (
+    pod_uid: Annotated[str, field_doc("UID of the pod that answered.")]
+    request_id: Annotated[int, field_doc("ID of the request that is answered.")]
+    step: Annotated[int, field_doc("Last training step that the checkpoint contains.")]
+    uri: Annotated[str, field_doc("Location of the checkpoint.")] = ""
+    parked: Annotated[bool, field_doc("Whether the member makes no further step until it is stopped or released.")] = (
         False
     )
-    refused: Annotated[str, described("Reason for a refusal. Empty if the member does not refuse.")] = ""
+    refused: Annotated[str, field_doc("Reason for a refusal. Empty if the member does not refuse.")] = ""
     retry_after_seconds: Annotated[
-        Seconds | None, described("Minimum time, in seconds, before the next request. Used only with a refusal.")
+        Seconds | None, field_doc("Minimum time, in seconds, before the next request. Used only with a refusal.")
     ] = None
 
 
 class Missed(Resource, frozen=True, kw_only=True):
     """A member that a request did not reach."""
 
-    pod_uid: Annotated[str, described("UID of the pod that could not be reached.")]
-    method: Annotated[MethodName, described("Method that was used.")]
-    request_id: Annotated[int, described("ID of the request that did not reach the pod.")]
-    at: Annotated[Timestamp, described("Time of the last attempt.")]
+    pod_uid: Annotated[str, field_doc("UID of the pod that could not be reached.")]
+    method: Annotated[MethodName, field_doc("Method that was used.")]
+    request_id: Annotated[int, field_doc("ID of the request that did not reach the pod.")]
+    at: Annotated[Timestamp, field_doc("Time of the last attempt.")]
     times: Annotated[
         int,
         Meta(
@@ -157,16 +157,16 @@ class Missed(Resource, frozen=True, kw_only=True):
             ge=1,
         ),
     ] = 1
-    message: Annotated[str, described("Human-readable message with the cause.")] = ""
+    message: Annotated[str, field_doc("Human-readable message with the cause.")] = ""
 
 
 class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
     """Observed state of the request, and the acknowledgements."""
 
-    phase: Annotated[RequestPhase, described("Phase of the checkpoint request.")] = RequestPhase.REQUESTED
-    reason: Annotated[str, described("Machine-readable reason why the request waits, or how it ended.")] = ""
-    message: Annotated[str, described("Human-readable message for the reason.")] = ""
-    deadline: Annotated[Timestamp | None, described("Time at which the current phase times out.")] = None
+    phase: Annotated[RequestPhase, field_doc("Phase of the checkpoint request.")] = RequestPhase.REQUESTED
+    reason: Annotated[str, field_doc("Machine-readable reason why the request waits, or how it ended.")] = ""
+    message: Annotated[str, field_doc("Human-readable message for the reason.")] = ""
+    deadline: Annotated[Timestamp | None, field_doc("Time at which the current phase times out.")] = None
     acks: Annotated[
         list[Ack],
         Meta(
@@ -174,12 +174,12 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
             extra_json_schema=keyed_by("podUid"),
         ),
     ] = []
-    acknowledged_step: Annotated[int | None, described("Training step that all members acknowledged.")] = None
-    marked_at: Annotated[
+    acknowledged_step: Annotated[int | None, field_doc("Training step that all members acknowledged.")] = None
+    admitted_at: Annotated[
         Timestamp | None,
-        described("Time at which the lane became available and the members were requested to write a checkpoint."),
+        field_doc("Time at which the lane became available and the members were requested to write a checkpoint."),
     ] = None
-    parked_at: Annotated[Timestamp | None, described("Time at which all members had acknowledged and were parked.")] = (
+    parked_at: Annotated[Timestamp | None, field_doc("Time at which all members had acknowledged and were parked.")] = (
         None
     )
     parked_seconds: Annotated[
@@ -193,31 +193,31 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
             extra_json_schema=keyed_by("podUid"),
         ),
     ] = []
-    refused_at: Annotated[Timestamp | None, described("Time at which the gang refused.")] = None
+    refused_at: Annotated[Timestamp | None, field_doc("Time at which the gang refused.")] = None
     retry_after_seconds: Annotated[
-        Seconds | None, described("Minimum time, in seconds, before the next request, as stated in the refusal.")
+        Seconds | None, field_doc("Minimum time, in seconds, before the next request, as stated in the refusal.")
     ] = None
-    stopped_at: Annotated[Timestamp | None, described("Time at which the gang was stopped.")] = None
+    stopped_at: Annotated[Timestamp | None, field_doc("Time at which the gang was stopped.")] = None
     terminated: Annotated[
-        bool, described("Whether the gang was stopped without an acknowledgement, as the approval allows.")
+        bool, field_doc("Whether the gang was stopped without an acknowledgement, as the approval allows.")
     ] = False
     restart_by: Annotated[
-        Timestamp | None, described("Time at which the gang is restarted regardless of the state of the upgrade.")
+        Timestamp | None, field_doc("Time at which the gang is restarted regardless of the state of the upgrade.")
     ] = None
-    restarted_at: Annotated[Timestamp | None, described("Time at which the gang was restarted.")] = None
+    restarted_at: Annotated[Timestamp | None, field_doc("Time at which the gang was restarted.")] = None
     restarted_early: Annotated[
         bool,
-        described(
+        field_doc(
             "Whether the gang was restarted on upgraded nodes before its own nodes were released (early restart)."
         ),
     ] = False
     restored_at: Annotated[
-        Timestamp | None, described("Time at which every member was observed past the acknowledged step.")
+        Timestamp | None, field_doc("Time at which every member was observed past the acknowledged step.")
     ] = None
-    ended_at: Annotated[Timestamp | None, described("Time at which the checkpoint request ended, with any result.")] = (
+    ended_at: Annotated[Timestamp | None, field_doc("Time at which the checkpoint request ended, with any result.")] = (
         None
     )
-    progress: Annotated[list[int], described("Latest observed step of each member after the restart.")] = []
+    progress: Annotated[list[int], field_doc("Latest observed step of each member after the restart.")] = []
 
 
 class CheckpointRequest(Resource, frozen=True, kw_only=True):

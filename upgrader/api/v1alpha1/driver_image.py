@@ -1,78 +1,75 @@
 """DriverImage: the driver image for one driver version and one kernel."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
-from upgrader.api.fields import Conditions, ImageReference, Resource, Text, Timestamp, VersionText, described
+from upgrader.api.fields import Conditions, ImageReference, Resource, Text, Timestamp, VersionText, Word, field_doc
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.core.driver_build.driver_builds import CheckName, FailureClass
 from upgrader.core.model.phases import DriverImagePhase
-
-Word = Annotated[str, Meta(max_length=63, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 
 
 class DriverImageSpec(Resource, frozen=True, kw_only=True):
     """Driver and kernel of the image. If `image` is unset, the image is found by this identity, or built."""
 
-    vendor: Annotated[Literal["nvidia", "sim"], described("Vendor of the driver.")]
-    version: Annotated[VersionText, described("Driver version.")]
-    kernel: Annotated[Text, described("Kernel release that the driver is for, as printed by `uname -r`.")]
+    vendor: Annotated[Word, field_doc("Vendor of the driver.")]
+    version: Annotated[VersionText, Word, field_doc("Driver version.")]
+    kernel: Annotated[Text, field_doc("Kernel release that the driver is for, as printed by `uname -r`.")]
     image: Annotated[
         ImageReference | None,
-        described("Reference of a prebuilt image, by tag or digest. An image that is named here is never built."),
+        field_doc("Reference of a prebuilt image, by tag or digest. An image that is named here is never built."),
     ] = None
     recipe: Annotated[
-        Word | None, described("Recipe that builds the image: the name of a folder in driver-images/.")
+        Word | None, field_doc("Recipe that builds the image: the name of a folder in driver-images/.")
     ] = None
-    flavour: Annotated[Word | None, described("Flavour of the recipe, if the recipe has several.")] = None
-    os: Annotated[Word | None, described("Code name of the distribution of the kernel, for example `bookworm`.")] = None
-    arch: Annotated[Word, described("Architecture, by its name in Debian. Defaults to `amd64`.")] = "amd64"
+    flavour: Annotated[Word | None, field_doc("Flavour of the recipe, if the recipe has several.")] = None
+    os: Annotated[Word | None, field_doc("Code name of the distribution of the kernel, for example `bookworm`.")] = None
+    arch: Annotated[Word, field_doc("Architecture, by its name in Debian. Defaults to `amd64`.")] = "amd64"
 
 
 class ImageCheck(Resource, frozen=True, kw_only=True):
     """Result of one check of the image."""
 
-    check: Annotated[CheckName, described("Name of the check.")]
-    passed: Annotated[bool | None, described("Whether the check passed. Unset if the check was not run.")] = None
-    reason: Annotated[str, described("Result of the check, or the reason why it was not run.")] = ""
+    check: Annotated[CheckName, field_doc("Name of the check.")]
+    passed: Annotated[bool | None, field_doc("Whether the check passed. Unset if the check was not run.")] = None
+    reason: Annotated[str, field_doc("Result of the check, or the reason why it was not run.")] = ""
 
 
 class ImageFailure(Resource, frozen=True, kw_only=True):
     """Reason why there is no image."""
 
     sort: Annotated[
-        FailureClass, described("Class of the failure. Only `transient` failures are retried automatically.")
+        FailureClass, field_doc("Class of the failure. Only `transient` failures are retried automatically.")
     ] = msgspec.field(name="class")
-    first_error: Annotated[str, described("First error in the output of the tool.")] = ""
-    symbol: Annotated[str, described("Symbol that the error names, if any.")] = ""
+    first_error: Annotated[str, field_doc("First error in the output of the tool.")] = ""
+    symbol: Annotated[str, field_doc("Symbol that the error names, if any.")] = ""
 
 
 class DriverImageStatus(Resource, frozen=True, kw_only=True):
     """Observed state of the image, and its digest."""
 
-    phase: Annotated[DriverImagePhase, described("Phase of the image.")] = DriverImagePhase.PENDING
-    digest: Annotated[str | None, described("Reference of the image by digest: NAME@sha256:DIGEST.")] = None
-    key: Annotated[str | None, described("Image key: the value of the node label gpu-upgrader.io/driver.")] = None
-    build_key: Annotated[str | None, described("Build key: digest of all inputs of the build.")] = None
-    message: Annotated[str, described("Human-readable message for the phase.")] = ""
-    checked_at: Annotated[Timestamp | None, described("Time of the last check.")] = None
-    deadline: Annotated[Timestamp | None, described("Time at which the current phase times out.")] = None
-    retry_at: Annotated[Timestamp | None, described("Time of the next attempt.")] = None
-    attempts: Annotated[int, described("Number of builds that were started.")] = 0
+    phase: Annotated[DriverImagePhase, field_doc("Phase of the image.")] = DriverImagePhase.PENDING
+    digest: Annotated[str | None, field_doc("Reference of the image by digest: NAME@sha256:DIGEST.")] = None
+    key: Annotated[str | None, field_doc("Image key: the value of the node label gpu-upgrader.io/driver.")] = None
+    build_key: Annotated[str | None, field_doc("Build key: digest of all inputs of the build.")] = None
+    message: Annotated[str, field_doc("Human-readable message for the phase.")] = ""
+    checked_at: Annotated[Timestamp | None, field_doc("Time of the last check.")] = None
+    deadline: Annotated[Timestamp | None, field_doc("Time at which the current phase times out.")] = None
+    retry_at: Annotated[Timestamp | None, field_doc("Time of the next attempt.")] = None
+    attempts: Annotated[int, field_doc("Number of builds that were started.")] = 0
     made_with: Annotated[
         str | None,
-        described(
+        field_doc(
             "Digests of the builder and the packages of the last build, and the Secret that signed its "
             "modules; or the digest that was refused."
         ),
     ] = None
-    checks: Annotated[list[ImageCheck], described("Result of each check.")] = []
-    failure: Annotated[ImageFailure | None, described("Reason why there is no image.")] = None
+    checks: Annotated[list[ImageCheck], field_doc("Result of each check.")] = []
+    failure: Annotated[ImageFailure | None, field_doc("Reason why there is no image.")] = None
     conditions: Annotated[
         Conditions,
-        described(
+        field_doc(
             "Conditions of the image. Verified: whether the signature of the image that is in use was "
             "verified with a key."
         ),

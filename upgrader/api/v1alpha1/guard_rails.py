@@ -4,14 +4,14 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from upgrader.api.fields import Resource, Text, described
+from upgrader.api.fields import Resource, Text, field_doc
 
 ObjectName = Annotated[str, Meta(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 Setting = Annotated[str, Meta(max_length=253, pattern=r"^[^\n]*$")]
 
 
 class PriorityClassSpec(Resource, frozen=True, kw_only=True):
-    name: Annotated[ObjectName, described("Name of the PriorityClass.")]
+    name: Annotated[ObjectName, field_doc("Name of the PriorityClass.")]
     value: Annotated[
         int,
         Meta(
@@ -22,7 +22,7 @@ class PriorityClassSpec(Resource, frozen=True, kw_only=True):
     ]
     preemption_policy: Annotated[
         Literal["PreemptLowerPriority", "Never"],
-        described("Whether pods of this class may preempt pods with a lower priority. Defaults to `Never`."),
+        field_doc("Whether pods of this class may preempt pods with a lower priority. Defaults to `Never`."),
     ] = "Never"
     description: Annotated[
         str, Meta(description="Description that states when to use this PriorityClass.", max_length=253)
@@ -30,7 +30,7 @@ class PriorityClassSpec(Resource, frozen=True, kw_only=True):
 
 
 class GpuQuota(Resource, frozen=True, kw_only=True):
-    namespace: Annotated[ObjectName, described("Namespace that the quota applies to.")]
+    namespace: Annotated[ObjectName, field_doc("Namespace that the quota applies to.")]
     gpus: Annotated[
         int,
         Meta(
@@ -40,7 +40,7 @@ class GpuQuota(Resource, frozen=True, kw_only=True):
         ),
     ]
     priority_classes: Annotated[
-        list[ObjectName], described("PriorityClasses whose pods are counted. If empty, all pods are counted.")
+        list[ObjectName], field_doc("PriorityClasses whose pods are counted. If empty, all pods are counted.")
     ] = []
 
 
@@ -48,16 +48,16 @@ class TunedSpec(Resource, frozen=True, kw_only=True):
     """Profile for `tuned` on the nodes of the pool, applied by the node tuning operator."""
 
     namespace: Annotated[
-        Text, described("Namespace of the node tuning operator. Defaults to openshift-cluster-node-tuning-operator.")
+        Text, field_doc("Namespace of the node tuning operator. Defaults to openshift-cluster-node-tuning-operator.")
     ] = "openshift-cluster-node-tuning-operator"
     include: Annotated[
-        ObjectName, described("Profile that this profile extends. Defaults to throughput-performance.")
+        ObjectName, field_doc("Profile that this profile extends. Defaults to throughput-performance.")
     ] = "throughput-performance"
     priority: Annotated[
         int, Meta(description="Priority of the profile. A lower value takes precedence. Defaults to 20.", ge=0, le=100)
     ] = 20
-    sysctl: Annotated[dict[str, Setting], described("Kernel parameters, by sysctl name.")] = {}
-    bootloader: Annotated[dict[str, Setting], described("Settings of the boot loader, by name.")] = {}
+    sysctl: Annotated[dict[str, Setting], field_doc("Kernel parameters, by sysctl name.")] = {}
+    bootloader: Annotated[dict[str, Setting], field_doc("Settings of the boot loader, by name.")] = {}
 
 
 class GuardRailsSpec(Resource, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class GuardRailsSpec(Resource, frozen=True, kw_only=True):
 
     taint: Annotated[
         bool,
-        described(
+        field_doc(
             "Whether to print the command that taints the nodes of the pool, so that only pods with GPUs "
             "are scheduled there. Defaults to false."
         ),
@@ -76,4 +76,4 @@ class GuardRailsSpec(Resource, frozen=True, kw_only=True):
         list[PriorityClassSpec], Meta(description="PriorityClasses for jobs with GPUs.", max_length=16)
     ] = []
     quotas: Annotated[list[GpuQuota], Meta(description="Maximum number of GPUs, by namespace.", max_length=256)] = []
-    tuned: Annotated[TunedSpec | None, described("Profile for `tuned` on the nodes of the pool.")] = None
+    tuned: Annotated[TunedSpec | None, field_doc("Profile for `tuned` on the nodes of the pool.")] = None

@@ -11,7 +11,7 @@ from upgrader.api.fields import (
     KubeletVersion,
     Resource,
     Text,
-    described,
+    field_doc,
 )
 
 CpuList = Annotated[str, Meta(pattern=r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$", max_length=253)]
@@ -24,43 +24,43 @@ class KubeletSettingsSpec(Resource, frozen=True, kw_only=True):
 
     cpu_manager_policy: Annotated[
         Literal["none", "static"] | None,
-        described(
+        field_doc(
             "CPU manager policy. `static`: containers of Guaranteed pods that request whole CPUs have "
             "exclusive use of them."
         ),
     ] = None
     reserved_cpus: Annotated[
         CpuList | None,
-        described(
+        field_doc(
             "CPUs that are reserved for the system, for example `0-3,64-67`. No container has exclusive use of them."
         ),
     ] = None
     topology_manager_policy: Annotated[
         Literal["none", "best-effort", "restricted", "single-numa-node"] | None,
-        described("Topology manager policy: how strictly the GPUs and CPUs of a pod are placed on the same NUMA node."),
+        field_doc("Topology manager policy: how strictly the GPUs and CPUs of a pod are placed on the same NUMA node."),
     ] = None
     topology_manager_scope: Annotated[
         Literal["container", "pod"] | None,
-        described("Topology manager scope: whether the policy applies to each container or to the whole pod."),
+        field_doc("Topology manager scope: whether the policy applies to each container or to the whole pod."),
     ] = None
 
     @property
     def values(self) -> tuple[tuple[str, str], ...]:
         """Fields that are set, by their names in KubeletConfiguration (kubelet.config.k8s.io/v1beta1)."""
-        found = (
+        pairs = (
             ("cpuManagerPolicy", self.cpu_manager_policy),
             ("reservedSystemCPUs", self.reserved_cpus),
             ("topologyManagerPolicy", self.topology_manager_policy),
             ("topologyManagerScope", self.topology_manager_scope),
         )
-        return tuple((name, value) for name, value in found if value is not None)
+        return tuple((name, value) for name, value in pairs if value is not None)
 
 
 class KubeletSpec(Resource, frozen=True, kw_only=True):
-    manage: Annotated[bool, described("Whether upgrades replace the kubelet. Defaults to false.")] = False
-    version: Annotated[KubeletVersion | None, described("Kubelet version, for example 1.35.4.")] = None
+    manage: Annotated[bool, field_doc("Whether upgrades replace the kubelet. Defaults to false.")] = False
+    version: Annotated[KubeletVersion | None, field_doc("Kubelet version, for example 1.35.4.")] = None
     artifact: Annotated[
-        ImageReference | None, described("Image that contains the kubelet binary. See docs/reference/node-contract.md.")
+        ImageReference | None, field_doc("Image that contains the kubelet binary. See docs/reference/node-contract.md.")
     ] = None
     binary: Annotated[
         str,
@@ -72,7 +72,7 @@ class KubeletSpec(Resource, frozen=True, kw_only=True):
     ] = "/usr/bin/kubelet"
     settings: Annotated[
         KubeletSettingsSpec,
-        described(
+        field_doc(
             "Settings of the kubelet. They are changed in upgrades that first remove all pods with GPUs, "
             "whether or not the kubelet version is managed. See docs/concepts/stacks.md for the requirements of "
             "the kubelet."
@@ -87,7 +87,7 @@ class ValidationSpec(Resource, frozen=True, kw_only=True):
 
     workload_image: Annotated[
         ImageReference | None,
-        described(
+        field_doc(
             "Image of a program that uses one GPU and exits with code 0 on success, for example NVIDIA's "
             "CUDA sample vectorAdd. If unset, no workload runs. On simulated GPUs a built-in program runs"
             " instead."
@@ -95,7 +95,7 @@ class ValidationSpec(Resource, frozen=True, kw_only=True):
     ] = None
     runtime_class: Annotated[
         Text | None,
-        described("RuntimeClass that makes GPUs available to the workload, if the default runtime does not."),
+        field_doc("RuntimeClass that makes GPUs available to the workload, if the default runtime does not."),
     ] = None
 
 
@@ -104,19 +104,19 @@ class RebootSpec(Resource, frozen=True, kw_only=True):
 
     kernel: Annotated[
         KernelRelease,
-        described(
+        field_doc(
             "Kernel release that every node of the pool is rebooted into, as printed by `uname -r`. It "
             "must be installed on the nodes."
         ),
     ]
     select: Annotated[
         CommandWords,
-        described(
+        field_doc(
             "Command on the node, with an absolute path, that selects the kernel for all further boots. "
             "The kernel release is appended as the last argument."
         ),
     ]
     restart: Annotated[
         CommandWords,
-        described("Command on the node, with an absolute path, that reboots the node. Defaults to `/sbin/reboot`."),
+        field_doc("Command on the node, with an absolute path, that reboots the node. Defaults to `/sbin/reboot`."),
     ] = field(default_factory=lambda: ["/sbin/reboot"])

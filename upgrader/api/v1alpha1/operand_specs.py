@@ -9,33 +9,36 @@ from upgrader.api.fields import (
     Resource,
     Text,
     VersionText,
-    described,
+    Word,
+    field_doc,
 )
 
 
 class DriverSpec(Resource, frozen=True, kw_only=True):
     vendor: Annotated[
-        Literal["nvidia", "sim"],
-        described(
-            "Vendor of the operands of the pool. `sim` simulates devices on nodes without GPUs, with the "
-            "driver of any recipe."
+        Word,
+        field_doc(
+            "Vendor of the operands of the pool: `nvidia`, or a vendor that another distribution adds to the "
+            "controller (gpu-upgrader-dev adds `sim`, which simulates devices on nodes without GPUs)."
         ),
     ]
-    version: Annotated[VersionText, described("Driver version that every node of the pool is upgraded to.")]
+    version: Annotated[VersionText, field_doc("Driver version that every node of the pool is upgraded to.")]
     recipe: Annotated[
-        Literal["nvidia", "nvidia-open", "sim"] | None,
-        described(
+        Word | None,
+        field_doc(
             "Recipe whose driver is loaded: the name of a folder in driver-images/. Defaults to the "
-            "recipe of the flavour; without a flavour, `nvidia-open` for vendor nvidia, and any image of "
-            "the simulated driver for vendor sim."
+            "recipe of the flavour; without a flavour, `nvidia-open` for vendor nvidia."
         ),
     ] = None
     flavour: Annotated[
-        Literal["open", "proprietary"] | None, described("Flavour of the kernel modules. Each recipe has one flavour.")
+        Word | None,
+        field_doc(
+            "Flavour of the kernel modules, for vendor nvidia `open` or `proprietary`. Each recipe has one flavour."
+        ),
     ] = None
     unverified: Annotated[
         Literal["Refuse", "Allow"],
-        described(
+        field_doc(
             "Policy for driver images whose signature is not verified, because the controller has no key "
             "(UPGRADER_IMAGE_KEY). `Refuse`: such an image is not installed on any node. `Allow`: the "
             "image is used by its digest. Defaults to `Refuse`."
@@ -50,12 +53,12 @@ class RuntimeSpec(Resource, frozen=True, kw_only=True):
 
     management: Annotated[
         Literal["Managed", "External"],
-        described(
+        field_doc(
             "`External`: the stack does not manage the runtime hook. `Managed`: the stack manages the "
             "runtime hook and changes it in upgrades. Defaults to `External`."
         ),
     ] = "External"
-    image: Annotated[ImageReference | None, described("Image of the runtime hook, by tag or digest.")] = None
+    image: Annotated[ImageReference | None, field_doc("Image of the runtime hook, by tag or digest.")] = None
 
 
 Slices = Annotated[int, Meta(ge=2, le=64)]
@@ -75,7 +78,7 @@ class MpsSpec(Resource, frozen=True, kw_only=True):
     ]
     runtime_class: Annotated[
         Text | None,
-        described(
+        field_doc(
             "RuntimeClass that makes the driver's programs available to the control daemon and the device"
             " plugin, if the default runtime does not."
         ),
@@ -85,21 +88,21 @@ class MpsSpec(Resource, frozen=True, kw_only=True):
 class SharingSpec(Resource, frozen=True, kw_only=True):
     time_slices: Annotated[
         Slices | None,
-        described(
+        field_doc(
             "Number of devices that the device plugin advertises for each GPU. That many containers take "
             "turns on the GPU, without isolation from each other. If unset, GPUs are not shared."
         ),
     ] = None
     mps: Annotated[
         MpsSpec | None,
-        described(
+        field_doc(
             "Sharing of GPUs by NVIDIA's MPS, which limits the memory and threads of each container. "
             "Requires vendor nvidia."
         ),
     ] = None
     mig_strategy: Annotated[
         Literal["single", "mixed"] | None,
-        described(
+        field_doc(
             "Strategy by which the device plugin advertises MIG partitions of GPUs. Passed to the device "
             "plugin. Requires vendor nvidia."
         ),
@@ -109,31 +112,31 @@ class SharingSpec(Resource, frozen=True, kw_only=True):
 class DevicePluginSpec(Resource, frozen=True, kw_only=True):
     management: Annotated[
         Literal["Managed", "External"],
-        described(
+        field_doc(
             "`External`: the stack does not manage the device plugin and uses the resources that an "
             "existing one advertises. `Managed`: the stack manages the device plugin. Defaults to "
             "`Managed`."
         ),
     ] = "Managed"
-    image: Annotated[ImageReference | None, described("Image of the device plugin, by tag or digest.")] = None
+    image: Annotated[ImageReference | None, field_doc("Image of the device plugin, by tag or digest.")] = None
     resource_name: Annotated[
-        Text, described("Extended resource that the device plugin advertises. Defaults to `nvidia.com/gpu`.")
+        Text, field_doc("Extended resource that the device plugin advertises. Defaults to `nvidia.com/gpu`.")
     ] = "nvidia.com/gpu"
-    sharing: Annotated[SharingSpec, described("Sharing of one GPU by several containers.")] = SharingSpec()
+    sharing: Annotated[SharingSpec, field_doc("Sharing of one GPU by several containers.")] = SharingSpec()
 
 
-class QuietOperandSpec(Resource, frozen=True, kw_only=True):
+class NondisruptiveOperandSpec(Resource, frozen=True, kw_only=True):
     """Operand that is updated without an effect on jobs, by a rolling update outside of plans."""
 
     management: Annotated[
         Literal["Managed", "External"],
-        described(
+        field_doc(
             "`External`: the stack does not manage the operand. `Managed`: the stack manages the operand."
             " Defaults to `External`."
         ),
     ] = "External"
     image: Annotated[
-        ImageReference | None, described("Image of the operand, by tag or digest. A tag is resolved to a digest once.")
+        ImageReference | None, field_doc("Image of the operand, by tag or digest. A tag is resolved to a digest once.")
     ] = None
     max_unavailable: Annotated[
         str,

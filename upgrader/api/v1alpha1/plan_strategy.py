@@ -12,7 +12,7 @@ from upgrader.api.fields import (
     Text,
     TimeOfDay,
     TimeZone,
-    described,
+    field_doc,
     keyed_by,
 )
 from upgrader.core.model.phases import OnFailure
@@ -21,7 +21,7 @@ from upgrader.core.model.strategy import Weekday
 
 class TopologyBudget(Resource, frozen=True, kw_only=True):
     key: Annotated[
-        Text, described("Key of a node label. Nodes with the same value form one failure domain (rack, power, NVLink).")
+        Text, field_doc("Key of a node label. Nodes with the same value form one failure domain (rack, power, NVLink).")
     ]
     max_unavailable: Annotated[
         int | str,
@@ -40,7 +40,7 @@ class TopologyBudget(Resource, frozen=True, kw_only=True):
 class Canary(Resource, frozen=True, kw_only=True):
     enabled: Annotated[
         bool,
-        described(
+        field_doc(
             "Whether one idle node of each class (GPU model, kernel, driver) is upgraded before all "
             "others. Defaults to true."
         ),
@@ -59,19 +59,19 @@ class Window(Resource, frozen=True, kw_only=True):
     days: Annotated[
         list[Weekday], Meta(description="Days on which the window opens. If empty, it opens every day.", max_length=7)
     ] = []
-    start: Annotated[TimeOfDay, described("Time of day at which the window opens, as HH:MM. Defaults to 00:00.")] = (
+    start: Annotated[TimeOfDay, field_doc("Time of day at which the window opens, as HH:MM. Defaults to 00:00.")] = (
         "00:00"
     )
     end: Annotated[
         TimeOfDay,
-        described(
+        field_doc(
             "Time of day at which the window closes, as HH:MM. If it is not later than `start`, the "
             "window closes on the next day. Defaults to 00:00."
         ),
     ] = "00:00"
     time_zone: Annotated[
         TimeZone,
-        described("IANA name of the time zone of `start` and `end`, for example Europe/Berlin. Defaults to UTC."),
+        field_doc("IANA name of the time zone of `start` and `end`, for example Europe/Berlin. Defaults to UTC."),
     ] = "UTC"
 
 
@@ -98,7 +98,7 @@ class Strategy(Resource, frozen=True, kw_only=True):
             description="Minimum number of GPUs of the pool that stay in service during a batch. Defaults to 0.", ge=0
         ),
     ] = msgspec.field(default=0, name="minAvailableGPUs")
-    canary: Annotated[Canary, described("Canaries. The failure of a canary pauses the plan.")] = Canary()
+    canary: Annotated[Canary, field_doc("Canaries. The failure of a canary pauses the plan.")] = Canary()
     wait_for_completion_seconds: Annotated[
         int,
         Meta(
@@ -115,14 +115,14 @@ class Strategy(Resource, frozen=True, kw_only=True):
     ] = []
     deadline_seconds: Annotated[
         Annotated[int, Meta(ge=60, le=31536000)] | None,
-        described(
+        field_doc(
             "Time, in seconds, after the start of the plan after which no batch starts. A batch that is "
             "in progress is completed. If unset, there is no deadline."
         ),
     ] = None
     on_failure: Annotated[
         OnFailure,
-        described(
+        field_doc(
             "Action to take when more nodes or gangs than `toleratedFailures` have failed: Pause the "
             "plan, or Rollback to the previous revision. Defaults to Pause."
         ),
@@ -144,23 +144,23 @@ class Lanes(Resource, frozen=True, kw_only=True):
 class CheckpointDefaults(Resource, frozen=True, kw_only=True):
     timeout_seconds: Annotated[
         Seconds,
-        described("Maximum duration of one checkpoint, in seconds, for jobs that do not state one. Defaults to 1800."),
+        field_doc("Maximum duration of one checkpoint, in seconds, for jobs that do not state one. Defaults to 1800."),
     ] = 1800
     retry_seconds: Annotated[
         Seconds,
-        described(
+        field_doc(
             "Time, in seconds, before a gang that refused or did not answer is requested again. It "
             "doubles each time, up to 2 hours. Defaults to 600."
         ),
     ] = 600
     method: Annotated[
         CheckpointMethods | None,
-        described(
+        field_doc(
             "Checkpoint methods for jobs without the annotation gpu-upgrader.io/checkpoint-method, in the"
             " format of that annotation. If unset, the plan waits for completion of these jobs."
         ),
     ] = None
-    lanes: Annotated[Lanes, described("Limits of concurrent checkpoints, by storage.")] = Lanes()
+    lanes: Annotated[Lanes, field_doc("Limits of concurrent checkpoints, by storage.")] = Lanes()
     wait_for: Annotated[
         list[Text],
         Meta(

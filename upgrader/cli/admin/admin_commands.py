@@ -1,12 +1,18 @@
 """`upgrader controller | crds | uninstall | adopt`."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import click
 
+from upgrader.api.crd import crd_files
+from upgrader.cli.admin import adoption, uninstallation
 from upgrader.cli.base import exit_codes
 from upgrader.cli.base.session import Session, pass_session
+from upgrader.controller.run import run_controller
 from upgrader.core.errors import UpgraderError
+from upgrader.kube.client import KubeCluster
+from upgrader.kube.install import install_kinds
 
 if TYPE_CHECKING:
     from upgrader.reconcile.runtime.context import Context
@@ -16,11 +22,7 @@ if TYPE_CHECKING:
 @pass_session
 def controller(session: Session) -> int:
     """Run the controller. Settings are read from the environment (UPGRADER_*, see docs/reference/cli.md)."""
-    import asyncio  # noqa: PLC0415
-
-    from upgrader.controller.run import run  # noqa: PLC0415
-
-    asyncio.run(run(session.settings(), kubeconfig=session.kubeconfig, context=session.context))
+    asyncio.run(run_controller(session.settings(), kubeconfig=session.kubeconfig, context=session.context))
     return exit_codes.DONE
 
 
@@ -30,16 +32,10 @@ def controller(session: Session) -> int:
 def crds(session: Session, *, install: bool) -> int:
     """Print the CustomResourceDefinitions of this release."""
     if not install:
-        from upgrader.api.crd import manifests  # noqa: PLC0415
-
-        click.echo("---\n".join(manifests().values()), nl=False)
+        click.echo("---\n".join(crd_files().values()), nl=False)
         return exit_codes.DONE
 
-    import asyncio  # noqa: PLC0415
-
     async def apply() -> None:
-        from upgrader.kube.client import KubeCluster  # noqa: PLC0415
-        from upgrader.kube.install import install_kinds  # noqa: PLC0415
 
         async with await KubeCluster.connect(session.kubeconfig, session.context) as cluster:
             await install_kinds(cluster)
@@ -60,13 +56,12 @@ def uninstall(session: Session, *, crds: bool, timeout: float, auto_approve: boo
     question = "Abort all plans and remove upgrader from this cluster?"
     if not auto_approve and not click.confirm(question, err=True):
         raise UpgraderError("not confirmed; nothing was changed")
-    from upgrader.cli.admin import uninstallation  # noqa: PLC0415
 
     def tell(line: str) -> None:
         click.echo(line, err=True)
 
     async def work(context: "Context") -> None:
-        await uninstallation.uninstall(context, patience=timeout, crds=crds, tell=tell, sleep=session.sleep)
+        await uninstallation.uninstall_all(context, patience=timeout, crds=crds, tell=tell, sleep=session.sleep)
 
     session.run(work)
     return exit_codes.DONE
@@ -81,11 +76,7 @@ def adopt(session: Session, *, nodes: tuple[str, ...], stack: str | None, by: st
     """Hand over nodes whose driver or device plugin another operator deploys. Their first upgrade takes them over."""
     if bool(nodes) is (stack is not None):
         raise click.UsageError("specify either nodes or --stack")
-    from upgrader.cli.admin import adoption  # noqa: PLC0415
 
-    for line in session.run(lambda context: adoption.adopt(context, nodes, stack, by=by)):
+    for line in session.run(lambda context: adoption.adopt_nodes(context, nodes, stack, by=by)):
         click.echo(line)
     return exit_codes.DONE
-
-
-COMMANDS = (controller, crds, uninstall, adopt)

@@ -10,12 +10,12 @@ from upgrader.api.resources import GPU_STACKS, NODES
 from upgrader.cli.shared import consent
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError, ConflictError
-from upgrader.core.gpu_stack.adoption import Consent, still_over, theirs
+from upgrader.core.gpu_stack.adoption import Consent, foreign_labels, still_over
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
 
 
-async def adopt(context: Context, nodes: Sequence[str], stack: str | None, *, by: str | None) -> list[str]:
+async def adopt_nodes(context: Context, nodes: Sequence[str], stack: str | None, *, by: str | None) -> list[str]:
     """Write the consent on each node; returns a sentence for each node, sorted by name.
 
     Raises:
@@ -32,7 +32,7 @@ async def _of_stack(context: Context, name: str) -> list[Node]:
     if stack is None:
         raise ConfigurationError(f"stack {name} not found", resolution="`upgrader status` lists all stacks.")
     pool = [one for one in await context.cluster.list(NODES) if cluster_snapshot.in_pool(one, stack.spec)]
-    found = [one for one in pool if theirs(one.metadata.labels)]
+    found = [one for one in pool if foreign_labels(one.metadata.labels)]
     if not found:
         raise ConfigurationError(f"another operator does not manage any of the {len(pool)} nodes of stack {name}")
     return found
@@ -55,10 +55,10 @@ async def _hand_over(context: Context, node: Node, by: str) -> str:
     for attempt in range(1, consent.ATTEMPTS + 1):
         if names.ANNOTATION_ADOPT in node.metadata.annotations:
             return f"node {name} is already handed over"
-        found = theirs(node.metadata.labels)
+        found = foreign_labels(node.metadata.labels)
         if not found:
             return f"node {name} is not managed by another operator; nothing to hand over"
-        word = msgspec.json.encode(Consent(by=by, at=timing.show(context.clock.now()))).decode()
+        word = msgspec.json.encode(Consent(by=by, at=timing.format_time(context.clock.now()))).decode()
         # Values that an earlier installation stored count only for labels that still have the value that it set.
         kept = still_over(node.metadata.labels, node.metadata.annotations.get(names.ANNOTATION_ADOPTED))
         words = {names.ANNOTATION_ADOPT: word, names.ANNOTATION_ADOPTED: kept}

@@ -3,8 +3,14 @@
 from pathlib import Path
 
 import click
+import yaml
 
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.v1alpha1 import GpuStack
 from upgrader.cli.base.session import Session, pass_session
+from upgrader.cli.shared import cluster_reading
+from upgrader.cli.shared.stack_edits import read_manifest, spec_of
+from upgrader.stack import guard_rails as rails
 
 
 @click.command("guard-rails")
@@ -20,13 +26,6 @@ def guard_rails(session: Session, *, stack: str | None, file: Path | None) -> No
     """Print the PriorityClasses, quotas and tuned profile of a stack. Nothing is applied."""
     if stack is not None and file is not None:
         raise click.UsageError("--stack and --file are mutually exclusive")
-    import yaml  # noqa: PLC0415 - a command imports only what it needs
-
-    from upgrader.api.kubernetes import ObjectMeta  # noqa: PLC0415
-    from upgrader.api.v1alpha1 import GpuStack  # noqa: PLC0415
-    from upgrader.cli.shared import cluster_reading  # noqa: PLC0415
-    from upgrader.cli.shared.stack_edits import read_manifest, spec_of  # noqa: PLC0415
-    from upgrader.stack import guard_rails as rails  # noqa: PLC0415
 
     if file is not None:
         name, spec = read_manifest(file)
@@ -44,6 +43,3 @@ def guard_rails(session: Session, *, stack: str | None, file: Path | None) -> No
     for manifest in rails.guard_rails(found):
         click.echo("---")
         click.echo(yaml.safe_dump(manifest, sort_keys=False, width=110), nl=False)
-
-
-COMMANDS = (guard_rails,)

@@ -1,4 +1,4 @@
-"""`upgrader uninstall`: abort all plans, wait until nothing is stopped or marked, and delete all objects.
+"""`upgrader uninstall`: abort all plans, wait until no gang is stopped and no node is tainted, and delete all objects.
 
 The controller reverts what it has started (law 9). This command requests that, waits for it, and then removes the
 rest: labels, taints of failed upgrades, records on owners of gangs. What users set (the label skip, cordons) is not
@@ -30,12 +30,12 @@ from upgrader.api.resources import (
 from upgrader.cli.shared import consent, policies
 from upgrader.core.errors import ConflictError, DeadlineError, NotFoundError, UnreachableError
 from upgrader.core.gpu_stack import adoption
-from upgrader.core.model.phases import DesiredState, ends
+from upgrader.core.model.phases import DesiredState, is_final
 from upgrader.core.workloads import placement, suspend_patches
 from upgrader.kube.install import CRDS
 from upgrader.reconcile.checkpoint_request import live_owners
 from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner
-from upgrader.reconcile.checkpoint_request.orphaned_annotations import marked, remove_annotations
+from upgrader.reconcile.checkpoint_request.orphaned_annotations import annotated_pods, remove_annotations
 from upgrader.reconcile.observe import own_requests
 from upgrader.reconcile.operands import gpu_features, node_features, scraping
 from upgrader.reconcile.render import node_patches
@@ -65,7 +65,7 @@ Tell = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[None]]
 
 
-async def uninstall(
+async def uninstall_all(
     context: Context,
     *,
     patience: float,
@@ -73,7 +73,7 @@ async def uninstall(
     tell: Tell,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Remove all objects, marks and stops from the cluster.
+    """Remove all objects, labels, annotations, taints and stops from the cluster.
 
     Raises:
         DeadlineError: a plan, upgrade or request has not ended; nothing was deleted.
@@ -89,18 +89,20 @@ async def uninstall(
     for revision in await context.cluster.list(CONTROLLER_REVISIONS, context.stack.namespace):
         if names.LABEL_STACK in revision.metadata.labels:
             await context.cluster.delete(CONTROLLER_REVISIONS, revision.metadata)
-    await scraping.leave(context)
+    await scraping.remove_scraping(context)
     for operand in await context.cluster.list(DAEMONSETS, context.stack.namespace):
         if names.LABEL_COMPONENT in operand.metadata.labels:
             await context.cluster.delete(DAEMONSETS, operand.metadata)
     await _restart_owners(context, tell)
-    refused = await remove_annotations(context, marked(await context.cluster.list(PODS)))
-    await _unmark_nodes(context, tell)  # even if pods of a namespace could not be patched
+    refused = await remove_annotations(context, annotated_pods(await context.cluster.list(PODS)))
+    await _clean_nodes(context, tell)  # even if pods of a namespace could not be patched
     for pod in refused:
         tell(f"the checkpoint request on pod {pod.pod} is not removed: {pod.error}")
     if refused:
         raise refused[0].error
-    await policies.remove(context, tell)  # before the custom resource definitions: one policy reads CheckpointRequests
+    await policies.remove_policies(
+        context, tell
+    )  # before the custom resource definitions: one policy reads CheckpointRequests
     if crds:
         for custom in KINDS:
             found = await context.cluster.get(CRDS, f"{custom.resource.plural}.{custom.resource.group}")
@@ -167,19 +169,19 @@ class Waiting:
 
 async def _abort_plans(context: Context, tell: Tell) -> None:
     for plan in await context.cluster.list(UPGRADE_PLANS):
-        if ends(plan.status.phase) or plan.spec.state is DesiredState.ABORTED:
+        if is_final(plan.status.phase) or plan.spec.state is DesiredState.ABORTED:
             continue
-        await consent.amend(context, plan, lambda _: {"state": DesiredState.ABORTED.value})
+        await consent.amend_plan(context, plan, lambda _: {"state": DesiredState.ABORTED.value})
         tell(f"plan {plan.metadata.name} is aborted")
 
 
 async def _under_way(context: Context) -> list[str]:
     every_plan, every_upgrade = await context.cluster.list(UPGRADE_PLANS), await context.cluster.list(NODE_UPGRADES)
     named = {plan.metadata.name: plan for plan in every_plan}
-    vouched = own_requests.vouchers(every_upgrade)
-    plans = [one for one in every_plan if not ends(one.status.phase)]
-    upgrades = [one for one in every_upgrade if not ends(one.status.phase)]
-    asking = [one for one in await context.cluster.list(CHECKPOINT_REQUESTS) if not ends(one.status.phase)]
+    vouched = own_requests.find_vouchers(every_upgrade)
+    plans = [one for one in every_plan if not is_final(one.status.phase)]
+    upgrades = [one for one in every_upgrade if not is_final(one.status.phase)]
+    asking = [one for one in await context.cluster.list(CHECKPOINT_REQUESTS) if not is_final(one.status.phase)]
     # The controller ignores a request that names a plan and was not created by it: it would never end.
     requests = [
         request
@@ -208,7 +210,7 @@ async def _delete_all(context: Context, kind: ResourceKind[Any], tell: Tell) -> 
 async def _restart_owners(context: Context, tell: Tell) -> None:
     """Restart owners that still carry a record of a stop: their request is deleted."""
     version = await context.cluster.version()
-    for one in await live_owners.marked(context):
+    for one in await live_owners.list_recorded_owners(context):
         for attempt in range(1, consent.ATTEMPTS + 1):
             try:
                 if await _restart_owner(context, one, version):
@@ -229,8 +231,8 @@ async def _restart_owner(context: Context, owner: LiveOwner, version: str) -> bo
     live = msgspec.structs.replace(owner, body=found)
     record = suspend_patches.record_of(live.meta.annotations)
     if record is not None:
-        where = placement.Placement() if placement.possible(live.row, version) else None
-        live = await live_owners.restart(context, live, record.request, where)
+        where = placement.Placement() if placement.is_steerable(live.row, version) else None
+        live = await live_owners.resume_owner(context, live, record.request, where)
     if names.ANNOTATION_FENCE in live.meta.annotations:
         await context.cluster.merge(
             live.resource, live.meta, {"metadata": {"annotations": {names.ANNOTATION_FENCE: None}}}
@@ -238,12 +240,12 @@ async def _restart_owner(context: Context, owner: LiveOwner, version: str) -> bo
     return record is not None
 
 
-async def _unmark_nodes(context: Context, tell: Tell) -> None:
+async def _clean_nodes(context: Context, tell: Tell) -> None:
     count = kept = 0
     for node in await context.cluster.list(NODES):
         kept += _kept_adoption(node) is not None
-        if _unmark_patch(node) is not None:
-            await _patch_with_retries(context, NODES, node, _unmark_patch)
+        if _cleanup_patch(node) is not None:
+            await _patch_with_retries(context, NODES, node, _cleanup_patch)
             count += 1
     if count:
         tell(f"labels and taints are removed from {count} node{'s' if count > 1 else ''}")
@@ -252,24 +254,24 @@ async def _unmark_nodes(context: Context, tell: Tell) -> None:
         tell(f"annotation {names.ANNOTATION_ADOPTED} stays on {nodes}: it stores the labels of another operator")
 
 
-def _unmark_patch(node: Node) -> dict[str, Any] | None:
+def _cleanup_patch(node: Node) -> dict[str, Any] | None:
     # The controller removes features with their stack; those of a stack that was deleted without a controller remain.
     labels = [*(name for name in NODE_LABELS if name in node.metadata.labels), *_feature_labels(node)]
-    marked: dict[str, str | None] = {name: None for name in NODE_ANNOTATIONS if name in node.metadata.annotations}
+    cleared: dict[str, str | None] = {name: None for name in NODE_ANNOTATIONS if name in node.metadata.annotations}
     kept = _kept_adoption(node)
     if kept != node.metadata.annotations.get(names.ANNOTATION_ADOPTED):
-        marked[names.ANNOTATION_ADOPTED] = kept
+        cleared[names.ANNOTATION_ADOPTED] = kept
     tainted = any(one.key in {names.TAINT_MAINTENANCE, names.TAINT_RESERVED} for one in node.spec.taints)
-    if not labels and not marked and not tainted:
+    if not labels and not cleared and not tainted:
         return None
-    patch: dict[str, Any] = {"metadata": {"labels": dict.fromkeys(labels) | _handed_back(node), "annotations": marked}}
+    patch: dict[str, Any] = {"metadata": {"labels": dict.fromkeys(labels) | _handed_back(node), "annotations": cleared}}
     if tainted:
         patch["spec"] = {"taints": node_patches.foreign_taints(node) or None}
     return patch
 
 
 def _feature_labels(node: Node) -> list[str]:
-    return [*node_features.written(node), *gpu_features.written(node)]
+    return [*node_features.recorded_labels(node), *gpu_features.recorded_labels(node)]
 
 
 def _handed_back(node: Node) -> dict[str, str]:
@@ -277,7 +279,7 @@ def _handed_back(node: Node) -> dict[str, str]:
     node.
 
     On a managed node the driver is loaded and jobs run: a user who returns it to the other operator drains it first.
-    The annotation stores the values of the labels until then. It also marks a node whose labels an earlier run
+    The annotation stores the values of the labels until then. It also identifies a node whose labels an earlier run
     removed.
     """
     labels = node.metadata.labels

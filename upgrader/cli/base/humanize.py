@@ -5,7 +5,7 @@ from datetime import datetime
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
-def lasting(seconds: float) -> str:
+def show_duration(seconds: float) -> str:
     """A duration in its two largest units, as `2h 05m` or `30m`; 0 is `0s`."""
     left = round(seconds)
     parts: list[str] = []
@@ -18,20 +18,20 @@ def lasting(seconds: float) -> str:
     return parts[0] if parts else "0s"
 
 
-def offset(at: datetime, since: datetime) -> str:
+def show_offset(at: datetime, since: datetime) -> str:
     """The offset from `since`, as `+1h 30m`; `now` if it is less than a second."""
     seconds = (at - since).total_seconds()
-    return "now" if abs(seconds) < 1 else f"{'+' if seconds > 0 else '-'}{lasting(abs(seconds))}"
+    return "now" if abs(seconds) < 1 else f"{'+' if seconds > 0 else '-'}{show_duration(abs(seconds))}"
 
 
-def clock(at: datetime, since: datetime) -> str:
+def show_time(at: datetime, since: datetime) -> str:
     """The local time, with the day if it is not that of `since`, and the offset from `since`."""
     local, start = at.astimezone(), since.astimezone()
     form = "%H:%M" if local.date() == start.date() else "%a %d %b %H:%M"
-    return f"{local:{form}} ({offset(at, since)})"
+    return f"{local:{form}} ({show_offset(at, since)})"
 
 
-def zone(at: datetime) -> str:
+def zone_name(at: datetime) -> str:
     """The time zone of this machine, as `CET (UTC+01:00)`."""
     local = at.astimezone()
     return f"{local:%Z} (UTC{local.isoformat()[-6:]})" if local.utcoffset() else "UTC"

@@ -9,12 +9,12 @@ import msgspec
 FORMATS = ("table", "json", "yaml")
 
 
-def show(value: Any, form: str) -> None:  # noqa: ANN401 - any value that msgspec can write
+def print_value(value: Any, form: str) -> None:  # noqa: ANN401 - any value that msgspec can write
     """Print a value to standard output."""
-    sys.stdout.write(text(value, form))
+    sys.stdout.write(format_value(value, form))
 
 
-def text(value: Any, form: str) -> str:  # noqa: ANN401 - any value that msgspec can write
+def format_value(value: Any, form: str) -> str:  # noqa: ANN401 - any value that msgspec can write
     """A value as JSON with an indent of two, or as YAML, with a final line feed."""
     if form == "yaml":
         import yaml  # noqa: PLC0415 - rarely used

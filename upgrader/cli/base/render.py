@@ -29,7 +29,7 @@ FOLDED_AT = 10
 T = TypeVar("T")
 
 
-def show(renderable: RenderableType, stream: TextIO | None = None) -> None:
+def print_renderable(renderable: RenderableType, stream: TextIO | None = None) -> None:
     """Print to a stream (default: standard output); with colour only on a terminal, and not with NO_COLOR."""
     stream = stream or sys.stdout
     if stream.isatty():
@@ -40,7 +40,7 @@ def show(renderable: RenderableType, stream: TextIO | None = None) -> None:
     stream.write("".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines()))
 
 
-def live(stream: TextIO) -> AbstractContextManager[Live]:
+def live_display(stream: TextIO) -> AbstractContextManager[Live]:
     """A display that is updated in place; only on a terminal."""
     return Live(console=Console(file=stream, highlight=False), auto_refresh=False)
 
@@ -48,16 +48,16 @@ def live(stream: TextIO) -> AbstractContextManager[Live]:
 # ---------------------------------------------------------------------------------------------- drift and reasons
 
 
-def drift(stack: str, revision: str, nodes: int, found: Sequence[NodeDrift]) -> RenderableType:
+def drift_table(stack: str, revision: str, nodes: int, found: Sequence[NodeDrift]) -> RenderableType:
     """All findings of all nodes; the first line contains the number of nodes for each reason."""
     drifted = sum(one.drifted for one in found)
     reasons = Counter(finding.reason.value for one in found for finding in one.findings if finding.counts)
     by_reason = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items(), key=lambda one: -one[1]))
     counts = f" ({by_reason})" if by_reason else ""
-    head = Text(f"Stack {stack}, revision {revision}: {drifted} of {nodes} {plural('node', nodes)} drifted{counts}")
+    head = Text(f"Stack {stack}, revision {revision}: {drifted} of {nodes} {plural_of('node', nodes)} drifted{counts}")
     if not found:
         return head
-    table = columns("Node", "Reason", "Finding")
+    table = empty_table("Node", "Reason", "Finding")
     for one in found:
         for at, finding in enumerate(one.findings):
             name = one.node if at == 0 else ""
@@ -66,7 +66,7 @@ def drift(stack: str, revision: str, nodes: int, found: Sequence[NodeDrift]) -> 
     return Group(head, table)
 
 
-def explanation(one: Explanation) -> RenderableType:
+def explanation_text(one: Explanation) -> RenderableType:
     """A verdict, and its causes."""
     return Group(Text(one.verdict, style="bold"), *(Text(f"  - {line}") for line in one.because))
 
@@ -74,14 +74,14 @@ def explanation(one: Explanation) -> RenderableType:
 # --------------------------------------------------------------------------------------------------------- pieces
 
 
-def some(names: Iterable[str], shown: int = SHOWN_NAMES) -> str:
+def list_names(names: Iterable[str], shown: int = SHOWN_NAMES) -> str:
     """The first names, and the number of the remaining ones."""
     known = list(names)
     rest = len(known) - shown
     return ", ".join(known[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def folded(
+def folded_table(
     table: Table, found: Sequence[T], row: Callable[[T], None], rest: Callable[[int], str], *, more: int = 0
 ) -> RenderableType:
     """A table of the first rows; `rest` returns the line below for the number of rows left out, including `more`."""
@@ -91,27 +91,27 @@ def folded(
     return Group(table, Text(rest(left), style="italic")) if left > 0 else table
 
 
-def counted(number: int, word: str, several: str = "") -> str:
+def count_things(number: int, word: str, several: str = "") -> str:
     """`1 node`, `2 nodes`."""
-    return f"{number} {plural(word, number, several)}"
+    return f"{number} {plural_of(word, number, several)}"
 
 
-def plural(word: str, count: int, several: str = "") -> str:
+def plural_of(word: str, count: int, several: str = "") -> str:
     """The singular or plural of a word, for a number."""
     return word if count == 1 else several or f"{word}s"
 
 
-def change(before: str, after: str) -> str:
+def show_change(before: str, after: str) -> str:
     """A version, or two versions with an arrow."""
     return after if before == after else f"{before or '–'} → {after or '–'}"
 
 
-def section(title: str, body: RenderableType) -> RenderableType:
+def titled_table(title: str, body: RenderableType) -> RenderableType:
     """A table with a title."""
     return Padding(Group(Text(title, style="bold"), body), (1, 0, 0, 0))
 
 
-def columns(*titles: str) -> Table:
+def empty_table(*titles: str) -> Table:
     """An empty table in the common style."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for title in titles:

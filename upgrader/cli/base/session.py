@@ -33,18 +33,18 @@ class Session:
 
         import msgspec  # noqa: PLC0415
 
-        from upgrader.wiring.settings import read  # noqa: PLC0415
+        from upgrader.wiring.settings import read_settings  # noqa: PLC0415
 
-        found = read(os.environ)
+        found = read_settings(os.environ)
         return msgspec.structs.replace(found, namespace=self.namespace) if self.namespace else found
 
     def open(self) -> "AbstractAsyncContextManager[Context]":
         """A connection for the duration of the command."""
-        from upgrader.telemetry.logs import LogFormat, LogLevel, configure  # noqa: PLC0415
-        from upgrader.wiring.compose import reader  # noqa: PLC0415
+        from upgrader.telemetry.logs import LogFormat, LogLevel, configure_logging  # noqa: PLC0415
+        from upgrader.wiring.compose import reader_context  # noqa: PLC0415
 
-        configure(LogFormat.TEXT, LogLevel.WARNING)  # standard output is for the result
-        return reader(self.settings(), self.kubeconfig, self.context)
+        configure_logging(LogFormat.TEXT, LogLevel.WARNING)  # standard output is for the result
+        return reader_context(self.settings(), self.kubeconfig, self.context)
 
     async def sleep(self, seconds: float) -> None:
         """Wait between two polls."""

@@ -6,6 +6,11 @@ import click
 
 from upgrader.cli.base import exit_codes
 from upgrader.cli.base.session import Session, pass_session
+from upgrader.cli.shared import cluster_reading
+from upgrader.core.errors import BlockedError, ConfigurationError
+from upgrader.core.explain.gang_explanation import find_gangs
+from upgrader.core.model.phases import RequestPhase
+from upgrader.reconcile.checkpoint_request import adhoc_request
 
 if TYPE_CHECKING:
     from upgrader.api.v1alpha1 import CheckpointRequest
@@ -35,23 +40,21 @@ def checkpoint(session: Session, *, job: str, stack: str | None, timeout: int | 
             click.echo(line, err=True)
 
     async def work(context: "Context") -> "CheckpointRequest":
-        from upgrader.reconcile.checkpoint_request import adhoc_request  # noqa: PLC0415
 
         gang, resource = await _find_gang(context, job, stack)
         seconds = timeout or gang.timeout_seconds or 1800
-        return await adhoc_request.ask(context, gang, resource, timeout_seconds=seconds, show=show, sleep=session.sleep)
+        return await adhoc_request.request_checkpoint(
+            context, gang, resource, timeout_seconds=seconds, show=show, sleep=session.sleep
+        )
 
     return _print_acknowledgements(session.run(work))
 
 
 async def _find_gang(context: "Context", job: str, stack: str | None) -> "tuple[Gang, str]":
-    from upgrader.cli.shared import cluster_reading  # noqa: PLC0415
-    from upgrader.core.errors import ConfigurationError  # noqa: PLC0415
-    from upgrader.core.explain.gang_explanation import find_gangs  # noqa: PLC0415
 
     found = await cluster_reading.stack_named(context, stack)
     target = await cluster_reading.target_of(context, found)
-    snapshot = await cluster_reading.look(context, found, target)
+    snapshot = await cluster_reading.read_snapshot(context, found, target)
     names = find_gangs(snapshot, job)
     if len(names) != 1:
         there = ", ".join(names or sorted(gang.name for gang in snapshot.gangs)) or "none"
@@ -61,19 +64,13 @@ async def _find_gang(context: "Context", job: str, stack: str | None) -> "tuple[
 
 
 def _print_acknowledgements(request: "CheckpointRequest") -> int:
-    from upgrader.core.errors import BlockedError  # noqa: PLC0415
-    from upgrader.core.model.phases import RequestPhase  # noqa: PLC0415
-    from upgrader.reconcile.checkpoint_request import adhoc_request  # noqa: PLC0415
 
     if request.status.phase is not RequestPhase.PARKED:
         raise BlockedError(
             f"gang {request.spec.gang} did not acknowledge the checkpoint request", details=request.status.message
         )
-    for one in adhoc_request.lines(request):
+    for one in adhoc_request.answer_lines(request):
         word = "parked" if one.parked else "training"
         click.echo(f"{one.pod}  step {one.step}  {word}  {one.uri}" if one.step is not None else f"{one.pod}  -")
     click.echo(f"gang {request.spec.gang} has a checkpoint of step {request.status.acknowledged_step} and continues")
     return exit_codes.DONE
-
-
-COMMANDS = (checkpoint,)

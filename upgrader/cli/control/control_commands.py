@@ -6,8 +6,10 @@ import click
 
 from upgrader.cli.base import exit_codes
 from upgrader.cli.base.session import Session, pass_session
+from upgrader.cli.control import force_order, plan_control
+from upgrader.cli.plan import pace_parser
 from upgrader.cli.plan.pace_options import unguaranteed_option
-from upgrader.cli.plan.plan_commands import agreement
+from upgrader.cli.plan.plan_commands import make_prompt
 
 if TYPE_CHECKING:
     from upgrader.reconcile.runtime.context import Context
@@ -50,14 +52,14 @@ def approve(
     max_lost_gpu_hours: float | None,
 ) -> int:
     """Approve the rest of PLAN within the limits of the current forecast and of the options."""
-    from upgrader.cli.control import plan_control  # noqa: PLC0415
-
     more = plan_control.More(
         unguaranteed=allow_unguaranteed_placement, expendable=expendable, max_lost_gpu_hours=max_lost_gpu_hours
     )
 
     async def work(context: "Context") -> str:
-        return await plan_control.approve(context, plan, by=by, more=more, agree=agreement(auto_approve=auto_approve))
+        return await plan_control.approve_plan(
+            context, plan, by=by, more=more, agree=make_prompt(auto_approve=auto_approve)
+        )
 
     click.echo(session.run(work))
     return exit_codes.DONE
@@ -68,9 +70,7 @@ def approve(
 @pass_session
 def pause(session: Session, *, plan: str | None) -> int:
     """Pause PLAN. The current batch is completed; no further batch starts."""
-    from upgrader.cli.control import plan_control  # noqa: PLC0415
-
-    click.echo(session.run(lambda context: plan_control.pause(context, plan)))
+    click.echo(session.run(lambda context: plan_control.pause_plan(context, plan)))
     return exit_codes.DONE
 
 
@@ -79,9 +79,7 @@ def pause(session: Session, *, plan: str | None) -> int:
 @pass_session
 def resume(session: Session, *, plan: str | None) -> int:
     """Resume PLAN. Its failures so far are tolerated."""
-    from upgrader.cli.control import plan_control  # noqa: PLC0415
-
-    click.echo(session.run(lambda context: plan_control.resume(context, plan)))
+    click.echo(session.run(lambda context: plan_control.resume_plan(context, plan)))
     return exit_codes.DONE
 
 
@@ -93,9 +91,7 @@ def abort(session: Session, *, plan: str | None, undo: bool) -> int:
     """Abort PLAN. Upgrades that have not stopped anything yet are withdrawn, all others are completed. An abort is
     final.
     """
-    from upgrader.cli.control import plan_control  # noqa: PLC0415
-
-    click.echo(session.run(lambda context: plan_control.abort(context, plan, undo=undo)))
+    click.echo(session.run(lambda context: plan_control.abort_plan(context, plan, undo=undo)))
     return exit_codes.DONE
 
 
@@ -122,17 +118,14 @@ def rollback(
     allow_unguaranteed_placement: bool,
 ) -> int:
     """Roll the nodes back to an earlier revision by a plan. A running plan is aborted first."""
-    from upgrader.cli.control import plan_control  # noqa: PLC0415
-    from upgrader.cli.plan import pace_parser  # noqa: PLC0415
-
-    budget = None if max_unavailable is None else pace_parser.budget(max_unavailable)
+    budget = None if max_unavailable is None else pace_parser.parse_budget(max_unavailable)
 
     async def work(context: "Context") -> str:
-        return await plan_control.rollback(
+        return await plan_control.roll_back(
             context,
             plan_control.Back(stack=stack, revision=revision, budget=budget, unguaranteed=allow_unguaranteed_placement),
             by=by,
-            agree=agreement(auto_approve=auto_approve),
+            agree=make_prompt(auto_approve=auto_approve),
         )
 
     click.echo(session.run(work))
@@ -154,11 +147,6 @@ def force(session: Session, *, node: str, step: str, reason: str, by: str | None
     the node is released without waiting for its gang. Failed: a node that is held after a failed upgrade is released
     and installed again. A job that declares a checkpoint method is never ended by this command.
     """
-    from upgrader.cli.control import force_order  # noqa: PLC0415
-
     wish = force_order.ForcedStep(node=node, step=force_order.step_named(step), reason=reason, by=by)
-    click.echo(session.run(lambda context: force_order.force(context, wish)))
+    click.echo(session.run(lambda context: force_order.force_step(context, wish)))
     return exit_codes.DONE
-
-
-COMMANDS = (approve, pause, resume, abort, rollback, force)

@@ -5,15 +5,15 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from upgrader.api import names
-from upgrader.api.explicit import explicit
+from upgrader.api.explicit import explicit_json
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, NODES
 from upgrader.api.v1alpha1 import Force, NodeUpgrade
 from upgrader.cli.shared import cluster_reading, consent
 from upgrader.core import timing
 from upgrader.core.errors import BlockedError, ConfigurationError
 from upgrader.core.model.fleet import Gang
-from upgrader.core.model.phases import NodePhase, RequestPhase, ends
-from upgrader.core.node_upgrade.force import FORCEABLE, refusal
+from upgrader.core.model.phases import NodePhase, RequestPhase, is_final
+from upgrader.core.node_upgrade.force import FORCEABLE, force_refusal
 from upgrader.reconcile.node_upgrade import force_requests
 from upgrader.reconcile.observe import own_requests, revisions
 from upgrader.reconcile.runtime.context import Context
@@ -28,14 +28,14 @@ class ForcedStep(Struct, frozen=True, kw_only=True):
     by: str | None = None
 
 
-async def force(context: Context, wish: ForcedStep) -> str:
+async def force_step(context: Context, wish: ForcedStep) -> str:
     """Write the forced step into the NodeUpgrade; returns a sentence with the effect.
 
     Raises:
         ConfigurationError: no upgrade of the node waits, or the step cannot be forced.
         BlockedError: a gang that declares a checkpoint method still runs on the node.
     """
-    if why := refusal(wish.step):
+    if why := force_refusal(wish.step):
         known = ", ".join(step.value for step in FORCEABLE)
         raise ConfigurationError(
             f"step {wish.step.value} cannot be forced: {why}", resolution=f"Steps that can be forced: {known}."
@@ -55,10 +55,10 @@ async def force(context: Context, wish: ForcedStep) -> str:
     order = Force(
         step=wish.step,
         by=wish.by or consent.current_user(),
-        at=timing.show(context.clock.now()),
+        at=timing.format_time(context.clock.now()),
         reason=wish.reason,
     )
-    orders = [explicit(one) for one in (*upgrade.spec.force, order)]
+    orders = [explicit_json(one) for one in (*upgrade.spec.force, order)]
     await context.cluster.merge(NODE_UPGRADES, upgrade.metadata, {"spec": {"force": orders}})
     return f"node {wish.node}: {FORCEABLE[wish.step]}, forced by {order.by}: {order.reason}"
 
@@ -70,7 +70,7 @@ async def _find_upgrade(context: Context, node: str) -> NodeUpgrade:
         raise ConfigurationError(f"node {node} not found")
     holder = there.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY)
     upgrades = [one for one in await context.cluster.list(NODE_UPGRADES) if one.spec.node.uid == there.metadata.uid]
-    found = [one for one in upgrades if one.metadata.uid == holder or not ends(one.status.phase)]
+    found = [one for one in upgrades if one.metadata.uid == holder or not is_final(one.status.phase)]
     if not found:
         raise ConfigurationError(
             f"no upgrade of node {node} waits", resolution=f"See `upgrader why {node}` for the state of the node."
@@ -87,10 +87,10 @@ async def _gangs_not_stopped(context: Context, upgrade: NodeUpgrade) -> list[str
             f"stack {upgrade.spec.stack} or its revision not found: the gangs on the node are unknown"
         )
     requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_GROUP}={upgrade.spec.group}")
-    vouched = own_requests.vouchers([upgrade])
+    vouched = own_requests.find_vouchers([upgrade])
     own = (request for request in requests if own_requests.is_own(request, None, vouched))
     going = {request.spec.gang for request in own if request.status.phase in _GOING}
-    snapshot = await cluster_reading.look(context, stack, target)
+    snapshot = await cluster_reading.read_snapshot(context, stack, target)
     return sorted(_declaring_gangs(snapshot.gangs, upgrade.spec.node.name) - going)
 
 
@@ -99,7 +99,7 @@ _GOING = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STO
 
 
 def _declaring_gangs(gangs: Iterable[Gang], node: str) -> set[str]:
-    return {gang.name for gang in gangs if node in gang.nodes and force_requests.declares(gang)}
+    return {gang.name for gang in gangs if node in gang.nodes and force_requests.declares_method(gang)}
 
 
 def step_named(text: str) -> NodePhase:

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Struct
 
-from upgrader.api.explicit import explicit
+from upgrader.api.explicit import explicit_json
 from upgrader.api.kubernetes import ControllerRevision
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointDefaults, GpuStack, Strategy, UpgradePlan
@@ -16,7 +16,7 @@ from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.explain.plan_file import consented_loss
 from upgrader.core.model.fleet import Snapshot
-from upgrader.core.model.phases import DesiredState, ends
+from upgrader.core.model.phases import DesiredState, is_final
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.core.naming import object_name
 from upgrader.core.upgrade_plan.plan_machine import CANARY_FAILED
@@ -46,12 +46,12 @@ class More(Struct, frozen=True, kw_only=True):
         )
 
 
-async def approve(context: Context, name: str | None, *, by: str | None, more: More, agree: Agree) -> str:
+async def approve_plan(context: Context, name: str | None, *, by: str | None, more: More, agree: Agree) -> str:
     """Approve a plan: the interruptions and losses so far, and those of the forecast."""
     plan = await consent.plan_named(context, name)
     stack = await cluster_reading.stack_named(context, plan.spec.stack)
     seen, _ = await cluster_reading.foresee_rest(context, stack, plan, raised=more.of)
-    wish = Wanted(name=plan.spec.stack, spec=explicit(stack.spec), live=stack)
+    wish = Wanted(name=plan.spec.stack, spec=explicit_json(stack.spec), live=stack)
     strategy = more.of(strategy_of(plan, context.clock.now()), seen.snapshot)
     saved = cluster_reading.saved_of(wish, seen, strategy)
     agree(saved)
@@ -63,7 +63,7 @@ async def approve(context: Context, name: str | None, *, by: str | None, more: M
         expendable=strategy.expendable,
         placement_unguaranteed=strategy.placement_unguaranteed,
     )
-    await consent.amend(context, plan, lambda _: {"approval": agreed.approval(context)})
+    await consent.amend_plan(context, plan, lambda _: {"approval": agreed.approval(context)})
     ended = f"; {', '.join(agreed.expendable)} may be ended without a checkpoint" if agreed.expendable else ""
     return (
         f"plan {plan.metadata.name} is approved by {agreed.by}: at most {agreed.max_interruptions} gangs are stopped "
@@ -71,16 +71,16 @@ async def approve(context: Context, name: str | None, *, by: str | None, more: M
     )
 
 
-async def pause(context: Context, name: str | None) -> str:
+async def pause_plan(context: Context, name: str | None) -> str:
     """Pause a plan: no further batch starts."""
-    plan = await consent.amend(
+    plan = await consent.amend_plan(
         context, await consent.plan_named(context, name), lambda _: {"state": DesiredState.PAUSED.value}
     )
     under_way = any(one.ended_at is None for one in plan.status.batches)
     return f"plan {plan.metadata.name} is paused{'; the current batch is completed' if under_way else ''}"
 
 
-async def resume(context: Context, name: str | None) -> str:
+async def resume_plan(context: Context, name: str | None) -> str:
     """Resume a plan and tolerate its failures so far; failed canaries are not repeated."""
 
     def go(plan: UpgradePlan) -> dict[str, object]:
@@ -88,15 +88,15 @@ async def resume(context: Context, name: str | None) -> str:
         without = {"strategy": {"canary": {"enabled": False}}} if plan.status.reason == CANARY_FAILED else {}
         return {"state": DesiredState.RUNNING.value, "toleratedFailures": tolerated, **without}
 
-    plan = await consent.amend(context, await consent.plan_named(context, name), go)
+    plan = await consent.amend_plan(context, await consent.plan_named(context, name), go)
     failures = plan.spec.tolerated_failures
     return f"plan {plan.metadata.name} is resumed{f'; {failures} failures are tolerated' if failures else ''}"
 
 
-async def abort(context: Context, name: str | None, *, undo: bool) -> str:
+async def abort_plan(context: Context, name: str | None, *, undo: bool) -> str:
     """Abort a plan; with `undo` a rollback plan then leads its nodes back."""
     state = DesiredState.ROLLED_BACK if undo else DesiredState.ABORTED
-    plan = await consent.amend(context, await consent.plan_named(context, name), lambda _: {"state": state.value})
+    plan = await consent.amend_plan(context, await consent.plan_named(context, name), lambda _: {"state": state.value})
     then = "; then a rollback plan is created" if undo else ""
     return f"plan {plan.metadata.name} is being aborted{then}; follow it with `upgrader status --watch`"
 
@@ -110,7 +110,7 @@ class Back(Struct, frozen=True, kw_only=True):
     unguaranteed: bool = False
 
 
-async def rollback(context: Context, wish: Back, *, by: str | None, agree: Agree) -> str:
+async def roll_back(context: Context, wish: Back, *, by: str | None, agree: Agree) -> str:
     """Create a plan to an earlier revision, and abort the running plan, which it waits for.
 
     Raises:
@@ -126,7 +126,7 @@ async def rollback(context: Context, wish: Back, *, by: str | None, agree: Agree
     strategy = StrategyFacts(
         max_unavailable=wish.budget or usual.max_unavailable, placement_unguaranteed=wish.unguaranteed
     )
-    seen = await cluster_reading.foresee(context, stack, target, strategy, back=True)
+    seen = await cluster_reading.forecast_now(context, stack, target, strategy, back=True)
     kept = await _spec_of(context, stack, older)
     saved = cluster_reading.saved_of(Wanted(name=stack.metadata.name, spec=kept, live=stack), seen, strategy)
     agree(saved)
@@ -137,14 +137,14 @@ async def rollback(context: Context, wish: Back, *, by: str | None, agree: Agree
         placement_unguaranteed=strategy.placement_unguaranteed,
     )
     readable = f"{stack.metadata.name[:20]}-back-to-{target.driver_version}"
-    made = object_name(readable, stack.metadata.name, older, timing.show(context.clock.now()))
+    made = object_name(readable, stack.metadata.name, older, timing.format_time(context.clock.now()))
     checkpoint = last.spec.checkpoint if last is not None else CheckpointDefaults()
     body = consent.plan_body(
         context, made, stack.metadata.name, older, strategy, agreed, checkpoint, made_at=context.clock.now()
     )
     await consent.create_plan(context, body)
-    if running is not None and not ends(running.status.phase):
-        await consent.amend(context, running, lambda _: {"state": DesiredState.ABORTED.value})
+    if running is not None and not is_final(running.status.phase):
+        await consent.amend_plan(context, running, lambda _: {"state": DesiredState.ABORTED.value})
         return f"plan {made} rolls the nodes back to revision {older} after plan {running.metadata.name} is aborted"
     return f"plan {made} rolls the nodes back to revision {older}"
 
@@ -162,7 +162,7 @@ def _stopped_now(running: UpgradePlan | None) -> int:
 
 
 async def _rollback_revision(context: Context, stack: GpuStack, wanted: str | None) -> str:
-    kept = await revisions.revisions(context, stack.metadata.name)
+    kept = await revisions.list_revisions(context, stack.metadata.name)
     known = [_revision_hash(stack, one) for one in kept]
     if wanted is not None:
         if wanted not in known:
@@ -188,5 +188,5 @@ def _revision_hash(stack: GpuStack, kept: ControllerRevision) -> str:
 
 
 async def _spec_of(context: Context, stack: GpuStack, revision: str) -> dict[str, object]:
-    kept = await revisions.revisions(context, stack.metadata.name)
+    kept = await revisions.list_revisions(context, stack.metadata.name)
     return next(dict(one.data["spec"]) for one in kept if _revision_hash(stack, one) == revision)

@@ -11,7 +11,7 @@ from upgrader.api.resources import GPU_STACKS, ResourceKind
 from upgrader.api.reviews import ACCESS_OF, OWN_ACCESS, AccessReview
 from upgrader.cli.shared import cluster_reading
 from upgrader.core.doctor.advice import Advice, Severity
-from upgrader.core.doctor.rights import CHANGES, DIAGNOSES, Right, Scope, granted, looks
+from upgrader.core.doctor.rights import CHANGES, DIAGNOSES, Right, Scope, check_rights, forecast_rights
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
 
@@ -22,7 +22,7 @@ ACCOUNT = "gpu-upgrader"
 """ServiceAccount of the controller in deploy/rbac.yaml."""
 
 
-def needed() -> tuple[Right, ...]:
+def required_rights() -> tuple[Right, ...]:
     """The rights that deploy/ grants, written to rights.json by `make generate`."""
     raw = (resources.files("upgrader.cli.doctor") / "rights.json").read_bytes()
     return msgspec.json.decode(raw, type=tuple[Right, ...])
@@ -30,12 +30,12 @@ def needed() -> tuple[Right, ...]:
 
 async def own_rights(context: Context) -> list[Advice]:
     """The rights of the current user."""
-    wanted = looks(needed())
+    wanted = forecast_rights(required_rights())
     unseen, unsaid, undiagnosed = [
         await _missing_rights(context, OWN_ACCESS, {}, rights) for rights in (wanted, CHANGES, DIAGNOSES)
     ]
     return [
-        granted(
+        check_rights(
             "your read access",
             "OwnRights",
             len(wanted),
@@ -43,7 +43,7 @@ async def own_rights(context: Context) -> list[Advice]:
             severity=Severity.PROBLEM,
             fix="Request the read rules of deploy/rbac.yaml.",
         ),
-        granted(
+        check_rights(
             "your write access",
             "OwnRights",
             len(CHANGES),
@@ -51,7 +51,7 @@ async def own_rights(context: Context) -> list[Advice]:
             severity=Severity.WARNING,
             fix="`plan`, `status` and `why` do not require these rights; `apply` and `approve` do.",
         ),
-        granted(
+        check_rights(
             "your access for diagnosis",
             "OwnRights",
             len(DIAGNOSES),
@@ -68,10 +68,10 @@ async def controllers_rights(context: Context) -> list[Advice]:
     user = f"system:serviceaccount:{namespace}:{ACCOUNT}"
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
     who = {"user": user, "groups": groups}
-    rights = needed()
+    rights = required_rights()
     general = [one for one in rights if one.scope is not Scope.JOBS]
     found = [
-        granted(
+        check_rights(
             "the controller's rights",
             "ControllerRights",
             len(general),
@@ -82,7 +82,7 @@ async def controllers_rights(context: Context) -> list[Advice]:
     ]
     of_jobs = [one for one in rights if one.scope is Scope.JOBS]
     return found + [
-        granted(
+        check_rights(
             f"the controller's rights in {space}",
             "JobRights",
             len(of_jobs),
@@ -122,7 +122,7 @@ async def _missing_rights(
 async def _job_namespaces(context: Context) -> list[str]:
     found: set[str] = set()
     for stack in await context.cluster.list(GPU_STACKS):
-        snapshot = await cluster_reading.look(
+        snapshot = await cluster_reading.read_snapshot(
             context, stack, cluster_snapshot.target_of(stack.spec, stack.metadata.name)
         )
         found |= {gang.namespace for gang in snapshot.gangs}

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from upgrader.api.resources import GPU_STACKS, NODES, PODS
 from upgrader.core.doctor.advice import Advice, Severity
 from upgrader.core.model.device_claims import describe_holders
-from upgrader.core.naming import listed
+from upgrader.core.naming import list_names
 from upgrader.reconcile.facts.device_claims import holders_by_node, read_claimed
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
 
 
-async def look(context: Context) -> list[Advice]:
+async def find_claimed_gpus(context: Context) -> list[Advice]:
     """One warning for each stack with such nodes.
 
     Raises:
@@ -40,6 +40,6 @@ def _claims_warning(stack: str, holders: Mapping[str, Sequence[str]]) -> Advice:
         subject=f"stack {stack}",
         check="DynamicResources",
         severity=Severity.WARNING,
-        message=f"on {listed(sorted(holders))}: {describe_holders(pods)}",
+        message=f"on {list_names(sorted(holders))}: {describe_holders(pods)}",
         fix="Request the resourceName of the stack instead: such jobs are stopped and restarted in upgrades.",
     )

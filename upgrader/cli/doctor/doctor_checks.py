@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from upgrader.api import names
-from upgrader.api.crd import definition
+from upgrader.api.crd import crd_manifest
 from upgrader.api.kinds import KINDS
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, NODES, ResourceKind
@@ -22,7 +22,7 @@ from upgrader.core.doctor import checkup
 from upgrader.core.doctor.advice import Advice, Severity
 from upgrader.core.doctor.checkup import LeaseFacts
 from upgrader.core.doctor.other_operators import DaemonSetFacts, other_operators
-from upgrader.core.driver_image.image_names import located
+from upgrader.core.driver_image.image_names import with_registry
 from upgrader.core.errors import ClusterError, ConfigurationError, RegistryError, UnreachableError
 from upgrader.core.model.phases import DriverImagePhase
 from upgrader.core.workloads import placement
@@ -45,7 +45,7 @@ DEFINITIONS: ResourceKind[dict[str, Any]] = ResourceKind(
 Look = Callable[[Context], Awaitable[Sequence[Advice]]]
 
 
-async def diagnose(context: Context) -> tuple[Advice, ...]:
+async def run_checks(context: Context) -> tuple[Advice, ...]:
     """The results of all checks of this cluster.
 
     Raises:
@@ -63,7 +63,7 @@ async def diagnose(context: Context) -> tuple[Advice, ...]:
         "other operators": _check_other_operators,
         "images": _check_images,
         "stacks": _check_stacks,
-        "dynamic resources": claimed_gpus.look,
+        "dynamic resources": claimed_gpus.find_claimed_gpus,
     }
     found = [await _run_check(context, subject, look) for subject, look in looked.items()]
     return tuple(advice for part in found for advice in part)
@@ -89,30 +89,30 @@ async def _run_check(context: Context, subject: str, look: Look) -> Sequence[Adv
 
 async def _check_version(context: Context) -> list[Advice]:
     found = await context.cluster.version()
-    unsteered = sorted({row.kind for row in OWNERS if row.templates and not placement.possible(row, found)})
-    return [checkup.version(found, unsteered)]
+    unsteered = sorted({row.kind for row in OWNERS if row.templates and not placement.is_steerable(row, found)})
+    return [checkup.check_version(found, unsteered)]
 
 
 async def _check_clocks(context: Context) -> list[Advice]:
     before = context.clock.now()
     server = await _server_time(context)
-    return [checkup.clock(server, before, context.clock.now())]
+    return [checkup.check_clock(server, before, context.clock.now())]
 
 
 async def _server_time(context: Context) -> datetime:
     seen = await context.cluster.create(WHO_AM_I, {"metadata": {}})
     if not seen.metadata.creation_timestamp:
         raise ConfigurationError("the API server did not return its time")
-    return timing.parse(seen.metadata.creation_timestamp)
+    return timing.parse_time(seen.metadata.creation_timestamp)
 
 
 async def _check_definitions(context: Context) -> list[Advice]:
     found = []
     for kind in KINDS:
-        wanted = definition(kind)
+        wanted = crd_manifest(kind)
         name = wanted["metadata"]["name"]
         there = await context.cluster.get(DEFINITIONS, name)
-        found.append(checkup.definition(name, wanted["spec"], there["spec"] if there is not None else None))
+        found.append(checkup.check_definition(name, wanted["spec"], there["spec"] if there is not None else None))
     return found
 
 
@@ -121,18 +121,18 @@ async def _check_controller(context: Context) -> list[Advice]:
     lease = await context.cluster.get(LEASES, CONTROLLER, namespace)
     facts = None
     if lease is not None:
-        renewed = timing.parse(lease.spec.renew_time) if lease.spec.renew_time else datetime.fromtimestamp(0, UTC)
+        renewed = timing.parse_time(lease.spec.renew_time) if lease.spec.renew_time else datetime.fromtimestamp(0, UTC)
         facts = LeaseFacts(
             holder=lease.spec.holder_identity or "",
             renewed_at=renewed,
             seconds=lease.spec.lease_duration_seconds or 0,
         )
-    return [checkup.controller(facts, await _server_time(context), namespace)]
+    return [checkup.check_controller(facts, await _server_time(context), namespace)]
 
 
 async def _check_policies(context: Context) -> list[Advice]:
-    there = await policies.installed(context)
-    return [checkup.policy(policy.name, installed=policy.name in there) for policy in policies.SHIPPED]
+    there = await policies.installed_policies(context)
+    return [checkup.check_policy(policy.name, installed=policy.name in there) for policy in policies.SHIPPED]
 
 
 async def _check_other_operators(context: Context) -> Sequence[Advice]:
@@ -156,12 +156,12 @@ async def _check_images(context: Context) -> list[Advice]:
     found = []
     for stack in await context.cluster.list(GPU_STACKS):
         target = cluster_snapshot.target_of(stack.spec, stack.metadata.name)
-        by_themselves = (one.image for one in nondisruptive_operands.managed(stack).values())
+        by_themselves = (one.image for one in nondisruptive_operands.managed_operands(stack).values())
         named = filter(None, (target.runtime_image, target.plugin_image, target.kubelet_artifact, *by_themselves))
-        found += [await _check_image(context, located(image, context.stack.registry)) for image in named]
+        found += [await _check_image(context, with_registry(image, context.stack.registry)) for image in named]
     images = await context.cluster.list(DRIVER_IMAGES)
     doubtful = sorted(one.metadata.name for one in images if _in_service_unverified(one))
-    found += [checkup.unverified(doubtful)] if doubtful else []
+    found += [checkup.report_unverified(doubtful)] if doubtful else []
     message = "installed" if shutil.which("buildah") else "not installed; only machines that build images require it"
     found.append(Advice(subject="buildah", check="Buildah", severity=Severity.OK, message=message))
     return found

@@ -2,9 +2,11 @@
 
 import click
 
-from upgrader.cli.base import exit_codes
-from upgrader.cli.base.output_format import output_option, show
+from upgrader.cli.base import exit_codes, render
+from upgrader.cli.base.output_format import output_option, print_value
 from upgrader.cli.base.session import Session, pass_session
+from upgrader.cli.doctor import advice_screen, doctor_checks, job_lints
+from upgrader.core.doctor.advice import has_problem
 from upgrader.core.errors import UpgraderError
 
 
@@ -19,24 +21,18 @@ def doctor(session: Session, *, jobs: bool, stack: str | None, output: str) -> i
     """Check whether the cluster is ready for rollouts. The exit code is 1 if there is a problem."""
     if stack is not None and not jobs:
         raise click.UsageError("--stack requires --jobs")
-    from upgrader.cli.base import render  # noqa: PLC0415
-    from upgrader.cli.doctor import advice_screen, doctor_checks, job_lints  # noqa: PLC0415
-    from upgrader.core.doctor.advice import problems  # noqa: PLC0415
 
     if jobs:
         report = session.run(lambda context: job_lints.lint_jobs(context, stack))
         if output == "table":
-            render.show(advice_screen.jobs(report))
+            render.print_renderable(advice_screen.job_tables(report))
         else:
-            show(report, output)
+            print_value(report, output)
         found = report.found
     else:
-        found = session.run(doctor_checks.diagnose)
+        found = session.run(doctor_checks.run_checks)
         if output == "table":
-            render.show(advice_screen.advice(found))
+            render.print_renderable(advice_screen.advice_table(found))
         else:
-            show(found, output)
-    return UpgraderError.exit_code if problems(found) else exit_codes.DONE
-
-
-COMMANDS = (doctor,)
+            print_value(found, output)
+    return UpgraderError.exit_code if has_problem(found) else exit_codes.DONE

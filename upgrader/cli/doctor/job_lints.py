@@ -21,11 +21,11 @@ from upgrader.core.doctor.lint_facts import (
     MemberSettings,
     ProgramFacts,
 )
-from upgrader.core.doctor.lints import lint
+from upgrader.core.doctor.lints import lint_job
 from upgrader.core.model.fleet import Gang, MemberFacts
-from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
-from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, selects
-from upgrader.reconcile.facts.pod_facts import controller_of, declared
+from upgrader.core.workloads.checkpoint_annotations import Declared, nearest_declared
+from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, is_selected
+from upgrader.reconcile.facts.pod_facts import controller_of, read_declared
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
 
@@ -54,11 +54,11 @@ async def lint_jobs(context: Context, stack: str | None) -> JobReport:
     gangs: dict[str, Gang] = {}
     for one in stacks:
         target = cluster_snapshot.target_of(one.spec, one.metadata.name)
-        snapshot = await cluster_reading.look(context, one, target)
+        snapshot = await cluster_reading.read_snapshot(context, one, target)
         gangs |= {gang.name: gang for gang in snapshot.gangs}
     read = await _read_objects(context)
-    facts = [linted(gangs[name], read) for name in sorted(gangs)]
-    return JobReport(looked_at=len(facts), found=tuple(advice for one in facts for advice in lint(one)))
+    facts = [lint_gang(gangs[name], read) for name in sorted(gangs)]
+    return JobReport(looked_at=len(facts), found=tuple(advice for one in facts for advice in lint_job(one)))
 
 
 async def _read_objects(context: Context) -> Read:
@@ -67,11 +67,11 @@ async def _read_objects(context: Context) -> Read:
         pods={one.metadata.uid: one for one in await cluster.list(MEMBER_PODS)},
         jobs={one.metadata.uid: one for one in await cluster.list(JOB_POLICIES)},
         budgets=await cluster.list(BUDGETS),
-        namespaces={one.metadata.name: declared(one.metadata) for one in await cluster.list(NAMESPACES)},
+        namespaces={one.metadata.name: read_declared(one.metadata) for one in await cluster.list(NAMESPACES)},
     )
 
 
-def linted(gang: Gang, read: Read) -> Linted:
+def lint_gang(gang: Gang, read: Read) -> Linted:
     """One gang with its pods, Job and PodDisruptionBudgets."""
     pairs = [(member, read.pods[member.uid]) for member in gang.members if member.uid in read.pods]
     owners = {owner.uid for _, pod in pairs if (owner := controller_of(pod.metadata)) is not None}
@@ -112,11 +112,11 @@ def _member_settings(
         ),
         grace_seconds=DEFAULT_GRACE if grace is None else grace,
         restart_policy=pod.spec.restart_policy,
-        declared=nearest([*map(declared, layers), read.namespaces.get(member.namespace, Declared())]),
+        declared=nearest_declared([*map(read_declared, layers), read.namespaces.get(member.namespace, Declared())]),
         mounted=member.mounted,
         ephemeral_paths=member.ephemeral_paths,
         volume_paths=member.volume_paths,
-        budgets=tuple(one.name for one in budgets if selects(one.selector, member.labels)),
+        budgets=tuple(one.name for one in budgets if is_selected(one.selector, member.labels)),
         strange_annotations=tuple(sorted(name for meta in layers for name in _unknown_annotations(meta))),
     )
 
@@ -158,7 +158,7 @@ def most_at_once(budget: Budget) -> int | None:
 def _resolve_percentage(value: int | str, pods: int | None) -> int | None:
     if isinstance(value, int):
         return value
-    percent = untrusted.whole(value.removesuffix("%"))
+    percent = untrusted.parse_whole(value.removesuffix("%"))
     if percent is None:
         return None
     if percent == 0:

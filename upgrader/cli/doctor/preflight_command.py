@@ -1,8 +1,11 @@
 """`upgrader preflight`: check nodes before a job starts on them."""
 
 import click
+import yaml
 
 from upgrader.cli.base.session import Session, pass_session
+from upgrader.cli.doctor import preflight_report
+from upgrader.core.errors import ConfigurationError
 
 
 @click.command()
@@ -21,19 +24,13 @@ def preflight(session: Session, *, nodes: tuple[str, ...], image: str | None, ru
     The Job requests no GPU and changes nothing. Its exit code and message identify a failed check; see
     docs/concepts/validation.md.
     """
-    import yaml  # noqa: PLC0415 - a command imports only what it needs
-
-    from upgrader.cli.doctor import preflight_report  # noqa: PLC0415
-    from upgrader.core.errors import ConfigurationError  # noqa: PLC0415
-
     settings = session.settings()
     pinned = image or settings.node_image
     if not pinned:
         raise ConfigurationError("no node image is set", resolution="Pass --image, or set UPGRADER_NODE_IMAGE.")
     made = session.run(
-        lambda context: preflight_report.jobs(context, nodes, image=pinned, namespace=settings.namespace, run=run)
+        lambda context: preflight_report.preflight_jobs(
+            context, nodes, image=pinned, namespace=settings.namespace, run=run
+        )
     )
     click.echo(yaml.safe_dump_all(made, sort_keys=False, width=110), nl=False)
-
-
-COMMANDS = (preflight,)

@@ -13,12 +13,14 @@ from upgrader.core.node_protocol.orders import Driver, ValidateDriverOrder
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
+from upgrader.stack.node_pods.preflight import preflight_job
 from upgrader.stack.parts import Manifest
-from upgrader.stack.preflight import preflight_job
 from upgrader.stack.settings import StackSettings
 
 
-async def jobs(context: Context, nodes: Sequence[str], *, image: str, namespace: str, run: str) -> list[Manifest]:
+async def preflight_jobs(
+    context: Context, nodes: Sequence[str], *, image: str, namespace: str, run: str
+) -> list[Manifest]:
     """A Job for each node.
 
     Args:
@@ -34,7 +36,7 @@ async def jobs(context: Context, nodes: Sequence[str], *, image: str, namespace:
     stacks = await context.cluster.list(GPU_STACKS)
     images = {one.status.key: one for one in await context.cluster.list(DRIVER_IMAGES) if one.status.key}
     settings = msgspec.structs.replace(StackSettings(node_image=image), namespace=namespace)
-    name = run or timing.show(context.clock.now())
+    name = run or timing.format_time(context.clock.now())
     found = []
     for one in nodes:
         node = await context.cluster.get(NODES, one)

@@ -11,7 +11,7 @@ from upgrader.core.driver_image.missing_images import Driver, code_name, driver_
 from upgrader.core.errors import ConfigurationError, ConflictError
 from upgrader.core.gpu_stack.image_wishes import Template, Wish
 from upgrader.core.node_protocol.node_features import pending_kernel
-from upgrader.reconcile.gpu_stack.image_wishes import manifest
+from upgrader.reconcile.gpu_stack.image_wishes import driver_image_manifest
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.observe.image_uses import Needs, read_needs
 from upgrader.reconcile.runtime.context import Context
@@ -20,7 +20,7 @@ ANNOUNCED = "announced"
 """Component label of a DriverImage that this command created."""
 
 
-async def announce(context: Context, wanted: Sequence[Identity], stack: str | None) -> list[str]:
+async def announce_images(context: Context, wanted: Sequence[Identity], stack: str | None) -> list[str]:
     """Create missing DriverImages of `wanted`, delete announced ones that are not wanted any more; a line for each.
 
     Raises:
@@ -84,7 +84,9 @@ async def _create_image(context: Context, one: Identity) -> bool:
     wish = Wish(driver=Driver(vendor=one.vendor, version=one.driver), kernel=one.kernel)
     how = Template(recipe=one.recipe, flavour=one.flavour, os=one.os, arch=one.arch)
     try:
-        await context.cluster.create(DRIVER_IMAGES, manifest(wish, how, {names.LABEL_COMPONENT: ANNOUNCED}))
+        await context.cluster.create(
+            DRIVER_IMAGES, driver_image_manifest(wish, how, {names.LABEL_COMPONENT: ANNOUNCED})
+        )
     except ConflictError:
         return False  # its stack has created it meanwhile
     return True

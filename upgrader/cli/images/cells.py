@@ -23,7 +23,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ()
 
 
-def find(
+def find_cell(
     site: Site, wish: Wish, bundle: str | None, insecure: Collection[str], judge: Judge | None
 ) -> tuple[Definitions, Cell]:
     """The cell, from the archives or from `bundle`, a name in a registry. Raises the errors of the functions
@@ -41,9 +41,9 @@ def of_archive(site: Site, wish: Wish) -> tuple[Cells, Cell]:
         MissingPackageError: no archive has the kernel.
         ConfigurationError: no recipe has the driver, or several have it.
     """
-    catalog = site.catalog()
-    identity = site.identity(catalog, driver=wish.driver, kernel=wish.kernel, os=wish.os, recipe=wish.recipe)
-    return site.cells(catalog), Cell(identity=identity, modules=wish.modules)
+    catalog = site.current_catalog()
+    identity = site.find_identity(catalog, driver=wish.driver, kernel=wish.kernel, os=wish.os, recipe=wish.recipe)
+    return site.matrix_cells(catalog), Cell(identity=identity, modules=wish.modules)
 
 
 def of_bundle(
@@ -56,7 +56,7 @@ def of_bundle(
         UnverifiedError: the bundle is not signed with the key of `judge`.
         RegistryError: the registry does not return the bundle.
     """
-    bundled = site.bundled(image, insecure=insecure, judge=judge)
+    bundled = site.pull_packages(image, insecure=insecure, judge=judge)
     found = bundled.cell.identity
     named = [("driver", wish.driver), ("kernel", wish.kernel), ("recipe", wish.recipe), ("os", wish.os)]
     odd = [

@@ -1,14 +1,17 @@
 """`upgrader build | images`: driver images, from the archives to the registry."""
 
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from upgrader.cli.base import exit_codes
-from upgrader.cli.base.output_format import output_option, show
+from upgrader.cli.base import exit_codes, output_format, render
+from upgrader.cli.base.output_format import output_option, print_value
 from upgrader.cli.base.session import Session, pass_session
+from upgrader.cli.images import announcement, cells, image_screen
+from upgrader.cli.images.failures import leaving_word, refuse_red
 from upgrader.cli.images.image_gc import gc
 from upgrader.cli.images.image_options import (
     FILE,
@@ -18,10 +21,15 @@ from upgrader.cli.images.image_options import (
     open_publisher,
     open_signer,
     open_site,
+    print_progress,
     store_options,
-    tell,
 )
 from upgrader.cli.images.verify_command import verify
+from upgrader.core.driver_build.build_results import is_settled, termination_message
+from upgrader.core.driver_build.driver_report import build_report, report_cell
+from upgrader.core.driver_image.image_names import packages_name
+from upgrader.core.errors import ConfigurationError
+from upgrader.images.drivers.publish import failures
 
 if TYPE_CHECKING:
     from upgrader.core.driver_build.build_results import BuildResult
@@ -50,10 +58,6 @@ def build(
     The driver is compiled, checked against the symbols of the kernel, and loaded into that kernel in a virtual
     machine.
     """
-    from upgrader.cli.images.failures import refuse_red  # noqa: PLC0415
-    from upgrader.core.driver_build.build_results import termination_message  # noqa: PLC0415
-    from upgrader.core.driver_build.driver_report import reported  # noqa: PLC0415
-
     if given["public_key"] and not (given["key"] or packages):
         raise click.UsageError("--public-key requires --key or --packages")
     _refuse_half_key(given)
@@ -61,7 +65,7 @@ def build(
     if message is not None:
         message.write_bytes(termination_message(result))
     if output != "table":
-        show(reported(result), output)
+        print_value(report_cell(result), output)
     refuse_red(result)
     if output == "table":
         click.echo(result.digest)
@@ -71,20 +75,19 @@ def build(
 def _build_cell(
     wish: dict[str, Any], packages: str | None, message: Path | None, given: dict[str, Any]
 ) -> "BuildResult":
-    from upgrader.cli.images import cells  # noqa: PLC0415
-    from upgrader.cli.images.failures import leaving_word  # noqa: PLC0415
-    from upgrader.images.drivers.publish import failures  # noqa: PLC0415
 
     with ExitStack() as using:
-        with leaving_word(message, failures.of_machine):
+        with leaving_word(message, failures.machine_failure):
             site = open_site(given)
             site.check_key()
             publisher = open_publisher(site, given)
             judge = open_judge(given["public_key"]) if packages else None
-            using.enter_context(site.packages.in_use(tell))  # also between unpacking a bundle and building from it
-        with leaving_word(message, failures.of_cell):
-            found, cell = cells.find(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
-        with leaving_word(message, failures.of_machine), site.round(found, publisher=publisher) as builds:
+            using.enter_context(
+                site.packages.in_use(print_progress)
+            )  # also between unpacking a bundle and building from it
+        with leaving_word(message, failures.cell_failure):
+            found, cell = cells.find_cell(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
+        with leaving_word(message, failures.machine_failure), site.open_round(found, publisher=publisher) as builds:
             (result,) = builds.run([cell])
     return result
 
@@ -99,20 +102,18 @@ def images() -> None:
 @output_option
 def discover(output: str, given: dict[str, Any]) -> int:
     """Read kernels and drivers from the archives and show what is new."""
-    from upgrader.cli.base import render  # noqa: PLC0415
-
-    catalog, news = open_site(given).look()
+    catalog, news = open_site(given).update_catalog()
     if output != "table":
-        show(news, output)
+        print_value(news, output)
         return exit_codes.DONE
-    table = render.columns("Kernel", "OS", "Compiler", "News")
+    table = render.empty_table("Kernel", "OS", "Compiler", "News")
     appeared, changed = set(news.appeared), set(news.changed)
     for kernel in catalog.discovery.kernels:
         word = "new" if kernel in appeared else "changed" if kernel in changed else ""
         table.add_row(
             kernel.release, kernel.os, kernel.compiler, word if kernel.in_archive else "no longer in the archive"
         )
-    render.show(table)
+    render.print_renderable(table)
     return exit_codes.DONE
 
 
@@ -122,9 +123,9 @@ def discover(output: str, given: dict[str, Any]) -> int:
 def matrix(output: str, given: dict[str, Any]) -> int:
     """Show the wanted cells and their state, from the latest stored catalog. Nothing is built."""
     site = open_site(given)
-    cells = site.cells(site.catalog())
-    wanted, unmatched = cells.wanted()
-    return _print_report(site.state(cells, wanted), unmatched, 0.0, output, None)
+    cells = site.matrix_cells(site.current_catalog())
+    wanted, unmatched = cells.list_cells()
+    return _print_report(site.known_results(cells, wanted), unmatched, 0.0, output, None)
 
 
 @images.command("build")
@@ -141,22 +142,18 @@ def matrix(output: str, given: dict[str, Any]) -> int:
 @output_option
 def build_matrix(*, changed: bool, parallel: int | None, out: Path | None, output: str, given: dict[str, Any]) -> int:
     """Build all wanted cells that are missing or changed. A cell that fails does not stop the others."""
-    import time  # noqa: PLC0415
-
-    from upgrader.core.driver_build.build_results import settled  # noqa: PLC0415
-
     started = time.monotonic()
     if given["public_key"] and not given["key"]:
         raise click.UsageError("--key and --public-key must be used together")
     _refuse_half_key(given)
     site = open_site(given)
     publisher = open_publisher(site, given)
-    cells = site.cells(site.look()[0] if changed else site.catalog())
-    wanted, unmatched = cells.wanted()
-    with site.round(cells, publisher=publisher, parallel=parallel or 0) as builds:
+    cells = site.matrix_cells(site.update_catalog()[0] if changed else site.current_catalog())
+    wanted, unmatched = cells.list_cells()
+    with site.open_round(cells, publisher=publisher, parallel=parallel or 0) as builds:
         results = builds.run(wanted)
     code = _print_report(results, unmatched, time.monotonic() - started, output, out)
-    return code if all(map(settled, results)) else 1
+    return code if all(map(is_settled, results)) else 1
 
 
 @images.command()
@@ -183,14 +180,11 @@ def pack(
 
     Builders with a public key accept only packages that are signed with --key.
     """
-    from upgrader.cli.images import cells  # noqa: PLC0415
-    from upgrader.core.driver_image.image_names import packages_name  # noqa: PLC0415
-
     signer = open_signer(key)
     site = open_site({**given, "module_certificate": module_certificate})
     found, cell = cells.of_archive(site, cells.Wish(**wish))
     name = packages_name(repository, cell.identity)
-    click.echo(site.pack(found.definition(cell), name, insecure=insecure_registry, signer=signer))
+    click.echo(site.push_packages(found.define_cell(cell), name, insecure=insecure_registry, signer=signer))
     return exit_codes.DONE
 
 
@@ -204,16 +198,13 @@ def announce(session: Session, *, stack: str | None, given: dict[str, Any]) -> i
     The latest catalog of `images discover` is used; archives are not read. Announced DriverImages that are not wanted
     any more are deleted.
     """
-    from upgrader.cli.images import announcement  # noqa: PLC0415
-    from upgrader.core.errors import ConfigurationError  # noqa: PLC0415
-
     site = open_site(given)
     catalog = site.last_catalog()
     if catalog is None:
         raise ConfigurationError("no stored catalog of the archives", resolution="Run `upgrader images discover`.")
-    wanted, _ = site.cells(catalog).wanted()
+    wanted, _ = site.matrix_cells(catalog).list_cells()
     found = [one.identity for one in wanted]
-    for line in session.run(lambda context: announcement.announce(context, found, stack)):
+    for line in session.run(lambda context: announcement.announce_images(context, found, stack)):
         click.echo(line)
     return exit_codes.DONE
 
@@ -224,7 +215,7 @@ def announce(session: Session, *, stack: str | None, given: dict[str, Any]) -> i
 def list_images(output: str, given: dict[str, Any]) -> int:
     """List the images of the store."""
     site = open_site(given)
-    found = [site.shelf.result(one.build_key) for one in site.shelf.records()]
+    found = [site.shelf.find_result(one.build_key) for one in site.shelf.list_records()]
     return _print_report([one for one in found if one is not None], (), 0.0, output, None)
 
 
@@ -239,20 +230,14 @@ def _refuse_half_key(given: dict[str, Any]) -> None:
 
 
 def _print_report(results: Any, unmatched: Any, seconds: float, output: str, out: Path | None) -> int:  # noqa: ANN401
-    from upgrader.cli.base import output_format, render  # noqa: PLC0415
-    from upgrader.cli.images import image_screen  # noqa: PLC0415
-    from upgrader.core.driver_build.driver_report import report  # noqa: PLC0415
 
-    found = report(results, unmatched, seconds)
+    found = build_report(results, unmatched, seconds)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(output_format.text(found, "json"), encoding="utf-8")
-        tell(f"report: {out}")
+        out.write_text(output_format.format_value(found, "json"), encoding="utf-8")
+        print_progress(f"report: {out}")
     if output == "table":
-        render.show(image_screen.report(found))
+        render.print_renderable(image_screen.report_tables(found))
     else:
-        show(found, output)
+        print_value(found, output)
     return exit_codes.DONE
-
-
-COMMANDS = (build, images)

@@ -1,5 +1,6 @@
-"""`upgrader images gc`: mark driver images or packages that are not needed, and delete them later."""
+"""`upgrader images gc`: record driver images or packages that are not needed, and delete them later."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -9,11 +10,24 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from upgrader.cli.base import exit_codes
-from upgrader.cli.base.output_format import output_option, show
+from upgrader.cli.base import exit_codes, render
+from upgrader.cli.base.output_format import output_option, print_value
 from upgrader.cli.base.session import Session, pass_session
-from upgrader.cli.images.image_needs import needs
+from upgrader.cli.images import image_screen
+from upgrader.cli.images.image_needs import read_needs
 from upgrader.cli.images.image_options import open_site, store_options
+from upgrader.cli.images.package_gc import sweep_packages
+from upgrader.core.driver_build.driver_builds import hash_facts
+from upgrader.core.driver_image.image_garbage import (
+    judge_images,
+    record_after_dry_run,
+    record_after_sweep,
+    with_earlier_kernels,
+)
+from upgrader.images.drivers.gc.image_sweep import InRegistry, InStore, carry_out, read_usage_record, write_usage_record
+from upgrader.images.registry.client import RegistryClient
+from upgrader.images.registry.login import auth_file, read_logins
+from upgrader.process.places import cache_root, hold_lock
 
 if TYPE_CHECKING:
     from upgrader.images.drivers.gc.image_sweep import Listing, Place, Swept
@@ -29,7 +43,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     contexts: tuple[str, ...]
     grace: int
     remember: int
-    marks: Path | None
+    record: Path | None
     yes: bool
     insecure_registry: tuple[str, ...]
 
@@ -60,11 +74,11 @@ class Wish(Struct, frozen=True, kw_only=True):
     help="Time to keep images of kernels that a node ran.",
 )
 @click.option(
-    "--marks",
+    "--record",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File with the times of marks and the kernels that nodes ran. Defaults to a file in the cache.",
+    help="File with the unneeded images and the kernels that nodes ran. Defaults to a file in the cache.",
 )
-@click.option("--yes", is_flag=True, help="Mark and delete. Without it, only show, and record the needed kernels.")
+@click.option("--yes", is_flag=True, help="Record and delete unneeded images. Without it, only kernels are recorded.")
 @click.option(
     "--insecure-registry", multiple=True, metavar="HOST:PORT", help="Registry to access without TLS. Repeatable."
 )
@@ -79,25 +93,20 @@ def gc(session: Session, /, *, output: str, given: dict[str, Any], **said: Any) 
     or of a needed image, by a driver or toolchain of the catalog, or by an image of the store. Specify each cluster
     that uses these images: if one cannot be read, nothing is deleted.
     """
-    from upgrader.cli.base import render  # noqa: PLC0415
-    from upgrader.cli.images import image_screen  # noqa: PLC0415
-    from upgrader.core.driver_build.driver_builds import digits  # noqa: PLC0415
-    from upgrader.process.places import cache_root, locked  # noqa: PLC0415
-
     wish = Wish(**said)
     if wish.repository and given["store"]:
         raise click.UsageError("--from and --store are mutually exclusive")
     if wish.repository and wish.packages:
         raise click.UsageError("--packages cleans up the cache of this machine and cannot be used with --from")
     site = open_site(given)
-    file = wish.marks or cache_root() / "unused-images" / f"{digits(_source_name(site, wish), 16)}.json"
+    file = wish.record or cache_root() / "unused-images" / f"{hash_facts(_source_name(site, wish), 16)}.json"
     sweep = _sweep_packages if wish.packages else _sweep_images
-    with locked(file.with_name(f".{file.name}.lock")):
+    with hold_lock(file.with_name(f".{file.name}.lock")):
         found = sweep(session, site, wish, file)
     if output == "table":
-        render.show(image_screen.swept(found))
+        render.print_renderable(image_screen.deletion_table(found))
     else:
-        show(found, output)
+        print_value(found, output)
     return exit_codes.DONE
 
 
@@ -108,7 +117,6 @@ def _source_name(site: "Site", wish: Wish) -> str:
 
 
 def _sweep_packages(session: Session, site: "Site", wish: Wish, file: Path) -> "SweptPackages":
-    from upgrader.cli.images.package_gc import sweep_packages  # noqa: PLC0415
 
     return sweep_packages(
         session,
@@ -116,48 +124,46 @@ def _sweep_packages(session: Session, site: "Site", wish: Wish, file: Path) -> "
         contexts=wish.contexts,
         grace=timedelta(days=wish.grace),
         window=timedelta(days=wish.remember),
-        marks_file=file,
+        record_file=file,
         dry_run=not wish.yes,
     )
 
 
 def _sweep_images(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
-    """List images first and read clusters last; marks are written before anything is deleted.
+    """List images first and read clusters last; the record is written before anything is deleted.
 
-    A dry run records the running kernels and removes marks, as that only keeps more images; it marks none.
+    A dry run records the running kernels and removes images from the record, as that only
+    keeps more images; it adds none.
     """
-    import asyncio  # noqa: PLC0415
-
-    from upgrader.core.driver_image.image_garbage import marks_after, marks_looked, remembering, sweep  # noqa: PLC0415
-    from upgrader.images.drivers.gc.image_sweep import carry_out, read_marks, write_marks  # noqa: PLC0415
 
     async def listed() -> "Listing":
         async with _open_place(site, wish) as place:
-            return await place.listing()
+            return await place.list_images()
 
     async def carried_out() -> "Swept":
         async with _open_place(site, wish) as place:
             return await carry_out(place, listing, fates, dry_run=not wish.yes)
 
-    listing, marks = asyncio.run(listed()), read_marks(file)
-    uses, now = needs(session, site.cells(site.catalog()), wish.contexts)
+    listing, record = asyncio.run(listed()), read_usage_record(file)
+    uses, now = read_needs(session, site.matrix_cells(site.current_catalog()), wish.contexts)
     window = timedelta(days=wish.remember)
-    needed = remembering(uses, marks, now, window)
-    fates = sweep(listing.images, needed, marks.unused, now, timedelta(days=wish.grace))
+    needed = with_earlier_kernels(uses, record, now, window)
+    fates = judge_images(listing.images, needed, record.unused, now, timedelta(days=wish.grace))
     unused = {one.image.digest: one.unused_since for one in fates if one.unused_since is not None}
-    after = marks_after(unused, uses, marks, now, window) if wish.yes else marks_looked(unused, uses, marks, now)
-    write_marks(file, after)
+    after = (
+        record_after_sweep(unused, uses, record, now, window)
+        if wish.yes
+        else record_after_dry_run(unused, uses, record, now)
+    )
+    write_usage_record(file, after)
     return asyncio.run(carried_out())
 
 
 @asynccontextmanager
 async def _open_place(site: "Site", wish: Wish) -> "AsyncIterator[Place]":
-    from upgrader.images.drivers.gc.image_sweep import InRegistry, InStore  # noqa: PLC0415
-    from upgrader.images.registry import RegistryClient  # noqa: PLC0415
-    from upgrader.images.registry_login import auth_file, logins  # noqa: PLC0415
 
     if wish.repository is None:
         yield InStore(site.shelf)
         return
-    async with RegistryClient(insecure=wish.insecure_registry, logins=logins(auth_file())) as registry:
+    async with RegistryClient(insecure=wish.insecure_registry, logins=read_logins(auth_file())) as registry:
         yield InRegistry(registry, wish.repository, site.recipes)

@@ -4,29 +4,28 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from upgrader.cli.base.session import Session
+from upgrader.core.driver_image.image_garbage import Uses
+from upgrader.core.errors import ClusterError
+from upgrader.reconcile.observe.image_uses import read_uses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from upgrader.core.driver_image.image_garbage import Uses
     from upgrader.images.drivers.builder.catalog import Cells
     from upgrader.reconcile.runtime.context import Context
 
 
-def needs(session: Session, cells: "Cells", contexts: "Sequence[str]") -> "tuple[Uses, datetime]":
+def read_needs(session: Session, cells: "Cells", contexts: "Sequence[str]") -> "tuple[Uses, datetime]":
     """The needs, and the time of the last read; `contexts` defaults to the current cluster.
 
     Raises:
         ClusterError: a cluster cannot be read, or has no node.
     """
-    from upgrader.core.driver_image.image_garbage import Uses  # noqa: PLC0415
-    from upgrader.core.errors import ClusterError  # noqa: PLC0415
-    from upgrader.reconcile.observe.image_uses import read_uses  # noqa: PLC0415
 
     async def look(context: "Context") -> tuple[Uses, datetime]:
         return await read_uses(context.cluster), context.clock.now()
 
-    wanted, _ = cells.wanted()
+    wanted, _ = cells.list_cells()
     whole = Uses(wanted=frozenset(one.identity.kernel for one in wanted))
     moments: list[datetime] = []
     clusters = [session.of_context(name) for name in contexts] or [session]

@@ -1,16 +1,19 @@
 """Common options of the commands for driver images."""
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from upgrader.images import trust
+from upgrader.images.drivers.publish.bundle_registry import Judge, Signer
+from upgrader.images.drivers.publish.publication import Publisher, Trust
+from upgrader.images.drivers.workspace import Settings, Site
+
 if TYPE_CHECKING:
-    from upgrader.images.drivers.publish.bundle_registry import Judge, Signer
-    from upgrader.images.drivers.publish.publication import Publisher
-    from upgrader.images.drivers.workspace import Site
     from upgrader.images.trust import Cosign
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -137,8 +140,6 @@ def _group_options(
 
 def open_site(given: Mapping[str, Any]) -> "Site":
     """The site for the options of a command."""
-    from upgrader.images.drivers.workspace import Settings, Site  # noqa: PLC0415
-
     key, certificate = given.get("module_key"), given.get("module_certificate")
     if key is not None and certificate is None:
         raise click.UsageError("--module-key and --module-certificate must be used together")
@@ -150,7 +151,7 @@ def open_site(given: Mapping[str, Any]) -> "Site":
         cores=given.get("cores") or 0,
         memory_mib=given.get("memory") or 0,
     )
-    return Site(settings, tell)
+    return Site(settings, print_progress)
 
 
 def open_publisher(site: "Site", given: Mapping[str, Any]) -> "Publisher | None":
@@ -163,21 +164,19 @@ def open_publisher(site: "Site", given: Mapping[str, Any]) -> "Publisher | None"
         if key is not None:
             raise click.UsageError("--key requires --push")
         return None
-    from upgrader.images import trust  # noqa: PLC0415
-    from upgrader.images.drivers.publish.publication import Publisher, Trust  # noqa: PLC0415
 
     keys = None
     if key is not None and public is not None:
         keys = Trust(key=trust.signing_key(key), public=trust.public_key(public), cosign=open_cosign())
-    return Publisher(repository, site.shelf, insecure=given.get("insecure_registry") or (), keys=keys, progress=tell)
+    return Publisher(
+        repository, site.shelf, insecure=given.get("insecure_registry") or (), keys=keys, progress=print_progress
+    )
 
 
 def open_judge(public: Path | None) -> "Judge | None":
     """The judge of signatures of bundles; None without --public-key, which is reported when a bundle is pulled."""
     if public is None:
         return None
-    from upgrader.images import trust  # noqa: PLC0415
-    from upgrader.images.drivers.publish.bundle_registry import Judge  # noqa: PLC0415
 
     return Judge(public=trust.public_key(public), cosign=open_cosign())
 
@@ -186,32 +185,19 @@ def open_signer(key: Path | None) -> "Signer | None":
     """The signer of bundles of packages; None without --key."""
     if key is None:
         return None
-    from upgrader.images import trust  # noqa: PLC0415
-    from upgrader.images.drivers.publish.bundle_registry import Signer  # noqa: PLC0415
 
     return Signer(key=trust.signing_key(key), cosign=open_cosign())
 
 
 def open_cosign() -> "Cosign":
-    """The cosign of UPGRADER_COSIGN, else of PATH, else the one that is built for embedded clusters.
+    """The cosign of UPGRADER_COSIGN, else of PATH.
 
     Raises:
-        ConfigurationError: UPGRADER_COSIGN is not a program.
-        DevClusterError: cosign cannot be built.
+        ConfigurationError: there is no such program.
     """
-    import os  # noqa: PLC0415
-    import shutil  # noqa: PLC0415
-
-    from upgrader.images import trust  # noqa: PLC0415
-
-    named = os.environ.get("UPGRADER_COSIGN", "")
-    if named or shutil.which("cosign"):
-        return trust.find(named or "cosign")
-    from upgrader import devcluster  # noqa: PLC0415
-
-    return trust.Cosign(devcluster.cosign(tell))
+    return trust.find_cosign(os.environ.get("UPGRADER_COSIGN") or "cosign")
 
 
-def tell(line: str) -> None:
+def print_progress(line: str) -> None:
     """Print one line to standard error."""
     click.echo(line, err=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from upgrader.cli.base.render import columns, counted
+from upgrader.cli.base.render import count_things, empty_table
 from upgrader.core.driver_build.driver_builds import Verdict
 from upgrader.core.driver_build.driver_report import Report, ReportedCell
 from upgrader.images.drivers.gc.image_sweep import Swept
@@ -16,9 +16,9 @@ _COLOURS = {"green": "green", "red": "red", "unchanged": "cyan", "missing": "yel
 _WORDS = {True: "yes", False: "NO", None: "–"}
 
 
-def report(found: Report) -> RenderableType:
+def report_tables(found: Report) -> RenderableType:
     """All cells, the failures of red cells, and selectors without a match."""
-    table = columns("Driver", "Kernel", "OS", "State", "Image", "Seconds", "vermagic", "crc", "signature", "boot")
+    table = empty_table("Driver", "Kernel", "OS", "State", "Image", "Seconds", "vermagic", "crc", "signature", "boot")
     for cell in found.cells:
         state = Text(cell.state.value, style=_COLOURS[cell.state.value])
         seconds = f"{cell.seconds:.0f}" if cell.seconds else "–"
@@ -29,43 +29,45 @@ def report(found: Report) -> RenderableType:
     return Group(table, *reasons, *lost, Text(_count_states(found), style="bold"))
 
 
-def verdicts(found: Sequence[Verdict]) -> RenderableType:
+def verdict_table(found: Sequence[Verdict]) -> RenderableType:
     """All checks and their results."""
-    table = columns("Check", "Passed", "Finding")
+    table = empty_table("Check", "Passed", "Finding")
     for one in found:
         style = "red" if one.passed is False else "green" if one.passed else ""
         table.add_row(one.check.value, Text(_WORDS[one.passed], style=style), one.reason)
     return table
 
 
-def swept(found: Swept | SweptPackages) -> RenderableType:
+def deletion_table(found: Swept | SweptPackages) -> RenderableType:
     """The fate of images or packages, with reasons."""
     return _swept_images(found) if isinstance(found, Swept) else _swept_packages(found)
 
 
 def _swept_images(found: Swept) -> RenderableType:
-    table = columns("Kernel", "Image", "Fate", "Unused since", "Reason")
+    table = empty_table("Kernel", "Image", "Fate", "Unused since", "Reason")
     words = {"deleted": "would be deleted"} if found.dry_run else {}
     for one in found.images:
-        style = {"deleted": "red", "marked": "yellow"}.get(one.fate, "")
+        style = {"deleted": "red", "unused": "yellow"}.get(one.fate, "")
         since = f"{one.unused_since:%Y-%m-%d}" if one.unused_since else "–"
         name = f"{one.image.partition('@')[0].rpartition('/')[2]} {one.image.rpartition('@')[2][7:19]}"
         table.add_row(one.kernel, name, Text(words.get(one.fate, one.fate), style=style), since, one.reason)
     counts = Counter(words.get(one.fate, one.fate) for one in found.images)
     said = ", ".join(f"{number} {fate}" for fate, number in sorted(counts.items()))
     left = [Text(f"ignored: {one}", style="yellow") for one in found.foreign]
-    dry = [Text("No image was marked or deleted; pass --yes to do so.")] if found.dry_run else []
-    return Group(table, *left, Text(f"{counted(len(found.images), 'image')}: {said or 'none'}", style="bold"), *dry)
+    dry = [Text("No image was recorded or deleted; pass --yes to do so.")] if found.dry_run else []
+    return Group(
+        table, *left, Text(f"{count_things(len(found.images), 'image')}: {said or 'none'}", style="bold"), *dry
+    )
 
 
 def _swept_packages(found: SweptPackages) -> RenderableType:
     """Packages that are not kept, since there are hundreds of others; and the total sizes."""
-    table = columns("Package", "SHA-256", "MB", "Fate", "Unused since", "Reason")
+    table = empty_table("Package", "SHA-256", "MB", "Fate", "Unused since", "Reason")
     words = {"deleted": "would be deleted"} if found.dry_run else {}
     for one in found.packages:
         if one.fate == "kept":
             continue
-        style = {"deleted": "red", "marked": "yellow"}[one.fate]
+        style = {"deleted": "red", "unused": "yellow"}[one.fate]
         fate = Text(words.get(one.fate, one.fate), style=style)
         since = f"{one.unused_since:%Y-%m-%d}" if one.unused_since else "–"
         table.add_row(one.name or "–", one.sha256[:12], f"{one.size / 1e6:.1f}", fate, since, one.reason)
@@ -73,8 +75,8 @@ def _swept_packages(found: SweptPackages) -> RenderableType:
     said = ", ".join(
         f"{counts[fate]} {words.get(fate, fate)} ({size / 1e6:.1f} MB)" for fate, size in found.bytes.items()
     )
-    dry = [Text("No package was marked or deleted; pass --yes to do so.")] if found.dry_run else []
-    return Group(table, Text(f"{counted(len(found.packages), 'package')}: {said}", style="bold"), *dry)
+    dry = [Text("No package was recorded or deleted; pass --yes to do so.")] if found.dry_run else []
+    return Group(table, Text(f"{count_things(len(found.packages), 'package')}: {said}", style="bold"), *dry)
 
 
 def _failure_lines(cell: ReportedCell) -> list[Text]:
@@ -94,4 +96,4 @@ def _driver_text(cell: ReportedCell) -> str:
 def _count_states(found: Report) -> str:
     counts = {state: sum(cell.state.value == state for cell in found.cells) for state in _COLOURS}
     said = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
-    return f"{counted(len(found.cells), 'cell')}: {said or 'none'}; {found.seconds:.1f} s"
+    return f"{count_things(len(found.cells), 'cell')}: {said or 'none'}; {found.seconds:.1f} s"

@@ -1,19 +1,26 @@
 """`upgrader images verify`: check one driver image."""
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from upgrader.cli.base import exit_codes
-from upgrader.cli.base.output_format import output_option, show
-from upgrader.cli.images.image_options import FILE, open_cosign, open_site, tell
+from upgrader.cli.base import exit_codes, render
+from upgrader.cli.base.output_format import output_option, print_value
+from upgrader.cli.images import image_screen
+from upgrader.cli.images.image_options import FILE, open_cosign, open_site, print_progress
+from upgrader.core.errors import UncheckedError, UnverifiedError
+from upgrader.images import trust
+from upgrader.images.drivers.publish.verification import InspectionOptions, examine_image, examine_store
+from upgrader.images.registry.client import RegistryClient
+from upgrader.images.registry.login import auth_file, read_logins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from upgrader.core.driver_build.driver_builds import Verdict
-    from upgrader.images.drivers.publish.verification import Examined, Looks
+    from upgrader.images.drivers.publish.verification import Examined
 
 _STORE = "oci:"
 
@@ -53,13 +60,9 @@ def verify(
     Checks signature, SBOM and provenance with the key; layers by their digests; the manifest inside by the label;
     modules by their digests and by the symbols of their kernel, if its packages are on this machine.
     """
-    import asyncio  # noqa: PLC0415
-
-    from upgrader.images.drivers.publish.verification import Looks, examine_store  # noqa: PLC0415
-
     given = {name: value for name, value in identity.items() if value}
     site = open_site({})
-    looks = Looks(kernels=site.kernels(), certificate=module_certificate, boots=boots)
+    looks = InspectionOptions(kernels=site.kernel_trees(), certificate=module_certificate, boots=boots)
     if image.startswith(_STORE):
         folder, _, digest = image.removeprefix(_STORE).partition("@")
         found = examine_store(Path(folder), digest, given, looks)
@@ -72,35 +75,27 @@ def verify(
 
 
 async def _of_registry(
-    image: str, given: dict[str, str], looks: "Looks", public_key: Path, insecure: tuple[str, ...]
+    image: str, given: dict[str, str], looks: "InspectionOptions", public_key: Path, insecure: tuple[str, ...]
 ) -> "Examined":
-    from upgrader.images import trust  # noqa: PLC0415
-    from upgrader.images.drivers.publish.verification import examine  # noqa: PLC0415
-    from upgrader.images.registry import RegistryClient  # noqa: PLC0415
-    from upgrader.images.registry_login import auth_file, logins  # noqa: PLC0415
 
     key, cosign = trust.public_key(public_key), open_cosign()
-    async with RegistryClient(insecure=insecure, logins=logins(auth_file())) as registry:
-        return await examine(image, given, looks, key=key, cosign=cosign, registry=registry)
+    async with RegistryClient(insecure=insecure, logins=read_logins(auth_file())) as registry:
+        return await examine_image(image, given, looks, key=key, cosign=cosign, registry=registry)
 
 
-def _print_verdicts(found: "Examined", looks: "Looks", output: str) -> None:
+def _print_verdicts(found: "Examined", looks: "InspectionOptions", output: str) -> None:
     """Print the verdicts and the assumed identity; raises an error if the image is not verified."""
-    from upgrader.cli.base import render  # noqa: PLC0415
-    from upgrader.cli.images import image_screen  # noqa: PLC0415
-    from upgrader.core.errors import UncheckedError, UnverifiedError  # noqa: PLC0415
-
-    unchecked = [one for one in found.verdicts if one.passed is None and one.check not in looks.left_out]
+    unchecked = [one for one in found.verdicts if one.passed is None and one.check not in looks.skipped_checks]
     if output == "table":
         by = f"; {', '.join(found.by_label)} from its labels" if found.by_label else ""
-        tell(f"{found.image}: assumed identity {found.identity}{by}")
-        render.show(image_screen.verdicts(found.verdicts))
+        print_progress(f"{found.image}: assumed identity {found.identity}{by}")
+        render.print_renderable(image_screen.verdict_table(found.verdicts))
     else:
-        show(_wire_object(found, verified=not found.failed and not unchecked), output)
-    if found.failed:
+        print_value(_wire_object(found, verified=not found.failed_checks and not unchecked), output)
+    if found.failed_checks:
         raise UnverifiedError(
-            f"{found.image} is not valid; failed checks: {', '.join(one.check for one in found.failed)}",
-            details=_join_reasons(found.failed),
+            f"{found.image} is not valid; failed checks: {', '.join(one.check for one in found.failed_checks)}",
+            details=_join_reasons(found.failed_checks),
         )
     if unchecked:
         raise UncheckedError(

@@ -4,21 +4,21 @@ Long lists show their first ten entries and the number of the others, so that th
 readable. `--output json` contains all entries.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from upgrader.cli.base import humanize
-from upgrader.cli.base.render import change, columns, counted, folded, section, some
+from upgrader.cli.base.render import count_things, empty_table, folded_table, list_names, show_change, titled_table
 from upgrader.cli.plan import pace_screen
 from upgrader.core.constraints.blockers import Blocker
 from upgrader.core.explain.plan_file import SavedForecast, consented_loss
 from upgrader.core.forecast.forecast import BatchForecast, Forecast, GroupForecast
 from upgrader.core.gpu_stack.drift import NodeDrift
 from upgrader.core.model.prediction import Interruption
-from upgrader.core.model.vendors import SIM, choose
+from upgrader.stack.vendors import find_vendor
 
 NAMES = 3
 """Maximum number of names in one cell."""
@@ -26,25 +26,29 @@ NAMES = 3
 _KINDS = {"Canary": "canary, no gang stopped", "Idle": "idle nodes, no gang stopped", "Asked": "gangs stopped"}
 
 
-def forecast(saved: SavedForecast) -> RenderableType:
+def forecast_tables(saved: SavedForecast) -> RenderableType:
     """The effects of a rollout, and the nodes that it leaves out, with reasons."""
     made = saved.forecast
-    parts: list[RenderableType] = [_headline_text(saved), section("Drift", _drift_summary(made.drift))]
+    parts: list[RenderableType] = [_headline_text(saved), titled_table("Drift", _drift_summary(made.drift))]
     if made.batches:
-        title = f"Batches, in order; times in {humanize.zone(made.made_at)}"
-        parts.append(section(title, _batch_table(made)))
+        title = f"Batches, in order; times in {humanize.zone_name(made.made_at)}"
+        parts.append(titled_table(title, _batch_table(made)))
     if made.completions:
         parts.append(
-            section("Upgraded after completion of their jobs, without a checkpoint request", _completion_table(made))
+            titled_table(
+                "Upgraded after completion of their jobs, without a checkpoint request", _completion_table(made)
+            )
         )
     if made.prediction.interruptions:
-        parts.append(section("Interrupted gangs", _interruption_table(made)))
+        parts.append(titled_table("Interrupted gangs", _interruption_table(made)))
     if any(group.evicted for batch in made.batches for group in batch.groups):
         parts.append(
-            section("Evicted within their PodDisruptionBudgets and recreated by their owners", _eviction_table(made))
+            titled_table(
+                "Evicted within their PodDisruptionBudgets and recreated by their owners", _eviction_table(made)
+            )
         )
     if made.blockers:
-        parts.append(section("Blockers, with resolutions", _blocker_table(made.blockers)))
+        parts.append(titled_table("Blockers, with resolutions", _blocker_table(made.blockers)))
     return Group(*parts, Padding(_summary_text(saved), (1, 0, 0, 0)))
 
 
@@ -53,26 +57,17 @@ def _headline_text(saved: SavedForecast) -> Text:
     lines = [f"Stack {saved.stack} → revision {saved.revision}"]
     for origin in saved.origins[:NAMES]:
         where = f"revision {origin.revision}" if origin.revision else "no revision of this stack"
-        swapped = ", ".join(f"{one.what} {change(one.before, one.after)}" for one in origin.changes)
-        lines.append(f"  {counted(origin.nodes, 'node')} from {where}: {swapped or 'see the reasons below'}")
+        swapped = ", ".join(f"{one.what} {show_change(one.before, one.after)}" for one in origin.changes)
+        lines.append(f"  {count_things(origin.nodes, 'node')} from {where}: {swapped or 'see the reasons below'}")
     if len(saved.origins) > NAMES:
-        lines.append(f"  and {counted(len(saved.origins) - NAMES, 'other revision')}")
+        lines.append(f"  and {count_things(len(saved.origins) - NAMES, 'other revision')}")
     lines.append(
         f"{made.gpus} GPUs in the pool; at most {made.allowed} out of service at the same time "
         f"({saved.strategy.max_unavailable}), {made.taken} are now"
     )
-    lines += pace_screen.sentences(saved.strategy, made.made_at)
-    lines += _simulation_notice(saved.spec["driver"])
+    lines += pace_screen.strategy_sentences(saved.strategy, made.made_at)
+    lines += filter(None, [find_vendor(saved.spec["driver"]["vendor"]).facts.notice])
     return Text("\n".join(lines))
-
-
-def _simulation_notice(driver: Mapping[str, str]) -> list[str]:
-    if driver["vendor"] != SIM:
-        return []
-    choice = choose(SIM, driver.get("recipe", ""), driver.get("flavour", ""))
-    if choice.vendor == SIM:
-        return ["The driver is simulated: no kernel module is loaded and no GPU is used."]
-    return [f"The GPUs are simulated: the {choice.vendor} driver is loaded into the kernel, but no GPU is used."]
 
 
 def _drift_summary(found: Sequence[NodeDrift]) -> RenderableType:
@@ -83,14 +78,14 @@ def _drift_summary(found: Sequence[NodeDrift]) -> RenderableType:
             nodes.setdefault(reason, []).append(one.node)
     if not nodes:
         return Text("none: all nodes match the stack", style="green")
-    table = columns("Reason", "Nodes", "")
+    table = empty_table("Reason", "Nodes", "")
     for reason, names in sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0])):
-        table.add_row(reason, str(len(names)), some(names))
+        table.add_row(reason, str(len(names)), list_names(names))
     return table
 
 
 def _batch_table(made: Forecast) -> RenderableType:
-    table = columns("Batch", "Kind", "Start", "Duration", "Nodes", "GPUs out", "Gangs stopped and restarted")
+    table = empty_table("Batch", "Kind", "Start", "Duration", "Nodes", "GPUs out", "Gangs stopped and restarted")
 
     def row(batch: BatchForecast) -> None:
         gangs = [name for group in batch.groups for name in group.gangs]
@@ -99,46 +94,50 @@ def _batch_table(made: Forecast) -> RenderableType:
             str(batch.number),
             f"{what}; {batch.waits_for}" if batch.waits_for else what,
             _start_time(batch, made),
-            humanize.lasting(batch.seconds) if batch.seconds else "",
-            f"{len(batch.nodes)}: {some(batch.nodes, NAMES)}",
+            humanize.show_duration(batch.seconds) if batch.seconds else "",
+            f"{len(batch.nodes)}: {list_names(batch.nodes, NAMES)}",
             str(batch.gpus),
-            f"{len(gangs)}: {some(gangs, NAMES)}" if gangs else "none",
+            f"{len(gangs)}: {list_names(gangs, NAMES)}" if gangs else "none",
         )
 
     last = made.batches[-1]
-    until = f", the last at {humanize.clock(last.starts_at, made.made_at)}" if last.starts_at is not None else ""
-    return folded(table, made.batches, row, lambda rest: f"and {counted(rest, 'more batch', 'more batches')}{until}")
+    until = f", the last at {humanize.show_time(last.starts_at, made.made_at)}" if last.starts_at is not None else ""
+    return folded_table(
+        table, made.batches, row, lambda rest: f"and {count_things(rest, 'more batch', 'more batches')}{until}"
+    )
 
 
 def _start_time(batch: BatchForecast, made: Forecast) -> str:
     if batch.starts_at is not None:
-        return humanize.clock(batch.starts_at, made.made_at)
+        return humanize.show_time(batch.starts_at, made.made_at)
     return "now" if batch.number == 1 else f"after batch {batch.number - 1}"
 
 
 def _completion_table(made: Forecast) -> RenderableType:
-    table = columns("Ends at", "Nodes", "Gangs")
+    table = empty_table("Ends at", "Nodes", "Gangs")
     found = sorted(made.completions, key=lambda one: (one.at, one.nodes))
-    return folded(
+    return folded_table(
         table,
         found,
         lambda one: table.add_row(
-            humanize.clock(one.at, made.made_at), f"{len(one.nodes)}: {some(one.nodes, NAMES)}", some(one.gangs, NAMES)
+            humanize.show_time(one.at, made.made_at),
+            f"{len(one.nodes)}: {list_names(one.nodes, NAMES)}",
+            list_names(one.gangs, NAMES),
         ),
-        lambda rest: f"and {counted(rest, 'more group')} of nodes",
+        lambda rest: f"and {count_things(rest, 'more group')} of nodes",
     )
 
 
 def _interruption_table(made: Forecast) -> RenderableType:
-    table = columns("Gang", "GPUs", "Requested", "Without progress", "Lost GPU-hours", "Reason")
+    table = empty_table("Gang", "GPUs", "Requested", "Without progress", "Lost GPU-hours", "Reason")
     found = sorted(made.prediction.interruptions, key=lambda one: (one.asked_at, one.gang))
 
     def row(one: Interruption) -> None:
         table.add_row(
             one.gang,
             str(one.gpus),
-            humanize.clock(one.asked_at, made.made_at),
-            humanize.lasting(one.seconds),
+            humanize.show_time(one.asked_at, made.made_at),
+            humanize.show_duration(one.seconds),
             f"{one.lost_gpu_hours:.1f}",
             one.because,
         )
@@ -147,25 +146,25 @@ def _interruption_table(made: Forecast) -> RenderableType:
         folded = found[-count:]
         lost = sum(one.lost_gpu_hours for one in folded)
         gpus = sum(one.gpus for one in folded)
-        return f"and {counted(count, 'more gang')} with {gpus} GPUs, {lost:.1f} GPU-hours lost"
+        return f"and {count_things(count, 'more gang')} with {gpus} GPUs, {lost:.1f} GPU-hours lost"
 
-    return folded(table, found, row, rest)
+    return folded_table(table, found, row, rest)
 
 
 def _eviction_table(made: Forecast) -> RenderableType:
-    table = columns("Owner", "Batch")
+    table = empty_table("Owner", "Batch")
     found = [(name, batch.number) for batch in made.batches for one in batch.groups for name in one.evicted]
-    return folded(
+    return folded_table(
         table,
         found,
         lambda pair: table.add_row(pair[0], str(pair[1])),
-        lambda rest: f"and {counted(rest, 'more owner')}",
+        lambda rest: f"and {count_things(rest, 'more owner')}",
     )
 
 
 def _blocker_table(blockers: Sequence[Blocker]) -> RenderableType:
     """One row for each reason and message, with all subjects that have them."""
-    table = columns("Reason", "Nodes", "Blocked", "Message")
+    table = empty_table("Reason", "Nodes", "Blocked", "Message")
     groups: dict[str, list[Blocker]] = {}
     for blocker in blockers:
         groups.setdefault(blocker.reason.value, []).append(blocker)
@@ -180,12 +179,12 @@ def _blocker_table(blockers: Sequence[Blocker]) -> RenderableType:
             table.add_row(
                 reason if first else "",
                 str(len(_blocked_nodes(found))) if first else "",
-                some(subjects, NAMES),
+                list_names(subjects, NAMES),
                 message,
             )
         if len(sentences) > len(shown):
             others = [subject for _, subjects in list(sentences.items())[NAMES:] for subject in subjects]
-            table.add_row("", "", some(others, NAMES), "same reason; see `upgrader why NAME` for details")
+            table.add_row("", "", list_names(others, NAMES), "same reason; see `upgrader why NAME` for details")
     return table
 
 
@@ -195,10 +194,10 @@ def _blocked_nodes(blockers: Sequence[Blocker]) -> set[str]:
 
 def _emptied_nodes(groups: Sequence[GroupForecast]) -> list[str]:
     rebooted, reconfigured = sum(len(one.rebooted) for one in groups), sum(len(one.reconfigured) for one in groups)
-    ways = [f"{counted(rebooted, 'node')} rebooted"] if rebooted else []
-    ways += [f"{counted(reconfigured, 'node')} with other kubelet settings"] if reconfigured else []
+    ways = [f"{count_things(rebooted, 'node')} rebooted"] if rebooted else []
+    ways += [f"{count_things(reconfigured, 'node')} with other kubelet settings"] if reconfigured else []
     pods = sum(one.other_pods for one in groups)
-    return [f"{' and '.join(ways)}, which also ends {counted(pods, 'pod')} without GPUs"] if ways else []
+    return [f"{' and '.join(ways)}, which also ends {count_things(pods, 'pod')} without GPUs"] if ways else []
 
 
 def _summary_text(saved: SavedForecast) -> Text:
@@ -206,8 +205,8 @@ def _summary_text(saved: SavedForecast) -> Text:
     if not summary.drifted:
         return Text("No changes.", style="green")
     parts = [
-        f"{counted(summary.nodes, 'node')} in {counted(summary.batches, 'batch', 'batches')}",
-        f"{counted(summary.interruptions, 'gang')} stopped once and restarted",
+        f"{count_things(summary.nodes, 'node')} in {count_things(summary.batches, 'batch', 'batches')}",
+        f"{count_things(summary.interruptions, 'gang')} stopped once and restarted",
         f"{summary.blocked} blocked",
     ]
     parts += _emptied_nodes([one for batch in made.batches for one in batch.groups])
@@ -217,7 +216,7 @@ def _summary_text(saved: SavedForecast) -> Text:
         parts.append(f"{summary.installs} installed without a plan, since no pod with GPUs runs there")
     lines = [f"{', '.join(parts)}.", *_cost_lines(made)]
     if saved.limits.max_lost_gpu_hours:
-        gangs = counted(saved.limits.max_interruptions, "gang")
+        gangs = count_things(saved.limits.max_interruptions, "gang")
         lost = consented_loss(saved.limits.max_lost_gpu_hours)
         lines.append(f"Limits of the approval: at most {gangs} stopped and {lost:.1f} GPU-hours lost.")
     if saved.strategy.expendable:
@@ -234,8 +233,8 @@ def _cost_lines(made: Forecast) -> list[str]:
     lines = []
     if seen.finish_p50 is not None and seen.finish_p95 is not None:
         lines.append(
-            f"Expected end: {humanize.clock(seen.finish_p50, at)} (median), "
-            f"{humanize.clock(seen.finish_p95, at)} (95th percentile)."
+            f"Expected end: {humanize.show_time(seen.finish_p50, at)} (median), "
+            f"{humanize.show_time(seen.finish_p95, at)} (95th percentile)."
         )
     elif made.blockers:
         lines.append("Expected end: unknown, because of blockers.")
@@ -245,7 +244,7 @@ def _cost_lines(made: Forecast) -> list[str]:
         lines.append(f"Lost: {seen.lost_gpu_hours:.1f} GPU-hours{gap}.")
         measured = seen.durations.measured
         lines.append(
-            f"Durations are measured values of {counted(measured, 'upgrade')} of this stack."
+            f"Durations are measured values of {count_things(measured, 'upgrade')} of this stack."
             if measured
             else "Durations are assumed: no upgrade of this stack was measured yet."
         )

@@ -14,7 +14,7 @@ from upgrader.core.explain.gang_explanation import find_gangs
 from upgrader.core.model.fleet import Snapshot
 from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Weekday, Window
-from upgrader.core.workloads.checkpoint_annotations import KNOWN, seconds
+from upgrader.core.workloads.checkpoint_annotations import KNOWN, parse_seconds
 
 DAYS = tuple(Weekday)
 DAILY = "daily"
@@ -25,25 +25,25 @@ _WINDOW = re.compile(r"(?:(?P<days>[A-Za-z,-]+)\s+)?(?P<start>[\d:]+)-(?P<end>[\
 _CLOCK = re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d")
 
 
-def strategy(pace: Mapping[str, Any], now: datetime) -> StrategyFacts:
+def parse_strategy(pace: Mapping[str, Any], now: datetime) -> StrategyFacts:
     """The strategy of `pace_options`; durations count from `now`.
 
     Raises:
         ConfigurationError: an option is not valid; the message has the expected format.
     """
-    wait = duration("--wait-for-completion", pace["wait_for_completion"], least=0)
+    wait = parse_duration("--wait-for-completion", pace["wait_for_completion"], least=0)
     return StrategyFacts(
-        max_unavailable=budget(pace["max_unavailable"]),
+        max_unavailable=parse_budget(pace["max_unavailable"]),
         topology=tuple(_parse_topology_budget(text) for text in pace["topology_budget"]),
         min_available_gpus=pace["min_available_gpus"],
         canary=pace["canary"],
-        soak_seconds=duration("--soak", pace["soak"], least=0),
+        soak_seconds=parse_duration("--soak", pace["soak"], least=0),
         completion_until=now + timedelta(seconds=wait) if wait else None,
         deadline=_parse_deadline(pace["deadline"], now) if pace["deadline"] is not None else None,
-        windows=tuple(window(text) for text in pace["windows"]),
+        windows=tuple(parse_window(text) for text in pace["windows"]),
         lane_width=pace["lanes"],
         checkpoint_method=_parse_methods(pace["checkpoint_method"]),
-        checkpoint_seconds=duration("--checkpoint-timeout", pace["checkpoint_timeout"]),
+        checkpoint_seconds=parse_duration("--checkpoint-timeout", pace["checkpoint_timeout"]),
         expendable=tuple(pace["expendable"]),
         wait_for=tuple(pace["wait_for"]),
         placement_unguaranteed=pace["allow_unguaranteed_placement"],
@@ -51,7 +51,7 @@ def strategy(pace: Mapping[str, Any], now: datetime) -> StrategyFacts:
     )
 
 
-def named(strategy: StrategyFacts, snapshot: Snapshot) -> StrategyFacts:
+def resolve_gang_names(strategy: StrategyFacts, snapshot: Snapshot) -> StrategyFacts:
     """The strategy with full names of gangs, `namespace/kind/name`.
 
     Raises:
@@ -64,7 +64,7 @@ def named(strategy: StrategyFacts, snapshot: Snapshot) -> StrategyFacts:
     )
 
 
-def renewed(strategy: StrategyFacts, made_at: datetime, now: datetime) -> StrategyFacts:
+def renew_strategy(strategy: StrategyFacts, made_at: datetime, now: datetime) -> StrategyFacts:
     """The strategy of a forecast made at `made_at`, for a plan that starts now.
 
     The wait for completion keeps its length and counts from now; a deadline does not move.
@@ -74,7 +74,7 @@ def renewed(strategy: StrategyFacts, made_at: datetime, now: datetime) -> Strate
     """
     if strategy.deadline is not None and strategy.deadline - now < SHORTEST_DEADLINE:
         raise StaleForecastError(
-            f"the deadline of the forecast has passed: {timing.show(strategy.deadline)}",
+            f"the deadline of the forecast has passed: {timing.format_time(strategy.deadline)}",
             resolution="Create a new forecast with `upgrader plan -o FILE`.",
         )
     until = strategy.completion_until
@@ -82,7 +82,7 @@ def renewed(strategy: StrategyFacts, made_at: datetime, now: datetime) -> Strate
     return msgspec.structs.replace(strategy, completion_until=moved)
 
 
-def budget(text: str, option: str = "--max-unavailable") -> int | str:
+def parse_budget(text: str, option: str = "--max-unavailable") -> int | str:
     """A number of GPUs, or a percentage.
 
     Raises:
@@ -97,7 +97,7 @@ def budget(text: str, option: str = "--max-unavailable") -> int | str:
     return text if percent else int(number)
 
 
-def duration(option: str, text: str, *, least: int = 1) -> int:
+def parse_duration(option: str, text: str, *, least: int = 1) -> int:
     """Seconds of `90s`, `30m`, `1h30m`, `2d`.
 
     Raises:
@@ -105,7 +105,7 @@ def duration(option: str, text: str, *, least: int = 1) -> int:
     """
     if least == 0 and text in {"0", "0s"}:
         return 0
-    found = seconds(text)
+    found = parse_seconds(text)
     if found is None:
         raise ConfigurationError(f"{option} {text}: must be a duration such as 90s, 30m, 1h30m or 2d")
     return found
@@ -118,7 +118,7 @@ def _parse_methods(text: str | None) -> str:
     return text or ""
 
 
-def window(text: str) -> Window:
+def parse_window(text: str) -> Window:
     """A window such as `Mon-Fri 22:00-06:00 Europe/Berlin`; days default to every day, the zone to UTC.
 
     Raises:
@@ -170,14 +170,14 @@ def _parse_topology_budget(text: str) -> TopologyBudget:
             f"--topology-budget {text}: must be LABEL=GPUS or LABEL=PERCENT",
             resolution="Examples: topology.kubernetes.io/rack=16, example.com/power=25%.",
         )
-    return TopologyBudget(key=key, max_unavailable=budget(most, f"--topology-budget {key}"))
+    return TopologyBudget(key=key, max_unavailable=parse_budget(most, f"--topology-budget {key}"))
 
 
 def _parse_deadline(text: str, now: datetime) -> datetime:
-    found = seconds(text)
+    found = parse_seconds(text)
     if found is not None:
         return now + timedelta(seconds=found)
-    end = untrusted.instant(text)
+    end = untrusted.parse_instant(text)
     if end is None:
         raise ConfigurationError(
             f"--deadline {text}: must be a duration such as 8h or a time such as 2026-12-01T06:00:00Z"

@@ -8,7 +8,7 @@ from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import StrategyFacts
 
 
-def sentences(strategy: StrategyFacts, now: datetime) -> list[str]:
+def strategy_sentences(strategy: StrategyFacts, now: datetime) -> list[str]:
     """One line for each option that is set."""
     lines = []
     if strategy.topology:
@@ -17,15 +17,15 @@ def sentences(strategy: StrategyFacts, now: datetime) -> list[str]:
     if strategy.min_available_gpus:
         lines.append(f"At least {strategy.min_available_gpus} GPUs stay in service.")
     if strategy.canary:
-        soak = f", then a soak of {humanize.lasting(strategy.soak_seconds)}" if strategy.soak_seconds else ""
+        soak = f", then a soak of {humanize.show_duration(strategy.soak_seconds)}" if strategy.soak_seconds else ""
         lines.append(f"Canaries: one idle node of each class first{soak}.")
     if strategy.completion_until is not None:
-        until = humanize.clock(strategy.completion_until, now)
+        until = humanize.show_time(strategy.completion_until, now)
         lines.append(f"Wait for completion of jobs that end before {until}.")
     if strategy.windows:
         lines.append(f"Batches start only {' or '.join(shown_window(one) for one in strategy.windows)}.")
     if strategy.deadline is not None:
-        lines.append(f"Deadline: no batch starts that would end after {humanize.clock(strategy.deadline, now)}.")
+        lines.append(f"Deadline: no batch starts that would end after {humanize.show_time(strategy.deadline, now)}.")
     if strategy.lane_width:
         lines.append(f"At most {strategy.lane_width} gangs write checkpoints to one storage at the same time.")
     if strategy.checkpoint_method:

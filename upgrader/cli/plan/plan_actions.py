@@ -19,9 +19,8 @@ from upgrader.core.explain import plan_file as saving
 from upgrader.core.explain.node_explanation import Explanation
 from upgrader.core.explain.plan_file import SavedForecast, consented_loss
 from upgrader.core.forecast.forecast import BatchForecast
-from upgrader.core.gpu_stack.drift import NodeDrift
-from upgrader.core.gpu_stack.drift import drift as find_drift
-from upgrader.core.model.phases import ends
+from upgrader.core.gpu_stack.drift import NodeDrift, find_drift
+from upgrader.core.model.phases import is_final
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.upgrade_plan.remaining_work import Rest
@@ -39,33 +38,33 @@ class Drift(Struct, frozen=True, kw_only=True):
     drift: tuple[NodeDrift, ...]
 
 
-async def plan(
+async def make_forecast(
     context: Context, *, file: Path | None, stack: str | None, changes: Sequence[str], pace: Mapping[str, Any]
 ) -> SavedForecast:
     """The forecast for the desired state of a stack, at the pace of the options."""
-    asked = pace_parser.strategy(pace, context.clock.now())
-    wish = await cluster_reading.wanted(context, file=file, name=stack, changes=changes)
+    asked = pace_parser.parse_strategy(pace, context.clock.now())
+    wish = await cluster_reading.read_wanted_stack(context, file=file, name=stack, changes=changes)
     target = await cluster_reading.target_of(context, wish.stack)
-    snapshot = await cluster_reading.look(context, wish.stack, target, method=asked.checkpoint_method)
-    strategy = pace_parser.named(asked, snapshot)
+    snapshot = await cluster_reading.read_snapshot(context, wish.stack, target, method=asked.checkpoint_method)
+    strategy = pace_parser.resolve_gang_names(asked, snapshot)
     return cluster_reading.saved_of(
-        wish, await cluster_reading.predict(context, Rest(snapshot=snapshot), target, strategy), strategy
+        wish, await cluster_reading.forecast_rest(context, Rest(snapshot=snapshot), target, strategy), strategy
     )
 
 
-def keep(saved: SavedForecast, path: Path) -> None:
+def save_forecast(saved: SavedForecast, path: Path) -> None:
     """Write a forecast to a file.
 
     Raises:
         ConfigurationError: the file cannot be written.
     """
     try:
-        path.write_bytes(saving.dump(saved))
+        path.write_bytes(saving.encode_forecast(saved))
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written", details=str(error)) from error
 
 
-async def apply(context: Context, path: Path, *, by: str | None, retry: int, agree: Agree) -> str | None:
+async def apply_forecast(context: Context, path: Path, *, by: str | None, retry: int, agree: Agree) -> str | None:
     """Apply the forecast of a file; returns the name of the plan, None if none is required. `retry` is in seconds.
 
     The plan is written first and pins its revision, so that it exists before the controller acts on the drift of the
@@ -80,10 +79,10 @@ async def apply(context: Context, path: Path, *, by: str | None, retry: int, agr
     if not wish.edited and await _is_started(context, name):
         return name
     now = context.clock.now()
-    strategy = pace_parser.renewed(saved.strategy, saved.created_at, now)
+    strategy = pace_parser.renew_strategy(saved.strategy, saved.created_at, now)
     seen = await _foresee_wanted(context, wish, strategy, remainder=saved.forecast.batches)
     fresh = cluster_reading.saved_of(wish, seen, strategy)
-    consent.check(saved, msgspec.structs.replace(fresh, images=seen.snapshot.images))
+    consent.reject_stale_forecast(saved, msgspec.structs.replace(fresh, images=seen.snapshot.images))
     agree(fresh)
     if wish.live is None:
         await consent.write_stack(context, wish)
@@ -117,11 +116,11 @@ def _consent_of_file(saved: SavedForecast, by: str | None) -> Consent:
     )
 
 
-async def drift(context: Context, name: str | None) -> Drift:
+async def read_drift(context: Context, name: str | None) -> Drift:
     """The drift of a stack."""
     stack = await cluster_reading.stack_named(context, name)
     target = await cluster_reading.target_of(context, stack)
-    snapshot = await cluster_reading.look(context, stack, target)
+    snapshot = await cluster_reading.read_snapshot(context, stack, target)
     return Drift(
         stack=stack.metadata.name,
         revision=target.revision,
@@ -141,7 +140,7 @@ async def under_way(context: Context, stack: str) -> str:
     )
 
 
-async def why(context: Context, subject: str) -> list[Explanation]:
+async def explain_subject(context: Context, subject: str) -> list[Explanation]:
     """The state of a node or a job, for each stack that contains it.
 
     Raises:
@@ -154,7 +153,10 @@ async def why(context: Context, subject: str) -> list[Explanation]:
             seen, already = await cluster_reading.foresee_rest(context, stack, running)
         else:
             target = await cluster_reading.target_of(context, stack)
-            seen, already = await cluster_reading.foresee(context, stack, target, StrategyFacts()), frozenset[str]()
+            seen, already = (
+                await cluster_reading.forecast_now(context, stack, target, StrategyFacts()),
+                frozenset[str](),
+            )
         node = explaining.why_node(subject, seen.snapshot, seen.forecast, already=already)
         gangs = [
             gang_explanation.why_gang(name, seen.snapshot, seen.forecast)
@@ -175,7 +177,7 @@ async def _foresee_wanted(
 ) -> World:
     stack = wish.stack
     target = await cluster_reading.target_of(context, stack)
-    return await cluster_reading.foresee(context, stack, target, strategy, remainder=remainder)
+    return await cluster_reading.forecast_now(context, stack, target, strategy, remainder=remainder)
 
 
 def _load_forecast(path: Path) -> SavedForecast:
@@ -183,10 +185,10 @@ def _load_forecast(path: Path) -> SavedForecast:
         raw = path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read", details=str(error)) from error
-    return saving.load(raw, str(path))
+    return saving.decode_forecast(raw, str(path))
 
 
 async def _is_started(context: Context, name: str) -> bool:
     """Whether an earlier attempt to apply the same forecast created its plan."""
     there = await context.cluster.get(UPGRADE_PLANS, name)
-    return there is not None and not ends(there.status.phase)
+    return there is not None and not is_final(there.status.phase)

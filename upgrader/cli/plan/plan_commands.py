@@ -1,14 +1,18 @@
 """`upgrader plan | apply | drift | why`: show a forecast, apply it, explain it."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from upgrader.cli.base import exit_codes
-from upgrader.cli.base.output_format import FORMATS, output_option, show
+from upgrader.cli.base import exit_codes, render
+from upgrader.cli.base.output_format import FORMATS, output_option, print_value
 from upgrader.cli.base.session import Session, pass_session
+from upgrader.cli.plan import forecast_screen, plan_actions
 from upgrader.cli.plan.pace_options import pace_options
+from upgrader.cli.shared.progress import Patience
+from upgrader.cli.status import watch_display
 from upgrader.core.errors import UpgraderError
 
 if TYPE_CHECKING:
@@ -54,20 +58,18 @@ def plan(
     detailed_exitcode: bool,
 ) -> int:
     """Show the forecast of a rollout: batches, times, interrupted gangs, blockers. Nothing is changed."""
-    from upgrader.cli.base import render  # noqa: PLC0415
-    from upgrader.cli.plan import forecast_screen, plan_actions  # noqa: PLC0415
 
     async def work(context: "Context") -> tuple["SavedForecast", str]:
-        made = await plan_actions.plan(context, file=file, stack=stack, changes=changes, pace=pace)
+        made = await plan_actions.make_forecast(context, file=file, stack=stack, changes=changes, pace=pace)
         return made, await plan_actions.under_way(context, made.stack)
 
     saved, waits = session.run(work)
     if out is not None:
-        plan_actions.keep(saved, out)
+        plan_actions.save_forecast(saved, out)
     if output == "table":
-        render.show(forecast_screen.forecast(saved))
+        render.print_renderable(forecast_screen.forecast_tables(saved))
     else:
-        show(saved, output)
+        print_value(saved, output)
     if waits:
         click.echo(waits, err=True)
     if out is not None:
@@ -115,17 +117,18 @@ def apply(
 
     A forecast that is stale, or for another cluster, is rejected (exit code 3).
     """
-    from upgrader.cli.plan import plan_actions  # noqa: PLC0415
-    from upgrader.cli.shared.progress import Patience  # noqa: PLC0415
-    from upgrader.cli.status import watch_display  # noqa: PLC0415
 
     async def work(context: "Context") -> None:
-        name = await plan_actions.apply(context, file, by=by, retry=retry, agree=agreement(auto_approve=auto_approve))
+        name = await plan_actions.apply_forecast(
+            context, file, by=by, retry=retry, agree=make_prompt(auto_approve=auto_approve)
+        )
         click.echo(
             f"plan {name} is started" if name else "no plan is required: no pod with GPUs runs on these nodes", err=True
         )
         if watch and name is not None:
-            await watch_display.follow(context, name, Patience(blocked=patience, whole=timeout), sleep=session.sleep)
+            await watch_display.follow_plan(
+                context, name, Patience(blocked=patience, whole=timeout), sleep=session.sleep
+            )
 
     session.run(work)
     return exit_codes.DONE
@@ -137,14 +140,11 @@ def apply(
 @pass_session
 def drift(session: Session, *, stack: str | None, output: str) -> int:
     """Show how nodes differ from their stack."""
-    from upgrader.cli.base import render  # noqa: PLC0415
-    from upgrader.cli.plan import plan_actions  # noqa: PLC0415
-
-    found = session.run(lambda context: plan_actions.drift(context, stack))
+    found = session.run(lambda context: plan_actions.read_drift(context, stack))
     if output == "table":
-        render.show(render.drift(found.stack, found.revision, found.nodes, found.drift))
+        render.print_renderable(render.drift_table(found.stack, found.revision, found.nodes, found.drift))
     else:
-        show(found, output)
+        print_value(found, output)
     return exit_codes.DONE
 
 
@@ -154,28 +154,21 @@ def drift(session: Session, *, stack: str | None, output: str) -> int:
 @pass_session
 def why(session: Session, *, subject: str, output: str) -> int:
     """Explain why or when a node is upgraded, or why a job is stopped or not."""
-    from upgrader.cli.base import render  # noqa: PLC0415
-    from upgrader.cli.plan import plan_actions  # noqa: PLC0415
-
-    found = session.run(lambda context: plan_actions.why(context, subject))
+    found = session.run(lambda context: plan_actions.explain_subject(context, subject))
     for one in found:
         if output == "table":
-            render.show(render.explanation(one))
+            render.print_renderable(render.explanation_text(one))
         else:
-            show(one, output)
+            print_value(one, output)
     return exit_codes.DONE
 
 
-def agreement(*, auto_approve: bool) -> "Callable[[SavedForecast], None]":
+def make_prompt(*, auto_approve: bool) -> "Callable[[SavedForecast], None]":
     """A function that shows the forecast and, without --auto-approve, prompts for confirmation."""
 
     def agree(saved: "SavedForecast") -> None:
-        import sys  # noqa: PLC0415
 
-        from upgrader.cli.base import render  # noqa: PLC0415
-        from upgrader.cli.plan import forecast_screen  # noqa: PLC0415
-
-        render.show(forecast_screen.forecast(saved), sys.stderr)
+        render.print_renderable(forecast_screen.forecast_tables(saved), sys.stderr)
         if auto_approve:
             return
         if not sys.stdin.isatty():
@@ -184,6 +177,3 @@ def agreement(*, auto_approve: bool) -> "Callable[[SavedForecast], None]":
             raise UpgraderError("not confirmed; nothing was changed")
 
     return agree
-
-
-COMMANDS = (plan, apply, drift, why)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.api import names
-from upgrader.api.explicit import explicit
+from upgrader.api.explicit import explicit_json
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, NODES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import GpuStack, UpgradePlan
@@ -16,7 +16,7 @@ from upgrader.cli.shared.stack_edits import Spec, read_manifest, spec_of, with_c
 from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.explain.plan_file import SavedForecast, limits_of
-from upgrader.core.explain.source_revisions import Origin, origins
+from upgrader.core.explain.source_revisions import Origin, find_origins
 from upgrader.core.forecast.forecast import BatchForecast, Forecast
 from upgrader.core.model.fleet import ImageFacts, Snapshot, Target
 from upgrader.core.model.strategy import StrategyFacts
@@ -45,7 +45,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     @property
     def edited(self) -> bool:
         """Whether the stack must be written."""
-        return self.live is None or explicit(self.live.spec) != self.spec
+        return self.live is None or explicit_json(self.live.spec) != self.spec
 
 
 Raise = Callable[[StrategyFacts, Snapshot], StrategyFacts]
@@ -81,7 +81,7 @@ async def stack_named(context: Context, name: str | None) -> GpuStack:
     return found
 
 
-async def wanted(context: Context, *, file: Path | None, name: str | None, changes: Sequence[str]) -> Wanted:
+async def read_wanted_stack(context: Context, *, file: Path | None, name: str | None, changes: Sequence[str]) -> Wanted:
     """The stack of a manifest or of the cluster, with the changes of --set.
 
     Raises:
@@ -94,7 +94,7 @@ async def wanted(context: Context, *, file: Path | None, name: str | None, chang
         live = await context.cluster.get(GPU_STACKS, named)
         return Wanted(name=named, spec=with_changes(spec, changes), live=live)
     live = await stack_named(context, name)
-    return Wanted(name=live.metadata.name, spec=with_changes(explicit(live.spec), changes), live=live)
+    return Wanted(name=live.metadata.name, spec=with_changes(explicit_json(live.spec), changes), live=live)
 
 
 async def target_of(context: Context, stack: GpuStack) -> Target:
@@ -109,7 +109,7 @@ async def target_of(context: Context, stack: GpuStack) -> Target:
     if known is not None:
         return known
     try:
-        pinned = await revisions.pin(context, target)
+        pinned = await revisions.pin_images(context, target)
     except RegistryError as error:
         raise RegistryError(
             error.brief,
@@ -122,7 +122,7 @@ async def target_of(context: Context, stack: GpuStack) -> Target:
     return pinned
 
 
-async def look(context: Context, stack: GpuStack, target: Target, *, method: str = "") -> Snapshot:
+async def read_snapshot(context: Context, stack: GpuStack, target: Target, *, method: str = "") -> Snapshot:
     """The current state of the cluster, for one stack; `method` is the checkpoint method of jobs that declare
     none.
     """
@@ -141,7 +141,7 @@ async def look(context: Context, stack: GpuStack, target: Target, *, method: str
     return cluster_snapshot.snapshot_of(seen, stack.spec, gpus, context.clock.now(), stack=name, empties=target)
 
 
-async def foresee(
+async def forecast_now(
     context: Context,
     stack: GpuStack,
     target: Target,
@@ -150,19 +150,19 @@ async def foresee(
     remainder: Sequence[BatchForecast] = (),
     back: bool = False,
 ) -> World:
-    """The forecast of a rollout that starts now; `remainder` as for `forecast`, `back` for a rollback."""
-    snapshot = await look(context, stack, target, method=strategy.checkpoint_method)
+    """The forecast of a rollout that starts now; `remainder` as for `forecast_rollout`, `back` for a rollback."""
+    snapshot = await read_snapshot(context, stack, target, method=strategy.checkpoint_method)
     if back:
         snapshot = msgspec.structs.replace(snapshot, taken_back=stack.status.update_revision or "")
-    return await predict(context, Rest(snapshot=snapshot), target, strategy, remainder=remainder)
+    return await forecast_rest(context, Rest(snapshot=snapshot), target, strategy, remainder=remainder)
 
 
-async def predict(
+async def forecast_rest(
     context: Context, rest: Rest, target: Target, strategy: StrategyFacts, *, remainder: Sequence[BatchForecast] = ()
 ) -> World:
-    """The forecast of the rest, for a state that was already read; `remainder` as for `forecast`."""
+    """The forecast of the rest, for a state that was already read; `remainder` as for `forecast_rollout`."""
     durations = await durations_of(context.cluster, target.stack)
-    made = rest.foresee(target, strategy, context.clock.now(), durations, remainder=remainder)
+    made = rest.forecast_rest(target, strategy, context.clock.now(), durations, remainder=remainder)
     come_from = await _find_origins(context, rest.snapshot, target, made)
     return World(snapshot=rest.snapshot, target=target, forecast=made, origins=come_from)
 
@@ -175,7 +175,7 @@ async def _find_origins(context: Context, snapshot: Snapshot, target: Target, ma
         kept = await revisions.read_target(context, target.stack, revision)
         if kept is not None:
             known[revision] = kept
-    return origins(nodes, known, target)
+    return find_origins(nodes, known, target)
 
 
 async def foresee_rest(
@@ -199,10 +199,10 @@ async def foresee_rest(
     requests, _ = own_requests.sort_out(
         await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector), plan, upgrades
     )
-    snapshot = await look(context, stack, target, method=plan.spec.checkpoint.method or "")
+    snapshot = await read_snapshot(context, stack, target, method=plan.spec.checkpoint.method or "")
     now = context.clock.now()
     rest = rest_of(plan, snapshot, upgrades, requests, now)
-    world = await predict(context, rest, target, raised(strategy_of(plan, now), rest.snapshot))
+    world = await forecast_rest(context, rest, target, raised(strategy_of(plan, now), rest.snapshot))
     return world, rest.already
 
 
@@ -235,5 +235,5 @@ def _used_images(world: World) -> tuple[ImageFacts, ...]:
     """The driver images that the upgrades of a forecast would use, by key."""
     catalogue = Catalogue(world.snapshot.images)
     taken = {node for batch in world.forecast.batches for node in batch.nodes} | set(world.forecast.installs)
-    images = (catalogue.wanted(node, world.target) for node in world.snapshot.nodes if node.name in taken)
+    images = (catalogue.required_image(node, world.target) for node in world.snapshot.nodes if node.name in taken)
     return tuple(sorted({image.key: image for image in images if image is not None}.values(), key=lambda one: one.key))

@@ -11,14 +11,14 @@ from typing import Any
 from msgspec import Struct
 
 from upgrader.api import names
-from upgrader.api.explicit import explicit
+from upgrader.api.explicit import explicit_json
 from upgrader.api.resources import GPU_STACKS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import Approval, ApprovalLimits, CheckpointDefaults, Lanes, UpgradePlan
 from upgrader.cli.shared.cluster_reading import Wanted
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError, ConflictError, StaleForecastError
 from upgrader.core.explain.plan_file import SavedForecast, check_saved
-from upgrader.core.model.phases import ends
+from upgrader.core.model.phases import is_final
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.core.naming import object_name
 from upgrader.reconcile.facts.strategies import strategy_spec
@@ -45,7 +45,7 @@ class Consent(Struct, frozen=True, kw_only=True):
             expendable=list(self.expendable),
             placement_unguaranteed=self.placement_unguaranteed,
         )
-        return explicit(Approval(by=self.by, at=timing.show(context.clock.now()), limits=limits))
+        return explicit_json(Approval(by=self.by, at=timing.format_time(context.clock.now()), limits=limits))
 
 
 def current_user() -> str:
@@ -53,7 +53,7 @@ def current_user() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"[:253]
 
 
-def check(saved: SavedForecast, fresh: SavedForecast) -> None:
+def reject_stale_forecast(saved: SavedForecast, fresh: SavedForecast) -> None:
     """Reject a stale forecast.
 
     Raises:
@@ -71,7 +71,9 @@ def check(saved: SavedForecast, fresh: SavedForecast) -> None:
 def plan_name(saved: SavedForecast) -> str:
     """The name of the plan of a forecast: applying a forecast twice creates one plan."""
     version = str(saved.spec["driver"]["version"])
-    return object_name(f"{saved.stack[:24]}-{version}", saved.stack, saved.revision, timing.show(saved.created_at))
+    return object_name(
+        f"{saved.stack[:24]}-{version}", saved.stack, saved.revision, timing.format_time(saved.created_at)
+    )
 
 
 def needs_plan(saved: SavedForecast) -> bool:
@@ -110,7 +112,7 @@ def plan_body(
             "stack": stack,
             "targetRevision": revision,
             "strategy": strategy_spec(strategy, made_at),
-            "checkpoint": explicit(checkpoint),
+            "checkpoint": explicit_json(checkpoint),
             "approval": consent.approval(context),
         },
     }
@@ -163,7 +165,7 @@ async def plan_named(context: Context, name: str | None) -> UpgradePlan:
         if found is None:
             raise ConfigurationError(f"plan {name} not found", resolution="`upgrader status` lists all plans.")
         return found
-    open_plans = [one for one in await context.cluster.list(UPGRADE_PLANS) if not ends(one.status.phase)]
+    open_plans = [one for one in await context.cluster.list(UPGRADE_PLANS) if not is_final(one.status.phase)]
     if len(open_plans) != 1:
         known = ", ".join(sorted(one.metadata.name for one in open_plans)) or "none"
         raise ConfigurationError(
@@ -176,7 +178,7 @@ Change = Callable[[UpgradePlan], Mapping[str, Any]]
 """Returns a merge patch of the spec of a plan."""
 
 
-async def amend(context: Context, plan: UpgradePlan, change: Change) -> UpgradePlan:
+async def amend_plan(context: Context, plan: UpgradePlan, change: Change) -> UpgradePlan:
     """Change the spec of a plan.
 
     Raises:
@@ -184,7 +186,7 @@ async def amend(context: Context, plan: UpgradePlan, change: Change) -> UpgradeP
         ConflictError: all attempts conflicted with other writes.
     """
     for attempt in range(1, ATTEMPTS + 1):
-        if ends(plan.status.phase):
+        if is_final(plan.status.phase):
             raise ConfigurationError(
                 f"plan {plan.metadata.name} has ended ({plan.status.phase.value})",
                 details=plan.status.message,

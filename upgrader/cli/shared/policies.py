@@ -33,12 +33,12 @@ SHIPPED = (
 )
 
 
-async def installed(context: Context) -> list[str]:
+async def installed_policies(context: Context) -> list[str]:
     """The names of the policies whose bindings are installed."""
     return [each.name for each in SHIPPED if await context.cluster.get(each.binding, each.name) is not None]
 
 
-async def remove(context: Context, tell: Callable[[str], None]) -> None:
+async def remove_policies(context: Context, tell: Callable[[str], None]) -> None:
     """Delete the policies, each binding before its policy; if that is forbidden, print the kubectl command."""
     for policy in SHIPPED:
         try:

@@ -15,7 +15,7 @@ from upgrader.core.errors import (
     RolloutFailedError,
     UnreachableError,
 )
-from upgrader.core.model.phases import DesiredState, PlanPhase, ends
+from upgrader.core.model.phases import DesiredState, PlanPhase, is_final
 from upgrader.core.upgrade_plan.plan_machine import CANARY_FAILED, DEADLINE_PASSED, TOO_MANY_FAILURES
 from upgrader.reconcile.observe import own_requests
 from upgrader.reconcile.runtime.context import Context
@@ -48,7 +48,7 @@ class Patience(Struct, frozen=True, kw_only=True):
     whole: float | None = None
 
 
-async def look(context: Context, name: str) -> Progress:
+async def read_progress(context: Context, name: str) -> Progress:
     """Read a plan with its upgrades and requests.
 
     Raises:
@@ -69,13 +69,13 @@ async def look(context: Context, name: str) -> Progress:
     )
 
 
-async def looks(
+async def poll_progress(
     context: Context, name: str, poll: float, sleep: Callable[[float], Awaitable[None]]
 ) -> AsyncIterator[Progress | None]:
     """Read a plan repeatedly; None if the API server is not reachable."""
     while True:
         try:
-            yield await look(context, name)
+            yield await read_progress(context, name)
         except UnreachableError:
             yield None
         await sleep(poll)
@@ -160,7 +160,7 @@ def _paused_error(plan: UpgradePlan) -> BlockedError | RolloutFailedError:
     )
 
 
-def changes(before: Progress | None, after: Progress) -> list[str]:
+def changed_lines(before: Progress | None, after: Progress) -> list[str]:
     """Changes since the last poll, as lines."""
     lines = []
     plan = after.plan.status
@@ -169,7 +169,7 @@ def changes(before: Progress | None, after: Progress) -> list[str]:
     known = _known_states(before) if before is not None else {}
     for upgrade in after.upgrades:
         if known.get(upgrade.metadata.uid) != _shown_state(upgrade):
-            back = " (reverting)" if upgrade.status.reverting and not ends(upgrade.status.phase) else ""
+            back = " (reverting)" if upgrade.status.reverting and not is_final(upgrade.status.phase) else ""
             lines.append(
                 _format_line(
                     f"node {upgrade.spec.node.name}", f"{upgrade.status.phase.value}{back}", _reason_text(upgrade)

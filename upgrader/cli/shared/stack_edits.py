@@ -8,7 +8,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from upgrader.api.explicit import explicit
+from upgrader.api.explicit import explicit_json
 from upgrader.api.resources import GPU_STACKS
 from upgrader.api.v1alpha1 import GpuStackSpec
 from upgrader.core.errors import ConfigurationError
@@ -43,7 +43,7 @@ def read_manifest(path: Path) -> tuple[str, Spec]:
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or not isinstance(spec, dict):
         raise ConfigurationError(f"{path}: a GpuStack requires metadata.name and spec")
-    return name, explicit(spec_of(spec, str(path)))
+    return name, explicit_json(spec_of(spec, str(path)))
 
 
 def spec_of(spec: Mapping[str, Any], origin: str, *, texts: bool = False) -> GpuStackSpec:
@@ -82,7 +82,7 @@ def with_changes(spec: Spec, changes: Sequence[str]) -> Spec:
             if not isinstance(inner, dict):
                 raise ConfigurationError(f"--set {change}: {parent} has no fields")
         inner[last] = value
-    return explicit(spec_of(changed, "--set", texts=True))
+    return explicit_json(spec_of(changed, "--set", texts=True))
 
 
 def _unknown_fields(type_: inspect.Type, value: Any, path: str) -> list[str]:  # noqa: ANN401 - any JSON value

@@ -2,9 +2,10 @@
 
 import click
 
-from upgrader.cli.base import exit_codes
-from upgrader.cli.base.output_format import output_option, show
+from upgrader.cli.base import exit_codes, render
+from upgrader.cli.base.output_format import output_option, print_value
 from upgrader.cli.base.session import Session, pass_session
+from upgrader.cli.status import status_reader, status_screen
 
 
 @click.command()
@@ -17,27 +18,20 @@ from upgrader.cli.base.session import Session, pass_session
 @pass_session
 def status(session: Session, *, plan: str | None, watch: bool, timeout: float | None, output: str) -> int:
     """Show all stacks and plans, or one PLAN with its upgrades and requests."""
-    from upgrader.cli.status import status_reader  # noqa: PLC0415
-
     if watch:
-        session.run(lambda context: status_reader.watch(context, plan, timeout, session.sleep))
+        session.run(lambda context: status_reader.watch_plan(context, plan, timeout, session.sleep))
         return exit_codes.DONE
-    from upgrader.cli.base import render  # noqa: PLC0415
-    from upgrader.cli.status import status_screen  # noqa: PLC0415
 
     if plan is None:
-        every = session.run(status_reader.overview)
+        every = session.run(status_reader.read_overview)
         if output == "table":
-            render.show(status_screen.overview(every.stacks, every.plans))
+            render.print_renderable(status_screen.overview_tables(every.stacks, every.plans))
         else:
-            show(every, output)
+            print_value(every, output)
         return exit_codes.DONE
-    seen = session.run(lambda context: status_reader.one(context, plan))
+    seen = session.run(lambda context: status_reader.read_plan_status(context, plan))
     if output == "table":
-        render.show(status_screen.status(seen))
+        render.print_renderable(status_screen.plan_tables(seen))
     else:
-        show(seen, output)
+        print_value(seen, output)
     return exit_codes.DONE
-
-
-COMMANDS = (status,)

@@ -21,7 +21,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     plans: Sequence[UpgradePlan]
 
 
-async def overview(context: Context) -> Overview:
+async def read_overview(context: Context) -> Overview:
     """All stacks and plans."""
     plans = await context.cluster.list(UPGRADE_PLANS)
     return Overview(
@@ -30,13 +30,13 @@ async def overview(context: Context) -> Overview:
     )
 
 
-async def one(context: Context, name: str) -> Progress:
+async def read_plan_status(context: Context, name: str) -> Progress:
     """One plan with its upgrades and requests."""
-    return await progress.look(context, name)
+    return await progress.read_progress(context, name)
 
 
-async def watch(context: Context, name: str | None, whole: float | None, sleep: Sleep) -> Progress:
+async def watch_plan(context: Context, name: str | None, whole: float | None, sleep: Sleep) -> Progress:
     """Follow a plan until it ends, without a limit for blocked nodes."""
     plan = await consent.plan_named(context, name)
     patience = Patience(blocked=None, whole=whole)
-    return await watch_display.follow(context, plan.metadata.name, patience, stream=sys.stdout, sleep=sleep)
+    return await watch_display.follow_plan(context, plan.metadata.name, patience, stream=sys.stdout, sleep=sleep)

@@ -10,11 +10,19 @@ from rich.text import Text
 
 from upgrader.api.v1alpha1 import Approval, BatchStatus, CheckpointRequest, GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.cli.base import humanize
-from upgrader.cli.base.render import FOLDED_AT, change, columns, counted, folded, section, some
+from upgrader.cli.base.render import (
+    FOLDED_AT,
+    count_things,
+    empty_table,
+    folded_table,
+    list_names,
+    show_change,
+    titled_table,
+)
 from upgrader.cli.shared.progress import Progress
 from upgrader.core import timing
 from upgrader.core.explain.plan_file import rounded_up
-from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, ends
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, is_final
 from upgrader.reconcile.render.custom_objects import LABEL_BATCH
 
 NAMES = 3
@@ -24,7 +32,7 @@ _GOOD = frozenset({PlanPhase.COMPLETED, NodePhase.SUCCEEDED, RequestPhase.RESTOR
 _BAD = frozenset({PlanPhase.FAILED, PlanPhase.ABORTED, NodePhase.FAILED, NodePhase.NODE_DELETED, RequestPhase.ENDED})
 
 
-def overview(stacks: Sequence[GpuStack], plans: Sequence[UpgradePlan]) -> RenderableType:
+def overview_tables(stacks: Sequence[GpuStack], plans: Sequence[UpgradePlan]) -> RenderableType:
     """All stacks and plans."""
     if not stacks and not plans:
         return Text("No GpuStack and no UpgradePlan found.")
@@ -37,7 +45,7 @@ def overview(stacks: Sequence[GpuStack], plans: Sequence[UpgradePlan]) -> Render
 
 
 def _stack_table(stacks: Sequence[GpuStack]) -> Table:
-    table = columns("Stack", "Revision", "Ready", "Nodes", "Drifted", "Plan", "Driver")
+    table = empty_table("Stack", "Revision", "Ready", "Nodes", "Drifted", "Plan", "Driver")
     for stack in stacks:
         status = stack.status
         table.add_row(
@@ -53,7 +61,7 @@ def _stack_table(stacks: Sequence[GpuStack]) -> Table:
 
 
 def _plan_table(plans: Sequence[UpgradePlan]) -> Table:
-    table = columns("Plan", "Stack", "Revision", "Phase", "Done", "Stopped", "Message")
+    table = empty_table("Plan", "Stack", "Revision", "Phase", "Done", "Stopped", "Message")
     for plan in plans:
         counts = plan.status.counts
         table.add_row(
@@ -68,7 +76,7 @@ def _plan_table(plans: Sequence[UpgradePlan]) -> Table:
     return table
 
 
-def status(seen: Progress) -> RenderableType:
+def plan_tables(seen: Progress) -> RenderableType:
     """One plan: its approval, progress and blockers, its upgrades and requests."""
     plan = seen.plan
     head = Text.assemble(
@@ -78,22 +86,22 @@ def status(seen: Progress) -> RenderableType:
     )
     parts: list[RenderableType] = [head]
     if plan.status.batches:
-        parts.append(section(f"Batches; times in {humanize.zone(seen.at)}", _batch_table(seen)))
-    shown = [upgrade for upgrade in seen.upgrades if not ends(upgrade.status.phase)] or seen.upgrades
+        parts.append(titled_table(f"Batches; times in {humanize.zone_name(seen.at)}", _batch_table(seen)))
+    shown = [upgrade for upgrade in seen.upgrades if not is_final(upgrade.status.phase)] or seen.upgrades
     if shown:
-        parts.append(section("Nodes", _upgrade_table(shown, seen.at)))
+        parts.append(titled_table("Nodes", _upgrade_table(shown, seen.at)))
     if seen.requests:
-        parts.append(section("Gangs", _request_table(seen)))
+        parts.append(titled_table("Gangs", _request_table(seen)))
     if plan.status.blockers:
-        table = columns("Blocked", "Reason", "Message")
+        table = empty_table("Blocked", "Reason", "Message")
         for blocker in plan.status.blockers:
             table.add_row(blocker.subject, blocker.reason, blocker.message)
-        parts.append(section("Blockers", table))
+        parts.append(titled_table("Blockers", table))
     if plan.status.failures:
-        table = columns("Failed", "Reason", "Message")
+        table = empty_table("Failed", "Reason", "Message")
         for failure in plan.status.failures:
             table.add_row(failure.subject, failure.reason, failure.message)
-        parts.append(section("Failures", table))
+        parts.append(titled_table("Failures", table))
     return Group(*parts)
 
 
@@ -106,15 +114,17 @@ def _summary_lines(seen: Progress) -> list[str]:
         _approval_text(plan.spec.approval, at),
         (
             f"{counts.succeeded} of {counts.nodes} nodes done, {counts.failed} failed; "
-            f"{counted(counts.interruptions, 'gang')} stopped, {counts.restored} restored"
+            f"{count_things(counts.interruptions, 'gang')} stopped, {counts.restored} restored"
         ),
         f"{lost.actual:.1f} GPU-hours lost, {lost.predicted:.1f} predicted" if lost.actual or lost.predicted else "",
         *_to_come(plan, at),
         f"canaries are watched until {_format_time(plan.status.soak_until, at)}"
         if _is_future(plan.status.soak_until, at)
         else "",
-        f"reserved until their jobs end: {some(plan.status.reserved_nodes)}" if plan.status.reserved_nodes else "",
-        f"ignored CheckpointRequests that this plan did not create: {some(ignored)}" if ignored else "",
+        f"reserved until their jobs end: {list_names(plan.status.reserved_nodes)}"
+        if plan.status.reserved_nodes
+        else "",
+        f"ignored CheckpointRequests that this plan did not create: {list_names(ignored)}" if ignored else "",
         f"changed: {plan.status.changed}" if plan.status.changed else "",
         f"rolled back by plan {plan.status.rollback_plan}" if plan.status.rollback_plan else "",
     ]
@@ -125,28 +135,28 @@ def _approval_text(approval: Approval | None, at: datetime) -> str:
     if approval is None:
         return "not approved"
     limits = approval.limits
-    parts = [f"at most {counted(limits.max_interruptions, 'gang')} stopped"]
+    parts = [f"at most {count_things(limits.max_interruptions, 'gang')} stopped"]
     if limits.max_lost_gpu_hours is not None:
         parts.append(f"at most {rounded_up(limits.max_lost_gpu_hours):.1f} GPU-hours lost")
     if limits.expendable:
-        parts.append(f"expendable: {some(limits.expendable)}")
+        parts.append(f"expendable: {list_names(limits.expendable)}")
     if limits.placement_unguaranteed:
         parts.append("placement not guaranteed")
     return f"approved by {approval.by} at {_format_time(approval.at, at)}: {', '.join(parts)}"
 
 
 def _to_come(plan: UpgradePlan, at: datetime) -> list[str]:
-    if ends(plan.status.phase):
+    if is_final(plan.status.phase):
         return []
     still = plan.status.forecast
     parts = [
         (
-            f"remaining: {counted(still.batches, 'batch', 'batches')} with {counted(still.nodes, 'node')}, "
-            f"{counted(still.interruptions, 'interruption')}, {still.blocked} blocked"
+            f"remaining: {count_things(still.batches, 'batch', 'batches')} with {count_things(still.nodes, 'node')}, "
+            f"{count_things(still.interruptions, 'interruption')}, {still.blocked} blocked"
         )
     ]
     if still.waiting_for_completion:
-        parts.append(f"{counted(still.waiting_for_completion, 'node')} after completion of their jobs")
+        parts.append(f"{count_things(still.waiting_for_completion, 'node')} after completion of their jobs")
     if still.lost_gpu_hours:
         parts.append(f"{still.lost_gpu_hours:.1f} GPU-hours")
     lines = ["; ".join(parts)]
@@ -162,7 +172,7 @@ def _to_come(plan: UpgradePlan, at: datetime) -> list[str]:
 
 
 def _batch_table(seen: Progress) -> RenderableType:
-    table = columns("Batch", "Kind", "Started", "Ended", "Nodes", "Gangs")
+    table = empty_table("Batch", "Kind", "Started", "Ended", "Nodes", "Gangs")
 
     def row(batch: BatchStatus) -> None:
         # The status of an ended batch has only counts; the names are those of its objects, if they still exist.
@@ -182,38 +192,42 @@ def _batch_table(seen: Progress) -> RenderableType:
 
     latest_first = sorted(seen.plan.status.batches, key=lambda one: -one.number)
     before = seen.plan.status.ended.count - sum(one.ended_at is not None for one in latest_first)
-    return folded(
-        table, latest_first, row, lambda rest: f"and {counted(rest, 'earlier batch', 'earlier batches')}", more=before
+    return folded_table(
+        table,
+        latest_first,
+        row,
+        lambda rest: f"and {count_things(rest, 'earlier batch', 'earlier batches')}",
+        more=before,
     )
 
 
 def _count_and_names(count: int, names: Sequence[str]) -> str:
-    return f"{count}: {some(names, NAMES)}" if names else str(count or "none")
+    return f"{count}: {list_names(names, NAMES)}" if names else str(count or "none")
 
 
 def _upgrade_table(upgrades: Sequence[NodeUpgrade], at: datetime) -> RenderableType:
-    table = columns("Node", "Phase", "Until", "Driver", "Kubelet", "")
+    table = empty_table("Node", "Phase", "Until", "Driver", "Kubelet", "")
 
     def row(upgrade: NodeUpgrade) -> None:
-        back = " (reverting)" if upgrade.status.reverting and not ends(upgrade.status.phase) else ""
+        back = " (reverting)" if upgrade.status.reverting and not is_final(upgrade.status.phase) else ""
         source, target = upgrade.spec.source, upgrade.spec.target
         table.add_row(
             upgrade.spec.node.name,
             Text.assemble(_phase_text(upgrade.status.phase), back),
             _format_time(upgrade.status.deadline, at) if upgrade.status.deadline else "",
-            change(source.driver_version, target.driver_version),
-            change(source.kubelet_version, target.kubelet_version),
+            show_change(source.driver_version, target.driver_version),
+            show_change(source.kubelet_version, target.kubelet_version),
             upgrade.status.message,
         )
 
     ordered = sorted(upgrades, key=lambda one: one.status.phase not in _BAD)
     phases = Counter(one.status.phase.value for one in ordered[FOLDED_AT:])
     counts = ", ".join(f"{number} {phase}" for phase, number in sorted(phases.items()))
-    return folded(table, ordered, row, lambda rest: f"and {counted(rest, 'more node')}: {counts}")
+    return folded_table(table, ordered, row, lambda rest: f"and {count_things(rest, 'more node')}: {counts}")
 
 
 def _request_table(seen: Progress) -> RenderableType:
-    table = columns("Gang", "Phase", "Members", "Acknowledged step", "")
+    table = empty_table("Gang", "Phase", "Members", "Acknowledged step", "")
 
     def row(request: CheckpointRequest) -> None:
         step = request.status.acknowledged_step
@@ -225,18 +239,18 @@ def _request_table(seen: Progress) -> RenderableType:
             request.status.message,
         )
 
-    ordered = sorted(seen.requests, key=lambda one: (one.status.phase not in _BAD, ends(one.status.phase)))
+    ordered = sorted(seen.requests, key=lambda one: (one.status.phase not in _BAD, is_final(one.status.phase)))
     phases = Counter(one.status.phase.value for one in ordered[FOLDED_AT:])
     counts = ", ".join(f"{number} {phase}" for phase, number in sorted(phases.items()))
-    return folded(table, ordered, row, lambda rest: f"and {counted(rest, 'more gang')}: {counts}")
+    return folded_table(table, ordered, row, lambda rest: f"and {count_things(rest, 'more gang')}: {counts}")
 
 
 def _format_time(text: str | None, at: datetime) -> str:
-    return humanize.clock(timing.parse(text), at) if text else ""
+    return humanize.show_time(timing.parse_time(text), at) if text else ""
 
 
 def _is_future(text: str | None, at: datetime) -> bool:
-    return text is not None and timing.parse(text) > at
+    return text is not None and timing.parse_time(text) > at
 
 
 def _phase_text(phase: PlanPhase | NodePhase | RequestPhase) -> Text:

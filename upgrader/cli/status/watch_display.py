@@ -19,7 +19,7 @@ from upgrader.reconcile.runtime.context import Context
 Sleep = Callable[[float], Awaitable[None]]
 
 
-async def follow(
+async def follow_plan(
     context: Context, name: str, patience: Patience, *, stream: TextIO | None = None, sleep: Sleep = asyncio.sleep
 ) -> Progress:
     """Follow a plan until it is completed; returns its last state. `stream` defaults to standard error.
@@ -32,8 +32,8 @@ async def follow(
     with ExitStack() as closing:
         showing: Display = Lines(stream)
         if stream.isatty():
-            showing = Table(closing.enter_context(render.live(stream)))
-        async for seen in progress.looks(context, name, patience.poll, sleep):
+            showing = Table(closing.enter_context(render.live_display(stream)))
+        async for seen in progress.poll_progress(context, name, patience.poll, sleep):
             if seen is None:
                 showing.silence()
                 _check_time(context, began, patience)
@@ -60,7 +60,7 @@ class Lines:
     def show(self, seen: Progress) -> None:
         """Print the changes since the last poll."""
         self._silent = False
-        for line in progress.changes(self._before, seen):
+        for line in progress.changed_lines(self._before, seen):
             self._stream.write(f"{seen.at:%H:%M:%S} {line}\n")
         self._stream.flush()
         self._before = seen
@@ -81,7 +81,7 @@ class Table:
 
     def show(self, seen: Progress) -> None:
         """Update the display."""
-        self._live.update(status_screen.status(seen), refresh=True)
+        self._live.update(status_screen.plan_tables(seen), refresh=True)
 
     def silence(self) -> None:
         """Keep the display."""

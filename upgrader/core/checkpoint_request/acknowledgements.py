@@ -77,7 +77,7 @@ def judge_answers(
         asked: the request that must be answered.
         present: the gang's pods as they are now; succeeded pods count as done and need not answer.
         answers: at most one per member.
-        wanted: how many members its owner wants to run now; a part of a gang cannot acknowledge for the whole.
+        wanted: how many members its owner should run now; a part of a gang cannot acknowledge for the whole.
         now: aware, UTC.
     """
     by_uid = {answer.pod_uid: answer for answer in answers}
@@ -85,9 +85,9 @@ def judge_answers(
     changed = _membership_change(asked, present, alive, wanted)
     if changed is not None:
         return changed
-    fresh = bool(asked.max_loss_seconds) and now <= timing.after(asked.asked_at, asked.max_loss_seconds)
+    fresh = bool(asked.max_loss_seconds) and now <= timing.add_seconds(asked.asked_at, asked.max_loss_seconds)
     if now >= asked.stop_before - LAST_CALL and not fresh:
-        return Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the gang is asked again")
+        return Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the request is repeated")
     speaking = {asked.leader: alive[asked.leader]} if asked.leader and alive else alive
     return _judge_members(asked, speaking, len(alive), by_uid, fresh=fresh)
 
@@ -102,17 +102,16 @@ def _membership_change(
         who = strangers[0] if strangers else "a member"
         return Judgement(
             verdict=Verdict.REPLACED,
-            message=f"{who} {'joined' if strangers else 'is gone'} since the gang was asked; asked again later",
+            message=f"{who} {'was added' if strangers else 'was deleted'} after the request; the request is "
+            "repeated later",
         )
     there = sum(member.phase != "Failed" for member in present)
     if there < wanted:
         return Judgement(
-            verdict=Verdict.REPLACED, message=f"{there} of {wanted} members are there; only complete gangs are asked"
+            verdict=Verdict.REPLACED, message=f"{there} of {wanted} members exist; only complete gangs get a request"
         )
     if asked.leader and alive and asked.leader not in alive:
-        return Judgement(
-            verdict=Verdict.REPLACED, message="the member that answers for all has ended; asked again later"
-        )
+        return Judgement(verdict=Verdict.REPLACED, message="the leader has ended; the request is repeated later")
     return None
 
 
@@ -132,8 +131,12 @@ def _judge_members(
         return Judgement(verdict=Verdict.UNEQUAL_STEPS, message=f"members acknowledge different steps: {shown}")
     step = steps.pop() if steps else None
     parked = all(by_uid[uid].parked for uid in speaking)
-    how = f"parked at step {step}" if parked else f"hold step {step}, and may lose {asked.max_loss_seconds} s of work"
-    who = f", by the word of {speaking[asked.leader].pod}" if asked.leader and speaking else ""
+    how = (
+        f"parked at step {step}"
+        if parked
+        else f"have saved step {step}, and may lose {asked.max_loss_seconds} s of work"
+    )
+    who = f", acknowledged by {speaking[asked.leader].pod}" if asked.leader and speaking else ""
     return Judgement(verdict=Verdict.VALID, message=f"{count} member(s) {how}{who}", step=step)
 
 
@@ -147,7 +150,7 @@ def _member_fault(member: MemberFacts, answer: Answer | None, asked: Asked, *, f
     if answer.request_id != asked.request_id:
         return Judgement(
             verdict=Verdict.WRONG_REQUEST,
-            message=f"{member.pod} answers request {answer.request_id}, asked was {asked.request_id}; "
+            message=f"{member.pod} answers request {answer.request_id} instead of {asked.request_id}; "
             "it does not count",
         )
     if answer.refused:
@@ -159,24 +162,27 @@ def _member_fault(member: MemberFacts, answer: Answer | None, asked: Asked, *, f
     if not answer.parked and asked.max_loss_seconds and not fresh:
         return Judgement(
             verdict=Verdict.EXPIRED,
-            message=f"{member.pod} trains on, and would lose more than {asked.max_loss_seconds} s of work; asked again",
+            message=f"{member.pod} continues to train and would lose more than {asked.max_loss_seconds} s of work; "
+            "the request is repeated",
         )
     if not answer.parked and not fresh:
         return Judgement(
             verdict=Verdict.NOT_PARKED,
-            message=f"{member.pod} trains on after its checkpoint; only parked acknowledgements count",
+            message=f"{member.pod} continues to train after its checkpoint; only acknowledgements of parked members "
+            "count",
         )
     if is_ephemeral(answer.uri, member):
         return Judgement(
             verdict=Verdict.EPHEMERAL,
-            message=f"{member.pod} keeps its checkpoint at {answer.uri}, which dies with the pod; use another volume",
+            message=f"{member.pod} stores its checkpoint at {answer.uri}, which is deleted with the pod; use another "
+            "volume",
         )
     return None
 
 
-def earlier(asked: str, request_id: int) -> bool:
+def is_earlier_request(asked: str, request_id: int) -> bool:
     """Whether `asked`, the request id on a member (empty: none), is lower than `request_id`."""
-    last = untrusted.whole(asked)
+    last = untrusted.parse_whole(asked)
     return last is None or last < request_id
 
 

@@ -21,7 +21,7 @@ class Miss(Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def counted(before: Sequence[Miss], missed: Mapping[str, str], now: datetime) -> tuple[Miss, ...]:
+def count_misses(before: Sequence[Miss], missed: Mapping[str, str], now: datetime) -> tuple[Miss, ...]:
     """Misses after a delivery; members that it reached are not among them.
 
     Args:
@@ -33,11 +33,11 @@ def counted(before: Sequence[Miss], missed: Mapping[str, str], now: datetime) ->
     return tuple(Miss(pod_uid=uid, at=now, times=times.get(uid, 0) + 1, why=why) for uid, why in sorted(missed.items()))
 
 
-def ruled_out(misses: Sequence[Miss]) -> str:
+def describe_ruled_out(misses: Sequence[Miss]) -> str:
     """Why the method is ruled out for the whole gang; empty while it is not."""
     return next((miss.why for miss in misses if miss.times >= ENOUGH), "")
 
 
-def too_soon(misses: Sequence[Miss], now: datetime) -> bool:
+def is_too_soon(misses: Sequence[Miss], now: datetime) -> bool:
     """Whether a miss is so recent that another delivery would give the same result."""
     return any(now < miss.at + PAUSE for miss in misses)

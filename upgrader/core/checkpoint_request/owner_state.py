@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from upgrader.core.checkpoint_request.request_state import OwnerFacts
-from upgrader.core.patches import at, every, text_at
+from upgrader.core.patches import text_at, value_at, values_at
 from upgrader.core.workloads.desired_replicas import of_job
 from upgrader.core.workloads.owner_kinds import OwnerKind, Switch
 from upgrader.core.workloads.owner_objects import is_condition_true, read_count
@@ -22,9 +22,9 @@ def owner_facts(row: OwnerKind, owner: Object | None, uid: str, asked: int) -> O
         uid: of the owner.
         asked: how many members the request was sent to, for owners whose fields do not state a number.
     """
-    if owner is None or at(owner, ("metadata", "uid")) != uid:
+    if owner is None or value_at(owner, ("metadata", "uid")) != uid:
         return OwnerFacts(present=False)
-    record = record_of(at(owner, ("metadata", "annotations")) or {})
+    record = record_of(value_at(owner, ("metadata", "annotations")) or {})
     off = is_off(row, owner)
     return OwnerFacts(
         suspended=off,
@@ -51,15 +51,15 @@ def _is_finished(row: OwnerKind, owner: Object) -> bool:
 
 
 def _active_numbers(row: OwnerKind, owner: Object) -> Iterable[int]:
-    return (read_count(value) for path in row.numbers for value in every(owner, path))
+    return (read_count(value) for path in row.numbers for value in values_at(owner, path))
 
 
 def _wanted_pods(row: OwnerKind, owner: Object, asked: int) -> int:
     """Pods that should run now."""
     if row.group == "batch":
-        return of_job(owner.get("spec") or {}, read_count(at(owner, ("status", "succeeded"))))
+        return of_job(owner.get("spec") or {}, read_count(value_at(owner, ("status", "succeeded"))))
     if row.group == "apps":
-        return read_count(at(owner, row.field), 1)
+        return read_count(value_at(owner, row.field), 1)
     return asked
 
 
@@ -67,7 +67,7 @@ def _explain_queue(row: OwnerKind, owner: Object) -> str:
     if row.admitted and not is_condition_true(owner, row.admitted):
         reasons = [
             str(condition.get("message") or condition.get("reason") or "")
-            for condition in every(owner, ("status", "conditions", "*"))
+            for condition in values_at(owner, ("status", "conditions", "*"))
             if isinstance(condition, Mapping) and condition.get("type") == "QuotaReserved"
         ]
         return f"its queue has not admitted it{f' ({reasons[0]})' if reasons and reasons[0] else ''}"

@@ -1,7 +1,7 @@
 """The state machine of a CheckpointRequest: pure, from a view of one gang to a decision with its reason.
 
 This module keeps law 1: STOP is decided only on a judgement of pods listed right before, and the other gangs of the
-group are stopped with the gang or let go with it.
+group are stopped with the gang or withdrawn with it.
 """
 
 from datetime import datetime, timedelta
@@ -13,12 +13,12 @@ from upgrader.core.checkpoint_request.acknowledgements import (
     Asked,
     Judgement,
     Verdict,
-    earlier,
+    is_earlier_request,
     judge_answers,
 )
-from upgrader.core.checkpoint_request.delivery_failures import ruled_out, too_soon
+from upgrader.core.checkpoint_request.delivery_failures import describe_ruled_out, is_too_soon
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, GroupOfGang, RequestView
-from upgrader.core.model.phases import NodePhase, RequestPhase, ends
+from upgrader.core.model.phases import NodePhase, RequestPhase, is_final
 
 _R, _N = RequestPhase, NodePhase
 OVER = frozenset({_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.NODE_DELETED})
@@ -37,15 +37,15 @@ _UNSTOPPED = frozenset({_R.REQUESTED, _R.PARKED, _R.EXPIRED})
 
 def decide(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
     """The next step of one request. Never raises; it waits in doubt."""
-    if ends(view.phase):
+    if is_final(view.phase):
         return _stay_finished(view)
     ended = _end_with_owner(view)
     if ended is not None:
         return ended
     if view.phase in _UNSTOPPED:
-        let_go = _withdraw_group(view, group, now)
-        if let_go is not None:
-            return let_go
+        withdrawal = _withdraw_group(view, group, now)
+        if withdrawal is not None:
+            return withdrawal
     match view.phase:
         case _R.REQUESTED:
             return _decide_requested(view, group, now)
@@ -63,7 +63,7 @@ def decide(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision
             return _stay_finished(view)
 
 
-def judgement(view: RequestView, now: datetime) -> Judgement:
+def judge_gang(view: RequestView, now: datetime) -> Judgement:
     """What the gang's answers amount to now."""
     asked = Asked(
         members=view.members,
@@ -82,9 +82,9 @@ def judgement_or_approval(view: RequestView, group: GroupOfGang, now: datetime) 
     A gang that the approval names expendable is still requested to checkpoint; it may be stopped if it refuses, or does
     not answer for as long as one checkpoint may take. After an acknowledgement it is treated like any other gang.
     """
-    answers = judgement(view, now)
+    answers = judge_gang(view, now)
     answered = answers.verdict in {Verdict.VALID, Verdict.REPLACED} or view.acknowledged_step is not None
-    in_vain = "" if answered or view.fallbacks else ruled_out(view.misses)
+    in_vain = "" if answered or view.fallbacks else describe_ruled_out(view.misses)
     if in_vain and answers.verdict not in _NO:
         answers = Judgement(verdict=Verdict.UNASKABLE, message=in_vain)
     if answered or view.gang not in group.expendable:
@@ -113,33 +113,37 @@ def _stay_finished(view: RequestView) -> GangDecision:
 def _end_with_owner(view: RequestView) -> GangDecision | None:
     """The end of a request whose gang was deleted, finished or suspended: there is nothing to stop or restart."""
     if not view.owner.present:
-        return _go_to(view, _R.ENDED, "Deleted", "the job was deleted by somebody else")
+        return _go_to(view, _R.ENDED, "Deleted", "the job was deleted")
     if view.owner.finished:
         # A job may finish while it is being stopped; the stop annotation must not outlive the request.
         acts = (GangAct.RESUME,) if view.owner.stopped_by == view.name else ()
-        return _go_to(view, _R.ENDED, "Finished", "the job ended by itself", *acts)
+        return _go_to(view, _R.ENDED, "Finished", "the job ended", *acts)
     by_others = view.owner.suspended and view.owner.stopped_by != view.name
     if by_others and view.phase is not _R.RESTARTING:
         acts = (GangAct.WITHDRAW,) if view.phase in _UNSTOPPED else ()
         return _go_to(
-            view, _R.ENDED, "SuspendedByOthers", "the job was suspended by somebody else, who restarts it too", *acts
+            view,
+            _R.ENDED,
+            "SuspendedByOthers",
+            "another user or controller suspended the job and must resume it",
+            *acts,
         )
     return None
 
 
 def _withdraw_group(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision | None:
     if group.undo:
-        return _go_to(view, _R.WITHDRAWN, "Aborted", "the plan was aborted; the gang trains on", GangAct.WITHDRAW)
+        return _go_to(view, _R.WITHDRAWN, "Aborted", "the plan was aborted; the gang continues", GangAct.WITHDRAW)
     if not group.nodes or any(phase in OVER for phase in group.nodes):
         return _go_to(
-            view, _R.WITHDRAWN, "GroupLetGo", "the upgrade group was let go; the gang trains on", GangAct.WITHDRAW
+            view, _R.WITHDRAWN, "GroupReleased", "the upgrade group was released; the gang continues", GangAct.WITHDRAW
         )
     if _R.WITHDRAWN in group.siblings:
         return _go_to(
             view,
             _R.WITHDRAWN,
             "FellowNotAcknowledged",
-            "another gang on the same nodes did not acknowledge; this one trains on",
+            "another gang on the same nodes did not acknowledge; this gang continues",
             GangAct.WITHDRAW,
         )
     if _is_past(group.ask_until, now) or _is_past(view.deadline, now):
@@ -149,20 +153,20 @@ def _withdraw_group(view: RequestView, group: GroupOfGang, now: datetime) -> Gan
 
 def _last_judgement(view: RequestView, now: datetime) -> Judgement:
     """The judgement while answers still counted: the end of parking does not explain a missing answer."""
-    return judgement(view, min(now, view.stop_before - LAST_CALL - timedelta(seconds=1)))
+    return judge_gang(view, min(now, view.stop_before - LAST_CALL - timedelta(seconds=1)))
 
 
 def _withdraw_late(view: RequestView, group: GroupOfGang, verdict: Judgement) -> GangDecision:
     unaskable = verdict.verdict is Verdict.UNASKABLE
-    what = "it cannot be asked" if unaskable else "no acknowledgement of the whole upgrade group in time"
-    sentence = f"{what} ({verdict.message}); the gang trains on"
+    what = "no checkpoint method reaches it" if unaskable else "no acknowledgement of the whole upgrade group in time"
+    sentence = f"{what} ({verdict.message}); the gang continues"
     if verdict.verdict is Verdict.VALID:
         return _go_to(view, _R.WITHDRAWN, "NotAcknowledged", sentence, GangAct.WITHDRAW)
     if view.on_deadline == "skip-node":
-        sentence += "; its nodes are left out of this plan, as it declares"
+        sentence += "; the plan skips its nodes (on-deadline: skip-node)"
         return _go_to(view, _R.WITHDRAWN, LEFT_OUT, sentence, GangAct.WITHDRAW)
     if view.on_deadline == "terminate" and view.gang not in group.expendable:
-        sentence += "; it declares terminate, which counts where the approval names it expendable"
+        sentence += "; on-deadline: terminate applies only if the approval names the gang expendable"
     return _go_to(view, _R.WITHDRAWN, verdict.verdict, sentence, GangAct.WITHDRAW)
 
 
@@ -185,25 +189,27 @@ def _decide_requested(view: RequestView, group: GroupOfGang, now: datetime) -> G
 
 
 def _wait_for_answers(view: RequestView, group: GroupOfGang, verdict: Judgement, now: datetime) -> GangDecision:
-    in_vain = ruled_out(view.misses)
+    in_vain = describe_ruled_out(view.misses)
     if in_vain:
         following = view.fallbacks[0]
-        message = f"{in_vain}; all members are asked by {following} instead"
+        message = f"{in_vain}; the request to all members is repeated by {following} instead"
         return structs.replace(_keep_phase(view, "NextMethod", message, GangAct.WITHDRAW), method=following)
-    if group.turns is not None and view.marked_at is None:
+    if group.turns is not None and view.admitted_at is None:
         if view.name not in group.turns:
-            lane = f"lane {view.lane}" if view.lane else "a lane that no job names"
+            lane = f"lane {view.lane}" if view.lane else "the unnamed lane"
             return _keep_phase(
-                view, "WaitingForLane", f"others write their checkpoints to {lane}; it is asked after them"
+                view, "WaitingForLane", f"other gangs write checkpoints to {lane}; the request waits for them"
             )
-        return structs.replace(_keep_phase(view, "LaneFree", "its turn to write a checkpoint"), admitted=True)
+        return structs.replace(_keep_phase(view, "LaneFree", "the lane is free"), admitted=True)
     # A member with a higher request id is left to that request: ids grow, and two requests must not alternate.
-    unasked = [pod for pod in view.present if pod.uid in view.members and earlier(pod.request, view.request_id)]
+    unasked = [
+        pod for pod in view.present if pod.uid in view.members and is_earlier_request(pod.request, view.request_id)
+    ]
     if not any(pod.phase != "Succeeded" for pod in unasked):
         return _keep_phase(view, verdict.verdict, verdict.message)
-    if too_soon(view.misses, now):
+    if is_too_soon(view.misses, now):
         return _keep_phase(view, "Unheard", "")
-    return _keep_phase(view, verdict.verdict, verdict.message, GangAct.ASK)
+    return _keep_phase(view, verdict.verdict, verdict.message, GangAct.REQUEST)
 
 
 def _decide_parked(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
@@ -228,7 +234,9 @@ def _decide_expired(view: RequestView, group: GroupOfGang) -> GangDecision:
         return _go_to(
             view, _R.WITHDRAWN, Verdict.EXPIRED, "parking ended before the upgrade group was ready", GangAct.WITHDRAW
         )
-    return GangDecision(phase=_R.REQUESTED, reason="AskedAgain", message="asked again under a higher id", new_id=True)
+    return GangDecision(
+        phase=_R.REQUESTED, reason="AskedAgain", message="the request is repeated with a higher ID", new_id=True
+    )
 
 
 def _decide_stopping(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
@@ -243,38 +251,44 @@ def _decide_stopping(view: RequestView, group: GroupOfGang, now: datetime) -> Ga
         return _go_to(view, _R.STOPPED, "Stopped", f"stopped at step {view.acknowledged_step}")
     if group.undo or all(phase in OVER for phase in group.nodes) or _is_past(view.deadline, now):
         return _go_to(
-            view, _R.RESTARTING, "StopUndone", "the upgrade group was let go while the gang stopped; restarting it"
+            view, _R.RESTARTING, "StopUndone", "the upgrade group was released while the gang stopped; restarting it"
         )
     count = len(left) or view.owner.active
-    what = f"{count} pod(s) to end" if count else "its controller to say that it is stopped"
+    what = f"{count} pod(s) to end" if count else "its controller to confirm the stop"
     return _keep_phase(view, "Stopping", f"waiting for {what}")
 
 
 def _decide_ordered(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
     """A recorded stop whose order may be lost: repeated while the acknowledgement is valid, else undone."""
     if group.undo or all(phase in OVER for phase in group.nodes) or _is_past(view.deadline, now):
-        return _go_to(view, _R.RESTARTING, "StopUndone", "the upgrade group was let go before the gang stopped")
+        return _go_to(view, _R.RESTARTING, "StopUndone", "the upgrade group was released before the gang stopped")
     verdict = judgement_or_approval(view, group, now)
     if verdict.verdict is Verdict.WAITING or (verdict.verdict in _SAFE and view.forbidden):
-        return _keep_phase(view, "Stopping", f"not ordered again yet: {view.forbidden or verdict.message}")
+        return _keep_phase(view, "Stopping", f"the stop is not repeated yet: {view.forbidden or verdict.message}")
     if verdict.verdict not in _SAFE:
         return _go_to(view, _R.RESTARTING, "StopUndone", f"not stopped: {verdict.message}")
-    return _keep_phase(view, "Stopping", "ordered to stop; waiting for its controller to begin", GangAct.STOP)
+    return _keep_phase(view, "Stopping", "stop requested; waiting for its controller", GangAct.STOP)
 
 
 def _stop_now(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
     """A stop that is decided but not in the owner: judged once more, from pods listed for this step."""
     back = (GangAct.WITHDRAW, GangAct.FENCE)
     if group.undo or any(phase in OVER for phase in group.nodes):
-        return _go_to(view, _R.WITHDRAWN, "GroupLetGo", "the upgrade group was let go before the stop", *back)
+        return _go_to(view, _R.WITHDRAWN, "GroupReleased", "the upgrade group was released before the stop", *back)
     if _R.WITHDRAWN in group.siblings:
-        # Its nodes are about to be let go: this stop would be the gang's only one, and without use.
-        return _go_to(view, _R.WITHDRAWN, "FellowNotAcknowledged", "another gang on the same nodes was let go", *back)
+        # Its nodes are about to be released: this stop would be the gang's only one, and without use.
+        return _go_to(
+            view,
+            _R.WITHDRAWN,
+            "FellowNotAcknowledged",
+            "the request to another gang on the same nodes was withdrawn",
+            *back,
+        )
     if group.grown:
         return _go_to(view, _R.WITHDRAWN, OUTGROWN, f"not stopped: {group.grown}", *back)
     if _is_past(view.deadline, now):
         why = view.forbidden or "the stop did not succeed in time"
-        return _go_to(view, _R.WITHDRAWN, "NotStopped", f"{why}; it trains on", *back)
+        return _go_to(view, _R.WITHDRAWN, "NotStopped", f"{why}; the gang continues", *back)
     verdict = judgement_or_approval(view, group, now)
     if verdict.verdict is Verdict.WAITING:
         # An earlier answer is not readable now: the stop waits, until parking ends.
@@ -294,7 +308,7 @@ def _stop_now(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecis
     return _keep_phase(view, _stop_reason(verdict), f"stopping; {_what_is_safe(view, verdict)}", GangAct.STOP)
 
 
-def unready(view: RequestView, group: GroupOfGang, now: datetime) -> str:
+def explain_unready(view: RequestView, group: GroupOfGang, now: datetime) -> str:
     """Why a gang could not be stopped now, as a sentence; empty if it could be, is being stopped, or needs no stop.
 
     The other gangs of the group are left out: each of them is judged in the same way.
@@ -323,11 +337,9 @@ def _decide_stopped(view: RequestView, group: GroupOfGang, now: datetime) -> Gan
     if not view.owner.suspended:
         return _restart_after_resume(view)
     if all(phase in OVER for phase in group.nodes):
-        return _go_to(view, _R.RESTARTING, "Restarting", "the upgrades are over; restarting the gang")
+        return _go_to(view, _R.RESTARTING, "Restarting", "the upgrades have ended; restarting the gang")
     if group.spares and group.nodes and all(phase in SWAPPING for phase in group.nodes):
-        return _go_to(
-            view, _R.RESTARTING, RESTARTED_EARLY, "upgraded nodes are free; restarting the gang there at once"
-        )
+        return _go_to(view, _R.RESTARTING, RESTARTED_EARLY, "upgraded nodes are free; restarting the gang there")
     if _is_past(view.restart_by, now):
         return _go_to(
             view, _R.RESTARTING, "RestartByPassed", "the upgrades take too long; restarting the gang on other nodes"
@@ -336,7 +348,9 @@ def _decide_stopped(view: RequestView, group: GroupOfGang, now: datetime) -> Gan
 
 
 def _restart_after_resume(view: RequestView) -> GangDecision:
-    return _go_to(view, _R.RESTARTING, "ResumedByOthers", "somebody resumed the job; it is watched until it progresses")
+    return _go_to(
+        view, _R.RESTARTING, "ResumedByOthers", "another user or controller resumed the job; waiting for its progress"
+    )
 
 
 def _decide_restarting(view: RequestView, now: datetime) -> GangDecision:
@@ -345,16 +359,18 @@ def _decide_restarting(view: RequestView, now: datetime) -> GangDecision:
         return _keep_phase(view, "Restarting", "restarting the gang", GangAct.RESUME)
     step = view.acknowledged_step if view.acknowledged_step is not None else -1
     if view.method == "none" and len(view.progress) >= view.owner.wanted:
-        return _go_to(view, _R.RESTORED, "Restored", "every member runs again; it cannot say how far it is")
+        return _go_to(
+            view, _R.RESTORED, "Restored", "every member runs again; its checkpoint method reports no progress"
+        )
     past = [latest is not None and latest > step for latest in view.progress]
     if past and len(past) >= view.owner.wanted and all(past):
         return _go_to(view, _R.RESTORED, "Restored", f"every member is past step {view.acknowledged_step}")
     if _is_past(view.deadline, now):
         why = f": {view.owner.queued}" if view.owner.queued else ""
-        late = f"the gang was not seen past step {view.acknowledged_step} in time{why}"
+        late = f"the gang did not pass step {view.acknowledged_step} in time{why}"
         return _go_to(view, _R.ENDED, "NotRestored", late)
     if view.owner.queued:
-        return _keep_phase(view, "WaitingForQueue", f"ordered to run again; {view.owner.queued}")
+        return _keep_phase(view, "WaitingForQueue", f"resumed; {view.owner.queued}")
     return _keep_phase(
         view, "Restarting", f"{sum(past)} of {view.owner.wanted} member(s) past step {view.acknowledged_step}"
     )

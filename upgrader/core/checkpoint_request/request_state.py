@@ -36,7 +36,7 @@ class RequestView(Struct, frozen=True, kw_only=True):
     fallbacks: tuple[str, ...] = ()  # methods that are tried if this one is ruled out
     misses: tuple[Miss, ...] = ()  # members that the request did not reach
     lane: str = ""
-    marked_at: datetime | None = None  # when its lane admitted it; None: not yet, or there are no lanes
+    admitted_at: datetime | None = None  # when its lane admitted it; None: not yet, or there are no lanes
 
     name: str
     gang: str
@@ -57,7 +57,7 @@ class RequestView(Struct, frozen=True, kw_only=True):
     @property
     def asked_since(self) -> datetime:
         """When the request was sent to members, as opposed to when their group was."""
-        return self.marked_at or self.asked_at
+        return self.admitted_at or self.asked_at
 
     @property
     def turn_over(self) -> datetime:
@@ -83,7 +83,7 @@ class GroupOfGang(Struct, frozen=True, kw_only=True):
 class GangAct(StrEnum):
     """What is done to a gang in a step."""
 
-    ASK = "ask"
+    REQUEST = "request"
     STOP = "suspend"
     RESUME = "resume"
     WITHDRAW = "withdraw"

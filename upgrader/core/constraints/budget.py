@@ -69,7 +69,7 @@ def allowed_gpus(max_unavailable: int | str, total: int) -> int:
     return total * int(percentage[1]) // 100
 
 
-def availability(
+def pool_availability(
     nodes: Iterable[NodeFacts],
     max_unavailable: int | str,
     *,
@@ -103,7 +103,7 @@ def availability(
     return structs.replace(without_budget, allowed=without_budget.share(max_unavailable, sizes))
 
 
-def costs(upgrading: Iterable[str], stopped: Iterable[Gang], pool: Availability) -> dict[str, Cost]:
+def node_costs(upgrading: Iterable[str], stopped: Iterable[Gang], pool: Availability) -> dict[str, Cost]:
     """By node: GPUs of the upgrading nodes, and of the stopped gangs' members on other nodes."""
     taken: dict[str, Cost] = {}
     for node in upgrading:

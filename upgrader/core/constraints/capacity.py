@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from upgrader.core.constraints.budget import Availability, costs
+from upgrader.core.constraints.budget import Availability, node_costs
 from upgrader.core.model.fleet import Gang, NodeFacts
 from upgrader.core.model.strategy import StrategyFacts
 
@@ -66,7 +66,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
         """GPUs in service that a batch may take."""
         return min(self.pool.remaining, self.above_floor)
 
-    def rooms(self) -> dict[str, int]:
+    def room_by_limit(self) -> dict[str, int]:
         """GPUs that an empty batch may take, by limit; see `load_demands`."""
         rooms = {"gpus": self.pool.allowed, "added": self.most_added}
         for name, domain in self.domains.items():
@@ -74,11 +74,11 @@ class Capacity(Struct, frozen=True, kw_only=True):
             rooms[f"added of {name}"] = domain.remaining
         return rooms
 
-    def load(self, upgrading: Iterable[str], stopped: Iterable[Gang]) -> Load:
+    def load_of(self, upgrading: Iterable[str], stopped: Iterable[Gang]) -> Load:
         """GPUs that an upgrade of these nodes and a stop of these gangs take."""
         gpus = added = 0
         parts: dict[str, tuple[int, int]] = {}
-        for node, cost in costs(upgrading, stopped, self.pool).items():
+        for node, cost in node_costs(upgrading, stopped, self.pool).items():
             gpus, added = gpus + cost.gpus, added + cost.added
             for name in self.of_node.get(node, ()):
                 before = parts.get(name, (0, 0))
@@ -87,25 +87,25 @@ class Capacity(Struct, frozen=True, kw_only=True):
 
 
 def load_demands(load: Load) -> tuple[tuple[str, int], ...]:
-    """A load by the limits of `Capacity.rooms`; zeros are left out, so that they fit into a limit that is exhausted."""
+    """A load by the limits of `Capacity.room_by_limit`; zeros are left out: they fit into an exhausted limit."""
     pairs = [("gpus", load.gpus), ("added", load.added)]
     for name, (gpus, added) in load.domains.items():
         pairs += [(f"gpus of {name}", gpus), (f"added of {name}", added)]
     return tuple(pair for pair in pairs if pair[1])
 
 
-def capacity(nodes: Iterable[NodeFacts], pool: Availability, strategy: StrategyFacts) -> Capacity:
+def pool_capacity(nodes: Iterable[NodeFacts], pool: Availability, strategy: StrategyFacts) -> Capacity:
     """The limits of a strategy for a pool.
 
     Raises:
         ConfigurationError: a topology budget is neither a number nor a percentage.
     """
-    every = sorted(nodes, key=lambda node: node.name)
+    ordered = sorted(nodes, key=lambda node: node.name)
     domains: dict[str, Domain] = {}
     of_node: dict[str, tuple[str, ...]] = {}
     for budget in strategy.topology:
         inside: dict[str, list[str]] = {}
-        for node in every:
+        for node in ordered:
             inside.setdefault(node.labels.get(budget.key, ""), []).append(node.name)
         for value, names in inside.items():
             domain = _topology_domain(budget.key, value, names, budget.max_unavailable, pool)

@@ -1,4 +1,4 @@
-"""Checkpoint lanes: a limited number of gangs writes to one storage at once, the longest checkpoint first.
+"""Checkpoint lanes: a limited number of gangs writes to one storage at the same time, the longest checkpoint first.
 
 Gangs that do not declare where they write share one lane: it may be the same storage.
 """
@@ -21,15 +21,15 @@ class Asked(Struct, frozen=True, kw_only=True):
     group: int = 0  # position of its group in the batch
 
 
-def turns(asked: Iterable[Asked], width: int) -> dict[str, float]:
-    """Seconds from the first request to that of each gang; `width` 0: all at once."""
-    every = list(asked)
+def request_offsets(asked: Iterable[Asked], width: int) -> dict[str, float]:
+    """Seconds from the first request to that of each gang; `width` 0: all at the same time."""
+    requests = list(asked)
     if not width:
-        return {request.gang: 0.0 for request in every}
+        return {request.gang: 0.0 for request in requests}
     free: dict[str, list[float]] = {}
     at: dict[str, float] = {}
     # With equal durations group by group: a parked gang waits for the others of its group only.
-    for request in sorted(every, key=lambda each: (-each.seconds, each.group, each.gang)):
+    for request in sorted(requests, key=lambda entry: (-entry.seconds, entry.group, entry.gang)):
         lane = free.setdefault(request.lane, [0.0] * width)
         start = heapq.heappop(lane)
         at[request.gang] = start
@@ -39,8 +39,8 @@ def turns(asked: Iterable[Asked], width: int) -> dict[str, float]:
 
 def parked_seconds(asked: Iterable[Asked], at: dict[str, float]) -> dict[str, float]:
     """Seconds that each gang waits, parked, until the last of its group has acknowledged."""
-    every = list(asked)
+    requests = list(asked)
     done: dict[int, float] = {}
-    for gang in every:
+    for gang in requests:
         done[gang.group] = max(done.get(gang.group, 0.0), at[gang.gang] + gang.seconds)
-    return {gang.gang: done[gang.group] - at[gang.gang] - gang.seconds for gang in every}
+    return {gang.gang: done[gang.group] - at[gang.gang] - gang.seconds for gang in requests}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from upgrader.core.constraints.blockers import BlockedReason, Found, World
 from upgrader.core.model.fleet import Gang
-from upgrader.core.naming import listed
+from upgrader.core.naming import list_names
 from upgrader.core.workloads import placement
 from upgrader.core.workloads.owner_kinds import OwnerKind, owner_kind
 
@@ -32,12 +32,12 @@ def _with_reboot(world: World, gang: Gang, blockers: list[Found]) -> list[Found]
     if gang.gpus or not blockers:
         return blockers
     ended = [member for member in gang.members if member.node in world.emptied]
-    pods, nodes = (listed(sorted(names)) for names in ({pod.pod for pod in ended}, {pod.node for pod in ended}))
+    pods, nodes = (list_names(sorted(names)) for names in ({pod.pod for pod in ended}, {pod.node for pod in ended}))
     rebooted = world.rebooted.issuperset(member.node for member in ended)
     what = "the reboot" if rebooted else "a change of the kubelet's settings"
     why = f"It has no GPUs, but {what} of {nodes} would end {pods}"
     freed = gang.replicated or gang.name in world.strategy.expendable
-    way = "." if freed else "; move that away, or name it expendable in the approval."
+    way = "." if freed else "; move these pods, or name it expendable in the approval."
     return [(reason, f"{message} {why}{way}") for reason, message in blockers]
 
 
@@ -47,14 +47,14 @@ def _not_declared(world: World, gang: Gang) -> Found | None:
     if gang.method == "none":
         return (
             BlockedReason.GANG_CANNOT_CHECKPOINT,
-            f"{gang.name} declares that it cannot checkpoint; it is waited for until it ends.",
+            f"{gang.name} declares that it cannot checkpoint; the plan waits until it ends.",
         )
     if gang.method:
         return None
-    why = gang.undeclared_because or "It says nothing about how to ask it for a checkpoint."
+    why = gang.undeclared_because or "It declares no checkpoint method."
     return (
         BlockedReason.GANG_UNDECLARED,
-        f"{gang.name} is waited for until it ends. {why} See {_GUIDE} for what it can declare.",
+        f"The plan waits until {gang.name} ends. {why} See {_GUIDE}.",
     )
 
 
@@ -67,8 +67,8 @@ def waited_for(gang: Gang) -> Found:
     return (
         BlockedReason.WAITED_FOR,
         (
-            f"The plan waits until no pod of {gang.name} runs there (checkpoint.waitFor); move its pods away yourself, "
-            "or take it out of that list to have them evicted."
+            f"The plan waits until no pod of {gang.name} runs there (checkpoint.waitFor); move its pods yourself, or "
+            "remove it from that list to have them evicted."
         ),
     )
 
@@ -78,14 +78,14 @@ def _already_stopped(world: World, gang: Gang) -> Found | None:
         return (
             BlockedReason.GANG_ALREADY_STOPPED,
             (
-                f"{gang.name} was stopped by this plan once and runs on nodes that are not upgraded; it is not stopped "
-                "again. It is waited for until it ends, or restart it on upgraded nodes yourself."
+                f"{gang.name} was already stopped by this plan and runs on nodes that are not upgraded. The plan "
+                "waits until it ends; or restart it on upgraded nodes yourself."
             ),
         )
     if gang.stopped_by:
         return (
             BlockedReason.GANG_ALREADY_STOPPED,
-            f"{gang.name} is being stopped by plan {gang.stopped_by}; it is waited for until that plan restarted it.",
+            f"{gang.name} is being stopped by plan {gang.stopped_by}; this plan waits until it is restarted.",
         )
     return None
 
@@ -94,10 +94,14 @@ def _cannot_restart(world: World, gang: Gang) -> Found | None:
     if gang.owner is not None and not gang.cannot_stop:
         return None
     if gang.bare and gang.name in world.strategy.expendable:
-        return None  # its pods end and stay deleted; pods made again might run on the other driver
-    why = gang.cannot_stop or "Nothing would make its pods again."
-    way = "It is waited for, or name it expendable in the approval." if gang.bare else "It is waited for."
-    return BlockedReason.CANNOT_RESTART, f"{gang.name} cannot be stopped and restarted by us: {why} {way}"
+        return None  # its pods end and stay deleted; pods created again might run on the other driver
+    why = gang.cannot_stop or "Its pods have no controller that would create them again."
+    way = (
+        "The plan waits until it ends; or name it expendable in the approval."
+        if gang.bare
+        else "The plan waits until it ends."
+    )
+    return BlockedReason.CANNOT_RESTART, f"{gang.name} cannot be stopped and restarted: {why} {way}"
 
 
 def _resource_not_offered(world: World, gang: Gang) -> Found | None:
@@ -107,9 +111,9 @@ def _resource_not_offered(world: World, gang: Gang) -> Found | None:
     return (
         BlockedReason.RESOURCE_NOT_OFFERED,
         (
-            f"{gang.name} asks for {asked}, and nodes of revision {world.target.revision} offer "
-            f"{world.target.resource_name}: its pods would find no node there. It is waited for until it ends; or "
-            "start it again with the new name."
+            f"{gang.name} requests {asked}, but nodes of revision {world.target.revision} offer "
+            f"{world.target.resource_name}: its pods could not be scheduled there. The plan waits until it ends; or "
+            "restart it with the new resource name."
         ),
     )
 
@@ -119,7 +123,10 @@ def _has_veto(_: World, gang: Gang) -> Found | None:
         return None
     return (
         BlockedReason.VETOED,
-        f"{gang.name} forbids any disruption by annotation {gang.veto}; it is waited for, or remove the annotation.",
+        (
+            f"{gang.name} forbids any disruption by annotation {gang.veto}; the plan waits until it ends, or until the "
+            "annotation is removed."
+        ),
     )
 
 
@@ -129,8 +136,8 @@ def _has_refused(world: World, gang: Gang) -> Found | None:
         return (
             BlockedReason.NODES_LEFT_OUT,
             (
-                f"{gang.name} did not acknowledge in time and declares on-deadline: skip-node; its nodes are left out "
-                "of this plan as long as it runs."
+                f"{gang.name} did not acknowledge in time and declares on-deadline: skip-node; the plan skips its "
+                "nodes while it runs."
             ),
         )
     if refusals.until is None or world.snapshot.taken_at >= refusals.until:
@@ -139,7 +146,7 @@ def _has_refused(world: World, gang: Gang) -> Found | None:
     return (
         BlockedReason.GANG_REFUSES,
         (
-            f"{gang.name} has refused {times}; the last time: {refusals.last}. It trains on and is asked again after "
+            f"{gang.name} has refused {times}; the last reason: {refusals.last}. The request is repeated after "
             f"{refusals.until:%Y-%m-%d %H:%M:%S} UTC."
         ),
     )
@@ -153,9 +160,9 @@ def _does_not_answer(world: World, gang: Gang) -> Found | None:
     return (
         BlockedReason.GANG_DOES_NOT_ANSWER,
         (
-            f"{gang.name} was asked {times} and did not acknowledge; the last time: {refusals.unanswered_last}. It is "
-            f"asked again after {refusals.unanswered_until:%Y-%m-%d %H:%M:%S} UTC, less often each time: see why its "
-            "members do not answer."
+            f"{gang.name} got a request {times} and did not acknowledge; the last reason: {refusals.unanswered_last}. "
+            f"The request is repeated after {refusals.unanswered_until:%Y-%m-%d %H:%M:%S} UTC, with growing pauses: "
+            "see why its members do not acknowledge."
         ),
     )
 
@@ -167,8 +174,8 @@ def _not_complete(_: World, gang: Gang) -> Found | None:
     return (
         BlockedReason.GANG_NOT_COMPLETE,
         (
-            f"{running} of {max(gang.wanted, len(gang.members))} members of {gang.name} run; only complete gangs "
-            "are asked. See why the others do not run."
+            f"{running} of {max(gang.wanted, len(gang.members))} members of {gang.name} run; only complete gangs get "
+            "a request. See why the others do not run."
         ),
     )
 
@@ -182,7 +189,7 @@ def _leaves_pool(world: World, gang: Gang) -> Found | None:
         BlockedReason.GANG_LEAVES_POOL,
         (
             f"{gang.name} also uses GPUs on {', '.join(outside)}, which stack {world.target.stack} does not select; "
-            "put its nodes into one pool, or wait for its end."
+            "put its nodes into one pool, or wait until it ends."
         ),
     )
 
@@ -193,7 +200,7 @@ def _on_other_revision(world: World, gang: Gang) -> Found | None:
         if node.taken and not (drift and drift.drifted and name not in world.already):
             return (
                 BlockedReason.GANG_ON_OTHER_REVISION,
-                f"{gang.name} also runs on node {name}, which is in a node upgrade; it waits for the upgrade's end.",
+                f"{gang.name} also runs on node {name}, which is in a node upgrade; it waits until that upgrade ends.",
             )
         if name in world.already and drift is not None and drift.drifted:
             return (
@@ -212,7 +219,10 @@ def _pdb_forbids(world: World, gang: Gang) -> Found | None:
         return None
     return (
         BlockedReason.PDB_BLOCKS,
-        f"PodDisruptionBudget {name} does not allow to disrupt {gang.name} now; it waits until it does, or change it.",
+        (
+            f"PodDisruptionBudget {name} does not allow a disruption of {gang.name} now; the plan waits until it does, "
+            "or change the budget."
+        ),
     )
 
 
@@ -226,21 +236,21 @@ def _not_steerable(world: World, gang: Gang) -> Found | None:
     if world.strategy.placement_unguaranteed or (known and not fixed) or gang.namespace in world.snapshot.shaped:
         return None
     what = (
-        f"{gang.name} cannot be steered to upgraded nodes: the templates of its {row.kind} stay as they are"
+        f"{gang.name} cannot be steered to upgraded nodes: the templates of its {row.kind} cannot be changed"
         if row is not None and fixed
-        else "This cluster offers no way to steer a restarted gang to upgraded nodes (Kubernetes 1.36 does)"
+        else "This version of Kubernetes cannot steer a restarted gang to upgraded nodes (1.36 can)"
     )
     return (
         BlockedReason.PLACEMENT_NOT_GUARANTEED,
         (
             f"{what}. deploy/admission-steering.yaml steers them in namespaces that opt in; placementUnguaranteed in "
-            "the approval allows to restart gangs all the same."
+            "the approval allows a restart without it."
         ),
     )
 
 
 def _can_steer(world: World, row: OwnerKind) -> bool:
-    return placement.possible(row, world.snapshot.api_server_version)
+    return placement.is_steerable(row, world.snapshot.api_server_version)
 
 
 _CHECKS: tuple[Callable[[World, Gang], Found | None], ...] = (

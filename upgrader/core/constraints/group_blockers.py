@@ -13,7 +13,7 @@ from upgrader.core.constraints.capacity import Capacity, Load
 from upgrader.core.constraints.gang_blockers import eviction_blockers, gang_blockers
 from upgrader.core.constraints.node_blockers import node_blockers
 from upgrader.core.constraints.upgrade_groups import UpgradeGroup
-from upgrader.core.timing import show
+from upgrader.core.timing import format_time
 
 
 def group_blockers(world: World, unit: UpgradeGroup) -> list[Blocker]:
@@ -30,7 +30,9 @@ def group_blockers(world: World, unit: UpgradeGroup) -> list[Blocker]:
 
 def over_budget(unit: UpgradeGroup, load: Load, limits: Capacity, *, blocked: bool) -> list[Blocker]:
     """Blockers of a group by the limits; that it waits for other groups is reported only if nothing else blocks it."""
-    blockers = [each for each in (_over_gpu_budget(unit, load, limits), _below_floor(unit, load, limits)) if each]
+    blockers = [
+        blocker for blocker in (_over_gpu_budget(unit, load, limits), _below_floor(unit, load, limits)) if blocker
+    ]
     blockers += _over_topology_budgets(load, limits)
     if not blockers and not blocked:
         blockers = _budget_taken(load, limits)[:1]
@@ -41,12 +43,15 @@ def too_late(unit: UpgradeGroup | GroupForecast, deadline: datetime, ends: datet
     """The deadline's blocker of a group; `ends` is when its upgrade would end, None if the deadline has passed."""
     ways = "give the plan a later deadline, or leave it to another plan"
     if ends is None:
-        reason, message = BlockedReason.DEADLINE_PASSED, f"The plan's deadline {show(deadline)} has passed; {ways}."
+        reason, message = (
+            BlockedReason.DEADLINE_PASSED,
+            f"The plan's deadline {format_time(deadline)} has passed; {ways}.",
+        )
     else:
         reason = BlockedReason.WONT_FIT
         message = (
-            f"Its upgrade might last until {show(ends)}, after the plan's deadline {show(deadline)}; {ways}, or raise "
-            "maxUnavailable."
+            f"Its upgrade might last until {format_time(ends)}, after the plan's deadline "
+            f"{format_time(deadline)}; {ways}, or raise maxUnavailable."
         )
     return Blocker(subject=unit.name, reason=reason, message=message, nodes=unit.nodes)
 
@@ -99,14 +104,14 @@ def _budget_taken(load: Load, limits: Capacity) -> list[Found]:
         down = ", ".join([*list(pool.unavailable)[:5], *(["…"] if len(pool.unavailable) > 5 else [])])
         message = (
             f"It would take {load.added} more GPUs out of service; {pool.taken} of the {pool.allowed} that the budget "
-            f"allows already are ({down or 'in other plans'}). It waits until they are back, "
-            "or until maxUnavailable is raised."
+            f"allows already are ({down or 'in other plans'}). It waits until they are in service again, or until "
+            "maxUnavailable is raised."
         )
         blockers.append((BlockedReason.BUDGET_TAKEN, message))
     if load.added > limits.above_floor:
         message = (
             f"It would take {load.added} more GPUs out of service; {limits.in_service} are in service and "
-            f"{limits.floor} must stay. It waits until others are back, or until minAvailableGPUs is lowered."
+            f"{limits.floor} must stay. It waits until more are in service, or until minAvailableGPUs is lowered."
         )
         blockers.append((BlockedReason.BUDGET_TAKEN, message))
     for name, (_, added) in load.domains.items():
@@ -114,7 +119,8 @@ def _budget_taken(load: Load, limits: Capacity) -> list[Found]:
         if added > domain.remaining:
             message = (
                 f"It would take {added} more GPUs of {name} out of service; {domain.taken} of the {domain.allowed} "
-                f"that its topology budget allows already are. It waits until they are back, or until maxUnavailable "
+                "that its topology budget allows already are. It waits until they are in service again, or until "
+                "maxUnavailable "
                 f"for {domain.key} is raised."
             )
             blockers.append((BlockedReason.BUDGET_TAKEN, message))

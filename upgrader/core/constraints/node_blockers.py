@@ -21,8 +21,8 @@ def _in_upgrade(_: World, node: NodeFacts) -> Found | None:
         return (
             BlockedReason.NODE_UPGRADING,
             (
-                f"Node {node.name} is claimed by the NodeUpgrade with uid {node.claimed_by}, and waits for its end. If "
-                "that has failed, repair the node and delete the NodeUpgrade: the node is then installed anew."
+                f"Node {node.name} is claimed by the NodeUpgrade with uid {node.claimed_by}, and waits until it ends. "
+                "If it has failed, repair the node and delete the NodeUpgrade: the node is then installed again."
             ),
         )
     if node.maintenance:
@@ -42,8 +42,8 @@ def _two_stacks(_: World, node: NodeFacts) -> Found | None:
     return (
         BlockedReason.TWO_STACKS,
         (
-            f"Node {node.name} is selected by GpuStack {' and '.join(node.claimants)} too, and nothing is begun on it; "
-            "change a nodeSelector so that it belongs to one of them."
+            f"Node {node.name} is selected by GpuStack {' and '.join(node.claimants)} too, so no upgrade begins on "
+            "it; change a nodeSelector so that only one of them selects it."
         ),
     )
 
@@ -64,7 +64,7 @@ def _not_readable(_: World, node: NodeFacts) -> Found | None:
 def _not_ready(_: World, node: NodeFacts) -> Found | None:
     if node.ready:
         return None
-    return BlockedReason.NODE_NOT_READY, f"Node {node.name} is not Ready; repair it, or take it out of the pool."
+    return BlockedReason.NODE_NOT_READY, f"Node {node.name} is not Ready; repair it, or remove it from the pool."
 
 
 def gpus_missing(world: World, node: NodeFacts) -> Found | None:
@@ -80,34 +80,34 @@ def gpus_missing(world: World, node: NodeFacts) -> Found | None:
         BlockedReason.GPUS_MISSING,
         (
             f"Node {node.name} offers {node.gpus_allocatable} of its {node.gpus} GPUs before any upgrade, so its "
-            "validation would fail; repair it, or drain and cordon it: then it is upgraded all the same."
+            "validation would fail; repair it, or drain and cordon it: then it is upgraded anyway."
         ),
     )
 
 
 def _kernel_changed(world: World, node: NodeFacts) -> Found | None:
-    image = world.catalogue.repair(node)
+    image = world.catalogue.repair_image(node)
     if image is None:
         return None
     return (
         BlockedReason.NODE_KERNEL_CHANGED,
         (
-            f"Node {node.name} came up with kernel {node.kernel}; it is first repaired to the driver that it had "
-            f"({image.version}), without a plan; where that fails, the stack's condition Installed says why."
+            f"Node {node.name} booted kernel {node.kernel}; it is first repaired to its former driver "
+            f"({image.version}), without a plan. If that fails, see the condition Installed of the stack."
         ),
     )
 
 
 def _driver_unknown(world: World, node: NodeFacts) -> Found | None:
     """Whether the driver that the node runs cannot be restored: a failed upgrade would leave the node without one."""
-    if not world.catalogue.unknown(node):
+    if not world.catalogue.has_unknown_driver(node):
         return None
     return (
         BlockedReason.DRIVER_UNKNOWN,
         (
-            f"Node {node.name} runs the driver of image {node.driver_key}, which is the key of no Ready DriverImage: a "
-            "upgrade that fails could not bring it back to that. Make that DriverImage again, or see in its status why "
-            "it is not Ready (where a key was set since, sign the image)."
+            f"Node {node.name} runs the driver of image {node.driver_key}, which is the key of no Ready DriverImage: "
+            "a failed upgrade could not restore it. Create that DriverImage again, or see in its status why it is not "
+            "Ready (if a key was set since, sign the image)."
         ),
     )
 
@@ -117,7 +117,10 @@ def _not_ours(world: World, node: NodeFacts) -> Found | None:
         return None
     return (
         BlockedReason.NODE_NOT_OURS,
-        f"Node {node.name} runs pods with GPUs on a driver that we did not install; drain it, then it is installed.",
+        (
+            f"Node {node.name} runs pods with GPUs on a driver that the operator did not install; drain the node, then "
+            "its driver is installed."
+        ),
     )
 
 
@@ -134,17 +137,17 @@ def _not_adopted(_: World, node: NodeFacts) -> Found | None:
 
 
 def _no_image(world: World, node: NodeFacts) -> Found | None:
-    if world.catalogue.wanted(node, world.target) is not None:
+    if world.catalogue.required_image(node, world.target) is not None:
         return None
     target = world.target
-    if world.catalogue.unverified(node, target):
+    if world.catalogue.has_unverified_image(node, target):
         message = f"The DriverImage for {target.driver} on kernel {target.kernel_of(node)} is not verified: {ALLOW}."
         return BlockedReason.NO_DRIVER_IMAGE, message
     return (
         BlockedReason.NO_DRIVER_IMAGE,
         (
             f"There is no Ready DriverImage for {target.driver} on kernel {target.kernel_of(node)} of node "
-            f"{node.name}; build one and make a DriverImage for it."
+            f"{node.name}; build an image and create its DriverImage."
         ),
     )
 
@@ -155,8 +158,8 @@ def _plugin_unresolved(world: World, node: NodeFacts) -> Found | None:
     return (
         BlockedReason.PLUGIN_NOT_RESOLVED,
         (
-            f"The digest of device plugin {world.target.plugin_image} is not known, so node {node.name} is left alone; "
-            "see whether its registry can be reached."
+            f"The digest of device plugin {world.target.plugin_image} is not known, so node {node.name} is not "
+            "upgraded; check that its registry can be reached."
         ),
     )
 

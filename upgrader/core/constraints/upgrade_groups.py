@@ -29,7 +29,7 @@ def group_name(nodes: Iterable[str]) -> str:
     return "c-" + hashlib.sha256("\n".join(sorted(nodes)).encode()).hexdigest()[:10]
 
 
-def groups(upgrading: Iterable[str], gangs: Iterable[Gang]) -> tuple[UpgradeGroup, ...]:
+def build_groups(upgrading: Iterable[str], gangs: Iterable[Gang]) -> tuple[UpgradeGroup, ...]:
     """The nodes to be upgraded, divided into groups, ordered by their first node."""
     parents = {node: node for node in sorted(upgrading)}
 

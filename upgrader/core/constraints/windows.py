@@ -35,7 +35,7 @@ class Calendar:
                 "the plan's windows never open", resolution="Give at least one day, and an end that differs from start."
             )
 
-    def opens(self, at: datetime) -> datetime:
+    def next_opening(self, at: datetime) -> datetime:
         """The earliest moment from `at` on in which a batch may start (times up to a year after `begin`)."""
         if self._always:
             return at
@@ -85,7 +85,7 @@ def _time_zone(window: Window) -> ZoneInfo:
         return ZoneInfo(window.time_zone)
     except (ZoneInfoNotFoundError, ValueError) as error:
         raise ConfigurationError(
-            f"there is no time zone {window.time_zone!r}", resolution="Give an IANA name, as Europe/Berlin or UTC."
+            f"there is no time zone {window.time_zone!r}", resolution="Give an IANA name, such as Europe/Berlin or UTC."
         ) from error
 
 
@@ -94,5 +94,5 @@ def _wall_clock(text: str) -> time:
         return datetime.strptime(text, "%H:%M").time()  # noqa: DTZ007 - a wall clock; its zone is added later
     except ValueError as error:
         raise ConfigurationError(
-            f"a window's time is {text!r}", resolution="Give hours and minutes, as 22:00."
+            f"a window's time is {text!r}", resolution="Give hours and minutes, such as 22:00."
         ) from error

@@ -24,6 +24,6 @@ class Advice(Struct, frozen=True, kw_only=True):
     fix: str = ""
 
 
-def problems(found: Iterable[Advice]) -> bool:
+def has_problem(findings: Iterable[Advice]) -> bool:
     """Whether a finding is a problem."""
-    return any(advice.severity is Severity.PROBLEM for advice in found)
+    return any(advice.severity is Severity.PROBLEM for advice in findings)

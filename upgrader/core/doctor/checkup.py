@@ -22,7 +22,7 @@ class LeaseFacts(Struct, frozen=True, kw_only=True):
     seconds: int
 
 
-def version(git_version: str, unsteered: Sequence[str]) -> Advice:
+def check_version(git_version: str, unsteered: Sequence[str]) -> Advice:
     """The API server's version, and what it lacks; `unsteered`: owners whose templates it does not allow to change."""
     if minor_of(git_version) is None:
         return _make_advice(
@@ -36,29 +36,29 @@ def version(git_version: str, unsteered: Sequence[str]) -> Advice:
             f"{git_version}: a restarted gang of {', '.join(unsteered)} cannot be steered to upgraded nodes.",
             "Approve plans with --allow-unguaranteed-placement, or upgrade the control plane first.",
         )
-    return _make_advice("API server", "Version", Severity.OK, f"{git_version}, lacks nothing", "")
+    return _make_advice("API server", "Version", Severity.OK, f"{git_version}, has all features", "")
 
 
-def policy(name: str, *, installed: bool) -> Advice:
+def check_policy(name: str, *, installed: bool) -> Advice:
     """An optional admission policy of the operator; both states are well."""
     message = "it is installed" if installed else "it is not installed; it is optional"
     return _make_advice(f"policy {name}", "AdmissionPolicy", Severity.OK, message, "")
 
 
-def unverified(names: Sequence[str]) -> Advice:
+def report_unverified(names: Sequence[str]) -> Advice:
     """DriverImages in service whose signature is not verified."""
     shown = ", ".join([*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])])
     return _make_advice(
         "driver images",
         "Verified",
         Severity.WARNING,
-        f"pinned and not verified, as no key is set; only a stack that allows it gives them to nodes: {shown}",
+        f"pinned and not verified, as no key is set; only stacks that allow unverified images use them: {shown}",
         "Set UPGRADER_IMAGE_KEY for the controller: each of them is verified then. "
         "Or set spec.driver.unverified: Allow in the stack.",
     )
 
 
-def clock(server: datetime, before: datetime, after: datetime) -> Advice:
+def check_clock(server: datetime, before: datetime, after: datetime) -> Advice:
     """The API server's clock (whole seconds), and the local clock before and after the read."""
     early, late = before - server - timedelta(seconds=1), after - server
     off = late if late < timedelta(0) else max(early, timedelta(0))
@@ -70,32 +70,35 @@ def clock(server: datetime, before: datetime, after: datetime) -> Advice:
         "clocks",
         "ClockSkew",
         Severity.WARNING,
-        f"this machine is {abs(seconds)} s {side} the API server; deadlines and windows given here are off by as much.",
-        "Let both follow the same time servers.",
+        f"this machine is {abs(seconds)} s {side} the API server; deadlines and windows entered here differ by as "
+        "much.",
+        "Use the same time servers for both.",
     )
 
 
-def controller(lease: LeaseFacts | None, now: datetime, namespace: str) -> Advice:
+def check_controller(lease: LeaseFacts | None, now: datetime, namespace: str) -> Advice:
     """Whether a controller holds the Lease; `now` by the API server's clock."""
-    fix = "Apply deploy/controller.yaml, and look at its pods' log; nothing goes on without it."
+    fix = "Apply deploy/controller.yaml, and see the log of its pods; no upgrade proceeds without it."
     if lease is None:
-        message = f"no controller has ever led in namespace {namespace}"
+        message = f"no controller has ever held the Lease in namespace {namespace}"
         return _make_advice("controller", "ControllerRuns", Severity.PROBLEM, message, fix)
     silent = (now - lease.renewed_at).total_seconds()
     if not lease.holder or silent > lease.seconds:
-        whose = f"the last one was {lease.holder}, {silent:.0f} s ago" if lease.holder else "the last one ended"
+        whose = (
+            f"the last leader was {lease.holder}, {silent:.0f} s ago" if lease.holder else "the last leader has ended"
+        )
         return _make_advice("controller", "ControllerRuns", Severity.PROBLEM, f"no controller runs: {whose}", fix)
     return _make_advice("controller", "ControllerRuns", Severity.OK, f"{lease.holder} leads", "")
 
 
-def definition(name: str, wanted: Mapping[str, Any], there: Mapping[str, Any] | None) -> Advice:
+def check_definition(name: str, wanted: Mapping[str, Any], there: Mapping[str, Any] | None) -> Advice:
     """Whether a CustomResourceDefinition (its spec) is that of this release."""
     fix = "Run `upgrader crds --install`."
     if there is None:
         return _make_advice(name, "DefinitionsCurrent", Severity.PROBLEM, "it is not installed", fix)
     differing = first_difference(wanted, there)
     if differing is None:
-        return _make_advice(name, "DefinitionsCurrent", Severity.OK, "it is the one of this release", "")
+        return _make_advice(name, "DefinitionsCurrent", Severity.OK, "it is of this release", "")
     return _make_advice(
         name, "DefinitionsCurrent", Severity.PROBLEM, f"it is of another release: {differing} differs", fix
     )

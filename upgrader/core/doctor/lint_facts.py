@@ -71,7 +71,7 @@ class MemberSettings(Struct, frozen=True, kw_only=True):
 
 
 class BudgetSettings(Struct, frozen=True, kw_only=True):
-    """A PodDisruptionBudget. `most` is the most pods that it can ever allow at once; None: it depends on other pods."""
+    """A PodDisruptionBudget. `most` is the most evictions that it can ever allow; None: it depends on other pods."""
 
     name: str
     most: int | None = None

@@ -8,7 +8,7 @@ from upgrader.core.doctor.advice import Advice, Severity
 from upgrader.core.doctor.lint_facts import Linted
 
 
-def lint(facts: Linted) -> tuple[Advice, ...]:
+def lint_job(facts: Linted) -> tuple[Advice, ...]:
     """All findings on one job, the worst first."""
     findings = [advice for check in (*lints_asking.CHECKS, *lints_stopping.CHECKS) for advice in check(facts)]
     return tuple(sorted(findings, key=lambda advice: (advice.severity is not Severity.PROBLEM, advice.check)))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from upgrader.core import untrusted
 from upgrader.core.doctor.advice import Advice, Severity
 from upgrader.core.doctor.lint_facts import Check, Linted, MemberSettings, ProgramFacts, make_advice
-from upgrader.core.workloads.checkpoint_annotations import seconds
+from upgrader.core.workloads.checkpoint_annotations import parse_seconds
 
 ASKED_BEFORE = frozenset({"file", "exec", "http", "api"})
 """Methods by which a job parks before any signal is sent to its processes."""
@@ -25,7 +25,7 @@ def _lint_undeclared(facts: Linted) -> Iterator[Advice]:
         facts,
         Check.UNDECLARED,
         Severity.WARNING,
-        "It holds GPUs and does not say how it is asked for a checkpoint: its nodes wait until it ends by itself.",
+        "It has GPUs and declares no checkpoint method: its nodes wait until it ends.",
         "Declare gpu-upgrader.io/checkpoint-method, see docs/guides/job-authors/checkpointing.md.",
     )
 
@@ -38,7 +38,7 @@ def _lint_unreadable(facts: Linted) -> Iterator[Advice]:
         facts,
         Check.UNREADABLE,
         Severity.PROBLEM,
-        f"{problem} What cannot be read is not declared: its nodes wait until it ends by itself.",
+        f"{problem} An unreadable declaration does not count: its nodes wait until it ends.",
         "Correct the annotation on the pod template, and start the job again from its checkpoint.",
     )
 
@@ -50,7 +50,7 @@ def _lint_unknown_annotation(facts: Linted) -> Iterator[Advice]:
             facts,
             Check.UNKNOWN_ANNOTATION,
             Severity.PROBLEM,
-            f"Nobody reads the annotation {', '.join(names)}: it looks like one of ours and is none.",
+            f"Unknown annotation {', '.join(names)}with the prefix of the operator.",
             "docs/reference/labels-annotations-taints.md lists all of them; correct its name.",
         )
 
@@ -67,9 +67,9 @@ def _lint_file_not_mounted(facts: Linted) -> Iterator[Advice]:
             facts,
             Check.FILE_NOT_MOUNTED,
             Severity.WARNING if other else Severity.PROBLEM,
-            f"It declares file, but pod {bare[0]} cannot be asked so: it lacks the downward-API volume at "
+            f"It declares file, but pod {bare[0]} lacks the downward-API volume at "
             f"/etc/gpu-upgrader/ (no subPath) or the volume at /run/checkpoint/; "
-            + (f"it is asked by {other} instead." if other else "it counts as undeclared."),
+            + (f"method {other} is used instead." if other else "it counts as undeclared."),
             "Add both volumes to the pod template, see docs/guides/job-authors/checkpointing.md, "
             "or let the admission policy do it.",
         )
@@ -86,10 +86,10 @@ def _lint_ephemeral(facts: Linted) -> Iterator[Advice]:
             if _is_under(path, member.ephemeral_paths) and not _is_under(path, member.volume_paths)
         ]
         if lost:
-            message = f"Its checkpoint path {lost[0]} lies on a volume that dies with pod {member.pod}."
+            message = f"Its checkpoint path {lost[0]} lies on a volume that is deleted with pod {member.pod}."
             severity = Severity.PROBLEM
         elif not named and not member.volume_paths and not _writes_elsewhere(member):
-            message = f"Pod {member.pod} mounts no volume that outlives it, so its checkpoints cannot."
+            message = f"Pod {member.pod} mounts no volume that outlives it, so its checkpoints are deleted with it."
             severity = Severity.WARNING
         else:
             continue
@@ -135,7 +135,7 @@ def _lint_torchrun(facts: Linted) -> Iterator[Advice]:
     if ASKED_BEFORE.intersection(facts.methods):
         return  # it is parked before SIGTERM is sent, so that no work is left to be saved in these seconds
     for member in facts.members:
-        program = next((each for each in member.programs if _runs_torchrun(each)), None)
+        program = next((candidate for candidate in member.programs if _runs_torchrun(candidate)), None)
         if program is None:
             continue
         signalled = "signal" in facts.methods
@@ -144,7 +144,7 @@ def _lint_torchrun(facts: Linted) -> Iterator[Advice]:
             return
         allowed, grace = TORCHRUN_SECONDS if wait is None else wait, member.grace_seconds
         message = (
-            "torchrun passes on no signal but SIGTERM, SIGINT, SIGHUP and SIGQUIT, and those end its workers."
+            "torchrun forwards only SIGTERM, SIGINT, SIGHUP and SIGQUIT, which end its workers."
             if signalled
             else f"torchrun kills its workers {allowed} s after SIGTERM, whatever the grace of {grace} s."
         )
@@ -153,8 +153,8 @@ def _lint_torchrun(facts: Linted) -> Iterator[Advice]:
             Check.TORCHRUN,
             Severity.WARNING,
             f"{message} A checkpoint that takes longer is lost.",
-            "Declare a method that asks before the signal (file, exec, http), or set --shutdown-timeout "
-            "(TORCH_ELASTIC_SHUTDOWN_TIMEOUT) to the grace period where your PyTorch has it.",
+            "Declare a method that precedes the signal (file, exec, http), or set --shutdown-timeout "
+            "(TORCH_ELASTIC_SHUTDOWN_TIMEOUT) to the grace period if your PyTorch supports it.",
         )
         return
 
@@ -175,7 +175,7 @@ def _shutdown_timeout(program: ProgramFacts) -> int | None:
         name, equals, value = word.partition("=")
         if name.replace("_", "-") == "--shutdown-timeout":
             text = value if equals else next(iter(words[at + 1 : at + 2]), "")
-    return untrusted.whole(text)
+    return untrusted.parse_whole(text)
 
 
 def _split_words(words: Sequence[str]) -> list[str]:
@@ -190,7 +190,7 @@ def _split_words(words: Sequence[str]) -> list[str]:
 
 
 def _lint_grace(facts: Linted) -> Iterator[Advice]:
-    timeout = seconds(facts.declared.timeout) if facts.declared.timeout else None
+    timeout = parse_seconds(facts.declared.timeout) if facts.declared.timeout else None
     short = min(facts.members, key=lambda member: member.grace_seconds, default=None)
     if timeout is None or short is None or short.grace_seconds >= timeout:
         return
@@ -200,7 +200,11 @@ def _lint_grace(facts: Linted) -> Iterator[Advice]:
         Check.GRACE,
         Severity.PROBLEM if signalled else Severity.WARNING,
         f"Pod {short.pod} is killed {short.grace_seconds} s after SIGTERM, and a checkpoint may take {timeout} s. "
-        + ("It is asked by signal." if signalled else "We ask first; a preemption or a drain by hand does not."),
+        + (
+            "Its method is signal."
+            if signalled
+            else "The operator requests a checkpoint first; a preemption or a manual drain does not."
+        ),
         f"Set terminationGracePeriodSeconds to {timeout} or more.",
     )
 

@@ -18,14 +18,14 @@ def _lint_disruption_budget(facts: Linted) -> Iterator[Advice]:
         needed = 1 if facts.gang.replicated else covered
         if budget.most is None or budget.most >= needed:
             continue
-        whole = "" if facts.gang.replicated else f"; a gang is stopped whole, which takes {needed}"
+        whole = "" if facts.gang.replicated else f"; a gang is stopped as a whole, which requires {needed}"
         yield make_advice(
             facts,
             Check.PDB_NEVER_ALLOWS,
             Severity.PROBLEM,
-            f"PodDisruptionBudget {budget.name} never lets more than {budget.most} of its pods go{whole}: "
+            f"PodDisruptionBudget {budget.name} never allows to evict more than {budget.most} of its pods{whole}: "
             "its nodes are never upgraded while it runs.",
-            f"Give it maxUnavailable: {needed} or more, or delete it; our own asking protects the job.",
+            f"Give it maxUnavailable: {needed} or more, or delete it; checkpoint requests protect the job.",
         )
 
 
@@ -66,8 +66,9 @@ def _lint_stop_fails(facts: Linted) -> Iterator[Advice]:
                 facts,
                 Check.STOP_FAILS_JOB,
                 Severity.PROBLEM,
-                f"Its podFailurePolicy says {rule.action} for exit code {PARKED_EXIT}, with which a parked member ends "
-                "when it is stopped: the Job fails instead of being started again.",
+                f"Its podFailurePolicy has action {rule.action} for exit code {PARKED_EXIT}, with which a parked "
+                "member ends "
+                "when it is stopped: the Job fails instead of being restarted.",
                 f"Leave {PARKED_EXIT} (SIGTERM) out of that rule.",
             )
             return
@@ -76,15 +77,15 @@ def _lint_stop_fails(facts: Linted) -> Iterator[Advice]:
 
 
 def _lint_restart_policy(facts: Linted) -> Iterator[Advice]:
-    member = next((each for each in facts.members if each.restart_policy == "OnFailure"), None)
+    member = next((candidate for candidate in facts.members if candidate.restart_policy == "OnFailure"), None)
     if member is not None and facts.job is not None:
         yield make_advice(
             facts,
             Check.RESTART_POLICY,
             Severity.WARNING,
-            f"restartPolicy: OnFailure restarts a failed process of pod {member.pod} beside members that go on, and "
-            "allows no podFailurePolicy.",
-            "Use restartPolicy: Never, so that the Job makes failed pods anew.",
+            f"restartPolicy: OnFailure restarts a failed process of pod {member.pod} while other members continue, "
+            "and allows no podFailurePolicy.",
+            "Use restartPolicy: Never, so that the Job replaces failed pods.",
         )
 
 
@@ -94,8 +95,8 @@ def _lint_cannot_restart(facts: Linted) -> Iterator[Advice]:
             facts,
             Check.CANNOT_RESTART,
             Severity.WARNING,
-            f"{facts.gang.cannot_stop} It is waited for until it ends, whatever it declares.",
-            "Run it under an owner that can be suspended, as a Job.",
+            f"{facts.gang.cannot_stop} The plan waits until it ends, whatever it declares.",
+            "Run it under an owner that can be suspended, such as a Job.",
         )
 
 

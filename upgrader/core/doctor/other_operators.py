@@ -11,27 +11,30 @@ CHECK = "OtherOperators"
 _DEFINITIONS = {
     "clusterpolicies.nvidia.com": (
         "NVIDIA's GPU Operator",
-        "Let it manage neither driver nor device plugin of our nodes (driver.enabled, devicePlugin.enabled: false).",
+        "Disable its driver and device plugin on nodes of GpuStacks (driver.enabled, devicePlugin.enabled: false).",
     ),
     "nvidiadrivers.nvidia.com": (
         "NVIDIA's GPU Operator",
-        "Let no NVIDIADriver select our nodes.",
+        "No NVIDIADriver may select nodes of GpuStacks.",
     ),
     "nodemaintenances.maintenance.nvidia.com": (
         "NVIDIA's maintenance operator",
-        "Let it not take our nodes: it cordons them before their jobs have saved anything.",
+        "Exclude nodes of GpuStacks: it cordons them before their jobs have written a checkpoint.",
     ),
     "nodemaintenances.nodemaintenance.medik8s.io": (
         "the node maintenance operator",
-        "Make no NodeMaintenance for our nodes while a plan runs: it drains them without asking their jobs.",
+        (
+            "Create no NodeMaintenance for nodes of GpuStacks while a plan runs: it drains them without a checkpoint "
+            "request."
+        ),
     ),
     "plans.upgrade.cattle.io": (
         "the system upgrade controller",
-        "Let none of its Plans select our nodes: it drains them without asking their jobs.",
+        "None of its Plans may select nodes of GpuStacks: it drains them without a checkpoint request.",
     ),
     "machineconfigpools.machineconfiguration.openshift.io": (
         "OpenShift's machine config operator",
-        "Pause the pool of our nodes while a plan runs: it drains them without asking their jobs.",
+        "Pause the pool of these nodes while a plan runs: it drains them without a checkpoint request.",
     ),
 }
 """CustomResourceDefinition -> its operator, what to do."""
@@ -76,9 +79,9 @@ def other_operators(
                         f"DaemonSet {daemonset.name}",
                         Severity.WARNING,
                         f"It {does} and has {daemonset.pods} pods.",
-                        "Keep it off the nodes of our stacks, by its node selector."
+                        "Exclude the nodes of GpuStacks by its node selector."
                         if clash
-                        else "Let it leave our nodes alone while a plan runs.",
+                        else "Exclude nodes of GpuStacks while a plan runs.",
                     )
                 )
     theirs = sorted(
@@ -89,11 +92,13 @@ def other_operators(
             _make_advice(
                 "NVIDIA's GPU Operator",
                 Severity.PROBLEM,
-                f"It deploys its driver or device plugin on {len(theirs)} of our nodes, {theirs[0]} among them.",
+                f"It deploys its driver or device plugin on {len(theirs)} nodes of GpuStacks, {theirs[0]} among them.",
                 f"Set the labels {' and '.join(_NODE_LABELS)} of these nodes to false.",
             )
         )
-    nobody = Advice(subject="nodes", check=CHECK, severity=Severity.OK, message="nobody else is known to upgrade them")
+    nobody = Advice(
+        subject="nodes", check=CHECK, severity=Severity.OK, message="no other operator that upgrades them was found"
+    )
     return tuple(findings) or (nobody,)
 
 

@@ -56,15 +56,17 @@ DIAGNOSES = tuple(
 """Rights for reads of `doctor` only: the controller does not need them, so that deploy/ does not grant them."""
 
 
-def looks(rights: Iterable[Right]) -> tuple[Right, ...]:
-    """Rights that a person needs for a forecast: it reads the objects that the controller reads."""
+def forecast_rights(rights: Iterable[Right]) -> tuple[Right, ...]:
+    """Rights that a user needs for a forecast: it reads the objects that the controller reads."""
     return tuple(right for right in rights if right.verb in {"get", "list"} and right.scope is not Scope.JOBS)
 
 
-def granted(subject: str, check: str, asked: int, missing: Sequence[Right], *, fix: str, severity: Severity) -> Advice:
+def check_rights(
+    subject: str, check: str, asked: int, missing: Sequence[Right], *, fix: str, severity: Severity
+) -> Advice:
     """The result of a review of rights; `severity` and `fix` apply if a right is missing."""
     if not missing:
-        return Advice(subject=subject, check=check, severity=Severity.OK, message=f"all {asked} rights are there")
+        return Advice(subject=subject, check=check, severity=Severity.OK, message=f"all {asked} rights are granted")
     shown = ", ".join(str(right) for right in missing[:SHOWN])
     rest = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
     message = f"{len(missing)} of {asked} rights are missing: {shown}{rest}."

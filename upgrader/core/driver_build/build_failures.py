@@ -21,8 +21,8 @@ _QUOTED = re.compile(r"""['"‘“](?:struct |union |enum )?(?P<symbol>[A-Za-z_]
 _CONFTEST = re.compile(r"(?:^|/)conftest/[^:\s]+:\d+|conftest failed!|sanity check\. Bailing out", re.IGNORECASE)
 _TEST = re.compile(r"#error (?:\")?(?P<symbol>[a-z_]\w*)\(\)")
 
-_Marks = tuple[tuple[FailureClass, re.Pattern[str]], ...]
-_MARKS: _Marks = (
+_Patterns = tuple[tuple[FailureClass, re.Pattern[str]], ...]
+_PATTERNS: _Patterns = (
     # Failures that are independent of driver and kernel are first: they may cause all messages after them.
     (FailureClass.TRANSIENT, re.compile(r"No space left on device|Disk quota exceeded")),
     (
@@ -53,9 +53,9 @@ def classify_log(log: str) -> Failure:
     """The failure in a log; if no line of it matches a known failure, its last error as COMPILE."""
     lines = [line.rstrip() for line in log.splitlines() if line.strip() and not _SOURCE.match(line)]
     own = [line for line in lines if not _REMARK.match(line)]
-    for kind, mark in _MARKS:
+    for kind, pattern in _PATTERNS:
         for line in own:
-            if mark.search(line):
+            if pattern.search(line):
                 return Failure(kind=kind, first_error=line.strip())
     for line in lines:
         match = _ERROR.match(line) or _LINKER.match(line)
@@ -63,22 +63,22 @@ def classify_log(log: str) -> Failure:
             text = match["text"] if match else line
             kind = FailureClass.CONFTEST if _CONFTEST.search(line) else FailureClass.COMPILE
             return Failure(kind=kind, first_error=line.strip(), symbol=_error_symbol(text))
-    complaint = next((line for line in lines if _MAKE.match(line)), lines[-1] if lines else "it said nothing")
+    complaint = next((line for line in lines if _MAKE.match(line)), lines[-1] if lines else "it printed no output")
     return Failure(kind=FailureClass.COMPILE, first_error=complaint.strip())
 
 
-def ended(log: str, code: int) -> Failure:
+def exit_failure(log: str, code: int) -> Failure:
     """The failure of a build that has ended with exit code `code` of a shell: from 129 on a signal killed it.
 
     make exits with 1 or 2 after any failure of a compiler: a signal comes from outside, independent of the driver.
     """
     if code > _SIGNALLED:
-        error = f"it was ended from outside, by signal {code - _SIGNALLED}"
+        error = f"it was terminated by signal {code - _SIGNALLED}"
         return Failure(kind=FailureClass.TRANSIENT, first_error=error)
     return classify_log(log)
 
 
-def overdue(seconds: float) -> Failure:
+def timeout_failure(seconds: float) -> Failure:
     """The failure of a build that was ended because it took too long."""
     return Failure(kind=FailureClass.TRANSIENT, first_error=f"it did not end within {seconds:g} s")
 

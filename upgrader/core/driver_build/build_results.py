@@ -52,7 +52,7 @@ class Refusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.failure.final and self.failure.kind is not FailureClass.SIGNATURE
 
 
-def settled(result: BuildResult) -> bool:
+def is_settled(result: BuildResult) -> bool:
     """Whether another build would not change the result; never for an image that was built but not published."""
     return result.failure is None or (result.failure.final and not result.digest)
 
@@ -86,7 +86,7 @@ _Message = TypeVar("_Message", BuildResult, Refusal)
 
 
 def _read_as(text: str, kind: type[_Message]) -> _Message | None:
-    return untrusted.document(text, kind)
+    return untrusted.read_json(text, kind)
 
 
 def _shorten_failure(failure: Failure) -> Failure:

@@ -22,7 +22,7 @@ class Dkms(Struct, frozen=True, kw_only=True):
     exclusive_arch: str = ""
     modules: tuple[str, ...] = ()
 
-    def refusal(self, kernel: str, arch: str, config: Mapping[str, str]) -> str:
+    def explain_refusal(self, kernel: str, arch: str, config: Mapping[str, str]) -> str:
         """Why dkms would not build for this kernel, as a sentence; empty if it would.
 
         `config` is the kernel's: CONFIG_PREEMPT_RT to y, m or a value; it does not contain unset options. `arch` is

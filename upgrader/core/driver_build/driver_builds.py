@@ -33,8 +33,8 @@ class Identity(Struct, frozen=True, kw_only=True, order=True):
     def tag(self) -> str:
         """A registry tag; two identities of one recipe never have the same."""
         facts = (self.driver, self.flavour, self.kernel, self.os, self.arch)
-        tag = escape_opening("__".join(escaped(fact) for fact in facts))
-        return tag if len(tag) <= TAG_LIMIT else digits([("identity", list(facts))], 64)
+        tag = escape_opening("__".join(escape_tag(fact) for fact in facts))
+        return tag if len(tag) <= TAG_LIMIT else hash_facts([("identity", list(facts))], 64)
 
     def __str__(self) -> str:
         return f"{self.recipe} {self.driver} for {self.kernel}"
@@ -108,12 +108,12 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 def build_key(identity: Identity, inputs: Sequence[Input]) -> str:
     """64 hex digits over the identity and all inputs; their order does not count. Same key, same image."""
-    facts = [[each.kind, each.name, each.version, each.sha256] for each in sorted(inputs)]
+    facts = [[entry.kind, entry.name, entry.version, entry.sha256] for entry in sorted(inputs)]
     named = [(name, getattr(identity, name)) for name in identity.__struct_fields__]
-    return digits([("identity", named), ("inputs", facts)], 64)
+    return hash_facts([("identity", named), ("inputs", facts)], 64)
 
 
-def escaped(text: str) -> str:
+def escape_tag(text: str) -> str:
     """`text` in characters that a tag may contain: every other byte as `_` and two hex digits. Injective."""
     letters = (chr(byte) for byte in text.encode(errors="surrogatepass"))
     return "".join(letter if _PLAIN.fullmatch(letter) else f"_{ord(letter):02x}" for letter in letters)
@@ -124,7 +124,7 @@ def escape_opening(text: str) -> str:
     return f"_{ord(text[0]):02x}{text[1:]}" if text[:1] in {".", "-"} else text
 
 
-def digits(facts: object, count: int) -> str:
+def hash_facts(facts: object, count: int) -> str:
     """The first `count` hex digits of the SHA-256 of facts as JSON."""
     data = json.dumps(facts, separators=(",", ":"), ensure_ascii=True).encode()
     return hashlib.sha256(data).hexdigest()[:count]

@@ -48,7 +48,7 @@ class Matrix(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         known = {distribution.os for distribution in self.distributions}
         for wanted in self.cells:
             if wanted.os not in known:
-                raise ValueError(f"{wanted.recipe} is wanted for {wanted.os}, which is none of the distributions")
+                raise ValueError(f"{wanted.recipe} is requested for {wanted.os}, which is not one of the distributions")
 
     @property
     def suites(self) -> tuple[str, ...]:
@@ -86,12 +86,12 @@ class Unmatched(Struct, frozen=True, kw_only=True):
     selector: str
 
 
-def cells(
+def select_cells(
     matrix: Matrix, recipes: Mapping[str, RecipeFacts], kernels: Sequence[KernelFacts]
 ) -> tuple[tuple[Cell, ...], tuple[Unmatched, ...]]:
     """The cells that are wanted, each once, and the selectors that select nothing.
 
-    `kernels` are sorted, oldest first. If two entries want the same cell, the first entry counts.
+    `kernels` are sorted, oldest first. If two entries select the same cell, the first entry counts.
 
     Raises:
         ValueError: a recipe that does not exist.
@@ -133,7 +133,7 @@ def _select_offered(selectors: Sequence[str], offered: Sequence[str]) -> tuple[l
     return [value for value in offered if value in chosen], lost
 
 
-def alternatives(red: Identity, green: Iterable[Identity]) -> tuple[str, ...]:
+def find_alternatives(red: Identity, green: Iterable[Identity]) -> tuple[str, ...]:
     """Recipes and drivers of the same vendor that have an image for the same kernel, as `nvidia 535.309.01`."""
     fitting = (identity for identity in green if _is_same_kernel(identity, red) and identity != red)
     return tuple(sorted({f"{identity.recipe} {identity.driver}" for identity in fitting}))

@@ -1,4 +1,4 @@
-"""Recipes of drivers: their source, their modules, and their packages. Checked when they are made."""
+"""Recipes of drivers: their source, their modules, and their packages. Checked when they are created."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Patch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _check_match(_FILE, "a file of the recipe's folder", self.file)
         _check_expressions(self.kernels, self.drivers)
 
-    def wanted(self, kernel: str, driver: str) -> bool:
+    def is_applicable(self, kernel: str, driver: str) -> bool:
         """Whether it applies to this kernel and driver."""
         return bool(re.fullmatch(self.kernels, kernel) and re.fullmatch(self.drivers, driver))
 
@@ -112,7 +112,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Every Debian package that it names, in the driver's version."""
         return (*([self.package] if self.package else []), *self.user_space, *self.firmware)
 
-    def closed(self, wanted: Sequence[str]) -> tuple[str, ...]:
+    def load_order(self, wanted: Sequence[str]) -> tuple[str, ...]:
         """The wanted modules and those that they need, in load order; all of them if none is named.
 
         Raises:
@@ -128,23 +128,23 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 taken.update(module.needs)
         return tuple(module.name for module in self.modules if module.name in taken)
 
-    def arguments(self, *, kernel: str, modules: Sequence[str], version: str) -> tuple[str, ...]:
+    def make_arguments(self, *, kernel: str, modules: Sequence[str], version: str) -> tuple[str, ...]:
         """The arguments of make, with the placeholders filled in."""
         values: Mapping[str, str] = {"kernel": kernel, "modules": " ".join(modules), "version": version}
         return tuple(_PLACEHOLDER.sub(lambda match: values[match[1]], word) for word in self.make)
 
-    def refusal(self, kernel: str) -> str:
+    def explain_refusal(self, kernel: str) -> str:
         """Why the driver is not built for this kernel; empty if the recipe does not exclude it."""
-        return next((each.reason for each in self.unsupported if re.fullmatch(each.kernels, kernel)), "")
+        return next((rule.reason for rule in self.unsupported if re.fullmatch(rule.kernels, kernel)), "")
 
 
 def _check_order(modules: Sequence[Module]) -> None:
     before: set[str] = set()
     for module in modules:
         if module.name in before:
-            raise ValueError(f"module {module.name} stands twice")
+            raise ValueError(f"module {module.name} is listed twice")
         if missing := sorted(set(module.needs) - before):
-            raise ValueError(f"module {module.name} needs {', '.join(missing)}, which has to stand before it")
+            raise ValueError(f"module {module.name} needs {', '.join(missing)}, which must precede it")
         before.add(module.name)
 
 
@@ -152,7 +152,7 @@ def _check_placeholders(word: str) -> None:
     unknown = sorted(set(_PLACEHOLDER.findall(word)) - KNOWN_PLACEHOLDERS)
     if unknown:
         known = ", ".join(f"{{{name}}}" for name in sorted(KNOWN_PLACEHOLDERS))
-        raise ValueError(f"`make` knows {known}, not {{{unknown[0]}}}")
+        raise ValueError(f"`make` may use {known}, not {{{unknown[0]}}}")
 
 
 def _check_match(pattern: re.Pattern[str], what: str, text: str) -> None:

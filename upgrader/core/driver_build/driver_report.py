@@ -45,10 +45,10 @@ class Report(Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-def report(results: Sequence[BuildResult], unmatched: Sequence[Unmatched], seconds: float) -> Report:
+def build_report(results: Sequence[BuildResult], unmatched: Sequence[Unmatched], seconds: float) -> Report:
     """The report of a run that took this many seconds."""
-    lost = (f"{each.selector} of {each.wanted.recipe} for {each.wanted.os}" for each in unmatched)
-    return Report(cells=tuple(map(reported, results)), unmatched=tuple(lost), seconds=round(seconds, 1))
+    lost = (f"{selection.selector} of {selection.wanted.recipe} for {selection.wanted.os}" for selection in unmatched)
+    return Report(cells=tuple(map(report_cell, results)), unmatched=tuple(lost), seconds=round(seconds, 1))
 
 
 def _reported_failure(result: BuildResult) -> ReportedFailure | None:
@@ -58,7 +58,7 @@ def _reported_failure(result: BuildResult) -> ReportedFailure | None:
     return ReportedFailure(kind=failure.kind.value, symbol=failure.symbol, first_error=failure.first_error)
 
 
-def reported(result: BuildResult) -> ReportedCell:
+def report_cell(result: BuildResult) -> ReportedCell:
     """One cell of a report."""
     identity = result.identity
     passed = {verdict.check: verdict.passed for verdict in result.checks}

@@ -3,8 +3,9 @@
 An image is kept while its kernel runs on any node, is about to run on one, or ran there before: a node needs it after a
 reboot, and a rollback needs it. All images of a kernel are kept, of any driver. Objects record the kernels that
 upgrades installed; a node that others reboot into a new kernel leaves no record of the old one, so that each sweep
-records the running kernels with a time, and they count as previous ones for a window. An unneeded image is marked first
-and deleted after it has been unneeded for the whole grace period, so that one wrong read of a cluster deletes nothing.
+records the running kernels with a time, and they count as previous ones for a window. An unneeded image is recorded
+first, and deleted after it has been unneeded for the whole grace period, so that one wrong read of a cluster deletes
+nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +48,7 @@ class Uses(Struct, frozen=True, kw_only=True):
         return Uses(**{name: getattr(self, name) | getattr(other, name) for name in self.__struct_fields__})
 
 
-class Marks(Struct, frozen=True, kw_only=True):
+class UsageRecord(Struct, frozen=True, kw_only=True):
     """The record that one sweep leaves for the next.
 
     `unused`: since when a digest has been unneeded; `seen`: when a node last ran a kernel, in any of the clusters.
@@ -61,7 +62,7 @@ class Fate(StrEnum):
     """What happens to an image."""
 
     KEPT = "kept"
-    MARKED = "marked"
+    UNUSED = "unused"
     DELETED = "deleted"
 
 
@@ -74,10 +75,10 @@ class ImageFate(Struct, frozen=True, kw_only=True):
     unused_since: datetime | None = None
 
 
-def sweep(
-    images: Sequence[StoredImage], uses: Uses, marks: Mapping[str, datetime], now: datetime, grace: timedelta
+def judge_images(
+    images: Sequence[StoredImage], uses: Uses, unused: Mapping[str, datetime], now: datetime, grace: timedelta
 ) -> tuple[ImageFate, ...]:
-    """The fate of each image; `marks`: since when a digest has been unused, by earlier sweeps.
+    """The fate of each image; `unused`: since when a digest has been unused, by earlier sweeps.
 
     Without any running kernel nothing is deleted: a fleet without nodes is a failed read.
     Bytes with two names are kept if either name is needed.
@@ -85,59 +86,64 @@ def sweep(
     needed = {image.digest: why for image in sorted(images) if (why := _explain_need(image, uses))}
     seen = bool(uses.running)
     return tuple(
-        _image_fate(image, _explain_need(image, uses) or needed.get(image.digest, ""), marks, now, grace, seen=seen)
+        _image_fate(image, _explain_need(image, uses) or needed.get(image.digest, ""), unused, now, grace, seen=seen)
         for image in sorted(images)
     )
 
 
-def remembering(uses: Uses, marks: Marks, now: datetime, window: timedelta) -> Uses:
+def with_earlier_kernels(uses: Uses, record: UsageRecord, now: datetime, window: timedelta) -> Uses:
     """The needs, with the kernels that ran at an earlier sweep within the window as previous ones."""
-    recent = {kernel for kernel, at in marks.seen.items() if now - at < window}
+    recent = {kernel for kernel, at in record.seen.items() if now - at < window}
     return msgspec.structs.replace(uses, previous=uses.previous | recent)
 
 
-def marks_after(unused: Mapping[str, datetime], uses: Uses, marks: Marks, now: datetime, window: timedelta) -> Marks:
+def record_after_sweep(
+    unused: Mapping[str, datetime], uses: Uses, record: UsageRecord, now: datetime, window: timedelta
+) -> UsageRecord:
     """The record for the next sweep; `unused`: since when each digest that is unneeded now has been so.
 
-    An image that is needed again loses its mark, and so does a deleted image; a kernel is removed from the record when
-    it last ran before the window.
+    Images that are needed again or deleted are removed from the record, and so is a kernel that last ran before the
+    window.
     """
-    recent = {kernel: at for kernel, at in marks.seen.items() if now - at < window}
-    return Marks(unused=dict(unused), seen={**recent, **dict.fromkeys(uses.running, now)})
+    recent = {kernel: at for kernel, at in record.seen.items() if now - at < window}
+    return UsageRecord(unused=dict(unused), seen={**recent, **dict.fromkeys(uses.running, now)})
 
 
-def marks_looked(unused: Mapping[str, datetime], uses: Uses, marks: Marks, now: datetime) -> Marks:
+def record_after_dry_run(unused: Mapping[str, datetime], uses: Uses, record: UsageRecord, now: datetime) -> UsageRecord:
     """The record that a dry run leaves for the next sweep: only entries that keep images.
 
     A dry run starts no grace period. But an image that is needed now was not unused for all of its grace period, and a
     kernel that a node runs now counts as previous later.
     """
-    still = {digest: since for digest, since in marks.unused.items() if digest in unused}
-    return Marks(unused=still, seen={**marks.seen, **dict.fromkeys(uses.running, now)})
+    still = {digest: since for digest, since in record.unused.items() if digest in unused}
+    return UsageRecord(unused=still, seen={**record.seen, **dict.fromkeys(uses.running, now)})
 
 
 def fate_of_unneeded(
-    digest: str, marks: Mapping[str, datetime], now: datetime, grace: timedelta
+    digest: str, unused: Mapping[str, datetime], now: datetime, grace: timedelta
 ) -> tuple[Fate, datetime]:
     """The fate of an unneeded object, and since when it has been unneeded."""
-    since = min(marks.get(digest, now), now)
-    outlived = digest in marks and now - since >= grace
-    return (Fate.DELETED if outlived else Fate.MARKED), since
+    since = min(unused.get(digest, now), now)
+    outlived = digest in unused and now - since >= grace
+    return (Fate.DELETED if outlived else Fate.UNUSED), since
 
 
 def _image_fate(
-    image: StoredImage, needed: str, marks: Mapping[str, datetime], now: datetime, grace: timedelta, *, seen: bool
+    image: StoredImage, needed: str, unused: Mapping[str, datetime], now: datetime, grace: timedelta, *, seen: bool
 ) -> ImageFate:
     if needed:
         return ImageFate(image=image, fate=Fate.KEPT, reason=needed)
-    fate, since = fate_of_unneeded(image.digest, marks, now, grace)
+    fate, since = fate_of_unneeded(image.digest, unused, now, grace)
     if not seen:
         return ImageFate(
-            image=image, fate=Fate.KEPT, reason="no node was seen, so nothing is known", unused_since=since
+            image=image,
+            fate=Fate.KEPT,
+            reason="no node was read, so the use of images is not known",
+            unused_since=since,
         )
     reason = f"no node runs, ran or is to run {image.kernel}, since {since:%Y-%m-%d}"
-    if fate is Fate.MARKED:
-        reason = f"nobody needs {image.kernel}; deleted from {since + grace:%Y-%m-%d} on if that stays so"
+    if fate is Fate.UNUSED:
+        reason = f"{image.kernel} is not needed; deleted from {since + grace:%Y-%m-%d} on if it remains so"
     return ImageFate(image=image, fate=fate, reason=reason, unused_since=since)
 
 

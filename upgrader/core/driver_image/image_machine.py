@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from upgrader.core.driver_build.build_results import BuildResult, CellState, Refusal
 from upgrader.core.driver_build.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
-from upgrader.core.model.phases import DriverImagePhase, row
+from upgrader.core.model.phases import DriverImagePhase, transition_of
 
 _D = DriverImagePhase
 LOOK_SECONDS = 10
@@ -54,7 +54,7 @@ class JobSeen(Struct, frozen=True, kw_only=True):
 class ImageView(Struct, frozen=True, kw_only=True):
     """All that the next step depends on; the phase determines which parts are read.
 
-    `identity` is what the image must contain, `image` the registry's answer about `reference`. `brought`: a person
+    `identity` is what the image must contain, `image` the registry's answer about `reference`. `brought`: a user
     named the image, so that it is never built; `since`: when. `inputs` are the digests of the inputs of a build now,
     `made_with` those of the last build, or the digest that was refused. `slots` is how many more builds may start.
     `verdicts` is None if no key is set for verification; `silent` is why it could not be verified now. `other_means`:
@@ -122,12 +122,12 @@ def decide(view: ImageView) -> ImageDecision:
         case _D.VERIFYING:
             return _verify_image(view)
         case _D.RETRYING:
-            return _keep_phase(view) if waits(view) else _look_up_image(view)
+            return _keep_phase(view) if is_paused(view) else _look_up_image(view)
         case _D.UNBUILDABLE:
             return _decide_unbuildable(view)
         case _D.UNUSABLE:
             other = view.image.digest and view.image.digest != view.made_with
-            return _look_up_image(view) if other or not waits(view) else _keep_phase(view)
+            return _look_up_image(view) if other or not is_paused(view) else _keep_phase(view)
         case _D.READY:
             return _to_verify(view, "", "a key was set: it is verified now") if view.unverified else _keep_phase(view)
 
@@ -140,7 +140,7 @@ class Verification(NamedTuple):
     message: str
 
 
-def verification(phase: DriverImagePhase, checks: Mapping[CheckName, bool | None]) -> Verification:
+def image_verification(phase: DriverImagePhase, checks: Mapping[CheckName, bool | None]) -> Verification:
     """The verification of an image in this phase, by the checks of its consumer.
 
     An image is Ready also without a key, since it is pinned: then the status states that it is not verified.
@@ -148,29 +148,29 @@ def verification(phase: DriverImagePhase, checks: Mapping[CheckName, bool | None
     if phase is _D.READY and checks.get(CheckName.IMAGE_SIGNATURE):
         return Verification("True", "Signed", "signature, SBOM and provenance were verified with the key that is set")
     if phase is _D.READY:
-        message = "the image is pinned by its digest, and nobody vouches for it: no key is set (UPGRADER_IMAGE_KEY)"
+        message = "the image is pinned by its digest, and no signature was verified: no key is set (UPGRADER_IMAGE_KEY)"
         return Verification("False", "NoKey", message)
     if bad := [check for check, passed in checks.items() if phase is _D.UNUSABLE and not passed]:
         return Verification("False", "Refused", f"these checks of the image did not pass: {', '.join(sorted(bad))}")
     return Verification("Unknown", f"Image{phase.value}", "no image is in service, so none was verified")
 
 
-def waits(view: ImageView) -> bool:
+def is_paused(view: ImageView) -> bool:
     """Whether a pause has not ended yet."""
     return view.retry_at is not None and view.now < view.retry_at
 
 
-def renewed(view: ImageView) -> bool:
-    """Whether a final failure no longer counts: a person supplies the image, or the builder or its key has changed."""
+def is_failure_outdated(view: ImageView) -> bool:
+    """Whether a final failure no longer counts: a user supplies the image, or the builder or its key has changed."""
     return view.brought or view.other_means
 
 
 def _decide_unbuildable(view: ImageView) -> ImageDecision:
     """Wait for other packages, or for an image built elsewhere, with pauses that grow."""
-    if renewed(view):
+    if is_failure_outdated(view):
         return _look_up_image(msgspec.structs.replace(view, phase=_D.PENDING))
     changed = view.inputs and view.made_with and view.inputs != view.made_with
-    if waits(view):
+    if is_paused(view):
         return _keep_phase(view)
     return _look_up_image(view) if changed or view.image.digest else _extend_pause(view)
 
@@ -192,7 +192,7 @@ def _keep_phase(view: ImageView) -> ImageDecision:
 
 def _look_up_image(view: ImageView) -> ImageDecision:
     if view.image.silent:
-        return _retry_later(view, f"the registry did not answer: {view.image.silent}")
+        return _retry_later(view, f"the registry did not respond: {view.image.silent}")
     if view.image.digest:
         return _to_verify(view, view.image.digest, "found in the registry, to be verified")
     if view.brought:
@@ -211,7 +211,7 @@ def _start_build(view: ImageView) -> ImageDecision:
     if not view.builder:
         why = f"{view.reference} is not in its registry and no builder is set (UPGRADER_BUILDER_IMAGE)"
     elif view.packages.silent:
-        return _retry_later(view, f"the registry did not answer about the packages: {view.packages.silent}")
+        return _retry_later(view, f"the registry did not respond about the packages: {view.packages.silent}")
     elif not view.packages.digest:
         why = f"its packages are not in the registry as {view.packages_name}: run `upgrader images pack`"
     elif view.slots <= 0:
@@ -235,13 +235,13 @@ def _follow_build(view: ImageView) -> ImageDecision:
             else _judge_build_result(view, job.result)
         )
     if job.state is JobState.ENDED:
-        return _rebuild_later(view, f"the build Job ended without a result: {job.trouble or 'it said nothing'}")
+        return _rebuild_later(view, f"the build Job ended without a result: {job.trouble or 'it printed no output'}")
     if view.deadline is not None and view.now >= view.deadline:
         message = f"the build did not end in its time{': ' if job.trouble else ''}{job.trouble}"
         return msgspec.structs.replace(_rebuild_later(view, message), act=ImageAct.DELETE_JOB)
     if job.state is JobState.ABSENT:
         return msgspec.structs.replace(unchanged, act=ImageAct.CREATE_JOB)
-    return msgspec.structs.replace(unchanged, message=job.trouble or f"build {view.attempts} is under way")
+    return msgspec.structs.replace(unchanged, message=job.trouble or f"build {view.attempts} is in progress")
 
 
 def _judge_build_result(view: ImageView, result: BuildResult) -> ImageDecision:
@@ -291,7 +291,7 @@ def _verify_image(view: ImageView) -> ImageDecision:
     first = f"{bad[0].check}: {bad[0].reason}"
     return ImageDecision(
         phase=_D.UNUSABLE,
-        message=f"the image is not what was asked for: {first}",
+        message=f"the image does not match the request: {first}",
         checks=view.verdicts,
         failure=Failure(kind=FailureClass.SIGNATURE, first_error=first),
         retry_at=view.now + timedelta(seconds=REFUSED_SECONDS),
@@ -328,4 +328,4 @@ def _rebuild_later(view: ImageView, why: str) -> ImageDecision:
 
 
 def _phase_deadline(view: ImageView, phase: DriverImagePhase) -> datetime:
-    return view.now + timedelta(seconds=row(phase).seconds or 0)
+    return view.now + timedelta(seconds=transition_of(phase).seconds or 0)

@@ -1,6 +1,6 @@
 """Names in a registry: of the image of an identity, of the packages that it is built from, and of short references."""
 
-from upgrader.core.driver_build.driver_builds import TAG_LIMIT, Identity, digits, escape_opening, escaped
+from upgrader.core.driver_build.driver_builds import TAG_LIMIT, Identity, escape_opening, escape_tag, hash_facts
 
 PACKAGES = "packages"
 
@@ -12,11 +12,11 @@ def image_name(repository: str, identity: Identity) -> str:
 
 def packages_name(repository: str, identity: Identity) -> str:
     """`repository/packages:TAG`: the archive's packages for this identity, as `upgrader images pack` pushes them."""
-    tag = escape_opening(f"{escaped(identity.recipe)}__{identity.tag}")
-    return f"{repository}/{PACKAGES}:{tag if len(tag) <= TAG_LIMIT else digits([tag], 64)}"
+    tag = escape_opening(f"{escape_tag(identity.recipe)}__{identity.tag}")
+    return f"{repository}/{PACKAGES}:{tag if len(tag) <= TAG_LIMIT else hash_facts([tag], 64)}"
 
 
-def located(reference: str, registry: str) -> str:
+def with_registry(reference: str, registry: str) -> str:
     """The reference, in `registry` if it does not name a registry itself.
 
     A reference begins with a registry if its first part has a dot or a port, or is localhost

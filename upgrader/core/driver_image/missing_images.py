@@ -22,7 +22,7 @@ LONGEST = 300
 _CODE_NAME = re.compile(r"\(([a-z]+)\)\s*\Z")
 _P = DriverImagePhase
 HOPELESS = frozenset({_P.UNBUILDABLE, _P.UNUSABLE})
-"""Phases that last until a person, a package or another image changes something."""
+"""Phases that last until a user, a package or another image changes something."""
 
 
 class Driver(Struct, frozen=True, kw_only=True, order=True):
@@ -37,7 +37,7 @@ class Driver(Struct, frozen=True, kw_only=True, order=True):
         return f"{self.recipe or self.vendor} {self.version}"
 
     def made_by(self, recipe: str, flavour: str) -> bool:
-        """Whether an image of this recipe and flavour is this driver; an image from a person may state neither."""
+        """Whether an image of this recipe and flavour is this driver; an image from a user may state neither."""
         return (not self.recipe or recipe in {"", self.recipe}) and (not self.flavour or flavour in {"", self.flavour})
 
 
@@ -61,7 +61,7 @@ def read_removed_driver(text: str | None) -> RemovedDriver | None:
 
     Without a record the node is installed again, like a node whose former driver is unknown.
     """
-    return untrusted.document(text, RemovedDriver)
+    return untrusted.read_json(text, RemovedDriver)
 
 
 def code_name(os_image: str) -> str:

@@ -3,7 +3,7 @@
 Packages that an archive still has can be fetched again and are still kept, as long as the catalog names them. The
 packages of a kernel that the archive no longer has are kept like its images: while a node runs it, is to run it or ran
 it before, the matrix has it, or the image store has an image for it; so an old kernel's image can still be built. All
-others are marked first, and deleted after they have been unneeded for the whole grace period.
+others are recorded first, and deleted after they have been unneeded for the whole grace period.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,36 +57,36 @@ def sweep_packages(
     packages: Sequence[StoredPackage],
     known: Known,
     uses: Uses,
-    marks: Mapping[str, datetime],
+    unused: Mapping[str, datetime],
     now: datetime,
     grace: timedelta,
 ) -> tuple[PackageFate, ...]:
-    """The fate of each package; `marks`: since when a SHA-256 has been unused, by earlier sweeps.
+    """The fate of each package; `unused`: since when a SHA-256 has been unused, by earlier sweeps.
 
     Without any running kernel, or any kernel of an archive, nothing is deleted: the needs are unknown.
     """
     doubt = "" if uses.running and known.kernels else "no node, or no kernel of an archive, was seen"
     needed = _needed_packages(known, uses)
     return tuple(
-        _package_fate(package, needed.get(package.sha256, doubt), marks, now, grace) for package in sorted(packages)
+        _package_fate(package, needed.get(package.sha256, doubt), unused, now, grace) for package in sorted(packages)
     )
 
 
 def _package_fate(
-    package: StoredPackage, why: str, marks: Mapping[str, datetime], now: datetime, grace: timedelta
+    package: StoredPackage, why: str, unused: Mapping[str, datetime], now: datetime, grace: timedelta
 ) -> PackageFate:
     if why:
         return PackageFate(package=package, fate=Fate.KEPT, reason=why)
-    fate, since = fate_of_unneeded(package.sha256, marks, now, grace)
-    reason = f"nothing that is wanted is built of it, since {since:%Y-%m-%d}"
-    if fate is Fate.MARKED:
-        reason = f"nothing that is wanted is built of it; deleted from {since + grace:%Y-%m-%d} on if that stays so"
+    fate, since = fate_of_unneeded(package.sha256, unused, now, grace)
+    reason = f"no required image is built from it, since {since:%Y-%m-%d}"
+    if fate is Fate.UNUSED:
+        reason = f"no required image is built from it; deleted from {since + grace:%Y-%m-%d} on if it remains so"
     return PackageFate(package=package, fate=fate, reason=reason, unused_since=since)
 
 
 def _needed_packages(known: Known, uses: Uses) -> dict[str, str]:
     """Why each kept package is kept; of several reasons, that of its kernel."""
-    needed = dict.fromkeys(known.shipped, "an image of the store was made of it")
+    needed = dict.fromkeys(known.shipped, "an image of the store was built from it")
     needed |= dict.fromkeys(known.drivers, "the catalog has it for a driver")
     needed |= dict.fromkeys(known.toolchains, "a toolchain has it")
     for kernel in known.kernels:

@@ -1,5 +1,5 @@
 """Explanations for users: why a node or gang is upgraded or not, the saved plan file, and what changed since.
 
-Here: sentences made from decisions.
+Here: sentences built from decisions.
 Not here: decisions.
 """

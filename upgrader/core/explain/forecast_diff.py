@@ -18,7 +18,7 @@ class Outlook(Struct, frozen=True, kw_only=True):
 _WORDS = (("nodes", "node(s) to upgrade"), ("interruptions", "gang(s) to stop"), ("blocked", "node(s) blocked"))
 
 
-def changes(before: Outlook, after: Outlook) -> str:
+def describe_changes(before: Outlook, after: Outlook) -> str:
     """The differences as a sentence; empty if there is none. The order of batches does not count."""
     counts = [
         f"{getattr(after, name)} {word} instead of {getattr(before, name)}"

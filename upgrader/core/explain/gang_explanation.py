@@ -5,7 +5,7 @@ from upgrader.core.explain.node_explanation import Explanation, count_with_noun,
 from upgrader.core.forecast.forecast import BatchForecast, Forecast, GroupForecast
 from upgrader.core.forecast.interruption_cost import without_checkpoint
 from upgrader.core.model.fleet import Gang, Owner, Snapshot
-from upgrader.core.naming import listed
+from upgrader.core.naming import list_names
 from upgrader.core.workloads.owner_kinds import OwnerKind, Switch, owner_kind
 
 WAYS = {
@@ -59,22 +59,22 @@ def _gang_fate(gang: Gang, forecast: Forecast) -> tuple[str, tuple[str, ...]]:
             *_expected_cost(gang, forecast),
             *_upgrade_reasons(group, gang, forecast),
         )
-    completion = next((each for each in forecast.completions if gang.name in each.gangs), None)
+    completion = next((candidate for candidate in forecast.completions if gang.name in candidate.gangs), None)
     if completion is not None:
-        taken = f"Nodes {listed(sorted(completion.nodes))} are upgraded when it has ended."
-        return f"{gang.name} is not stopped: it ends by itself, expected by {timing.show(completion.at)}.", (taken,)
+        taken = f"Nodes {list_names(sorted(completion.nodes))} are upgraded when it has ended."
+        return f"{gang.name} is not stopped: it is expected to end by {timing.format_time(completion.at)}.", (taken,)
     blockers = tuple(blocker.message for blocker in forecast.blockers if blocker.subject == gang.name)
     if blockers:
-        return f"{gang.name} is not stopped, and keeps its nodes from being upgraded.", blockers
+        return f"{gang.name} is not stopped, and blocks the upgrade of its nodes.", blockers
     beside = tuple(blocker.message for blocker in forecast.blockers if gang.nodes.intersection(blocker.nodes))
     if beside:
-        return f"{gang.name} is not stopped now: its nodes are blocked by something else.", beside
+        return f"{gang.name} is not stopped now: its nodes have other blockers.", beside
     return f"{gang.name} is not stopped: none of its nodes is to be upgraded.", ()
 
 
 def _describe_stop(gang: Gang, batch: BatchForecast) -> str:
     if gang.replicated:
-        return f"Pods of {gang.name} are evicted in batch {batch.number}, where their nodes are upgraded."
+        return f"Pods of {gang.name} are evicted in batch {batch.number}, when their nodes are upgraded."
     if without_checkpoint(gang):
         return f"{gang.name} is ended in batch {batch.number} without a checkpoint, as the approval allows."
     who = "its leader" if gang.terms.ack_scope == "leader" else "all its members"
@@ -84,7 +84,7 @@ def _describe_stop(gang: Gang, batch: BatchForecast) -> str:
 def _expected_cost(gang: Gang, forecast: Forecast) -> list[str]:
     return [
         (
-            f"It is expected to be asked at {timing.show(stop.asked_at)} and not to train for "
+            f"Its request is expected at {timing.format_time(stop.asked_at)}, with a pause of "
             f"{round(stop.seconds / 60)} min, which costs {stop.lost_gpu_hours:.1f} GPU-hours."
         )
         for stop in forecast.prediction.interruptions
@@ -100,13 +100,17 @@ def _upgrade_reasons(group: GroupForecast, gang: Gang, forecast: Forecast) -> li
 def _describe_members(gang: Gang) -> list[str]:
     count = count_with_noun(len(gang.members), "member")
     sentences = [
-        f"It has {count} with {count_with_noun(gang.gpus, 'GPU')} on {listed(sorted(gang.nodes)) or 'no node'}."
+        f"It has {count} with {count_with_noun(gang.gpus, 'GPU')} on {list_names(sorted(gang.nodes)) or 'no node'}."
     ]
     if gang.resolved_by:
-        which = "Its only pod goes by" if len(gang.members) == 1 else f"Its {len(gang.members)} pods belong together"
+        which = (
+            "Its only pod forms a gang by"
+            if len(gang.members) == 1
+            else f"Its {len(gang.members)} pods belong together"
+        )
         sentences.append(f"{which}: {gang.resolved_by}.")
     if gang.owners:
-        sentences.append(f"Its owners: {listed([f'{owner.kind} {owner.name}' for owner in gang.owners])}.")
+        sentences.append(f"Its owners: {list_names([f'{owner.kind} {owner.name}' for owner in gang.owners])}.")
     return sentences
 
 
@@ -126,16 +130,16 @@ def _describe_declarations(gang: Gang) -> list[str]:
     sentences = []
     if gang.terms.methods:
         longest = f"; one checkpoint may take {_show_minutes(gang.timeout_seconds)}" if gang.timeout_seconds else ""
-        sentences.append(f"It is asked by {', then '.join(gang.terms.methods)}{longest}.")
+        sentences.append(f"Its checkpoint methods: {', then '.join(gang.terms.methods)}{longest}.")
     if gang.earliest_stop is not None:
         sentences.append(
-            f"Nobody stops it before {timing.show(gang.earliest_stop)}: "
+            f"It is not stopped before {timing.format_time(gang.earliest_stop)}: "
             f"it runs for {_show_minutes(gang.min_runtime_seconds)} at least."
         )
     if gang.ends_at is not None:
-        sentences.append(f"It ends by itself, expected by {timing.show(gang.ends_at)}.")
+        sentences.append(f"It is expected to end by {timing.format_time(gang.ends_at)}.")
     if gang.terms.max_loss_seconds:
-        sentences.append(f"Work of {_show_minutes(gang.terms.max_loss_seconds)} may be thrown away.")
+        sentences.append(f"Work of {_show_minutes(gang.terms.max_loss_seconds)} may be lost.")
     if gang.lane:
         sentences.append(f"Its checkpoints go through {gang.lane_shown}.")
     return sentences

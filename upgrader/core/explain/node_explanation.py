@@ -6,8 +6,8 @@ from upgrader.core.forecast.forecast import BatchForecast, Forecast, GroupForeca
 from upgrader.core.gpu_stack.drift import NodeDrift
 from upgrader.core.model.fleet import NodeFacts, Snapshot
 from upgrader.core.model.prediction import Completion
-from upgrader.core.naming import listed
-from upgrader.core.timing import show
+from upgrader.core.naming import list_names
+from upgrader.core.timing import format_time
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -25,17 +25,17 @@ def why_node(
     node = next((node for node in snapshot.nodes if node.name == name), None)
     if node is None:
         return None
-    drift = next((each for each in forecast.drift if each.node == name), NodeDrift(node=name, findings=()))
+    drift = next((entry for entry in forecast.drift if entry.node == name), NodeDrift(node=name, findings=()))
     seen = [finding.message for finding in drift.findings]
     if not drift.drifted:
-        verdict = f"Node {name} is on revision {forecast.revision} and needs nothing."
+        verdict = f"Node {name} is on revision {forecast.revision} and needs no upgrade."
         return Explanation(subject=name, verdict=verdict, because=tuple(seen))
     if name in already:
         return Explanation(subject=name, verdict=_describe_upgrade(node), because=tuple(seen))
     if name in forecast.installs:
-        verdict = f"Node {name} gets its driver without a plan: nothing runs on it that could be lost."
+        verdict = f"Node {name} gets its driver without a plan: no work on it could be lost."
         return Explanation(subject=name, verdict=verdict, because=tuple(seen))
-    completion = next((each for each in forecast.completions if name in each.nodes), None)
+    completion = next((candidate for candidate in forecast.completions if name in candidate.nodes), None)
     if completion is not None:
         return Explanation(
             subject=name, verdict=_describe_completion(completion, name), because=(*describe_end(completion), *seen)
@@ -67,40 +67,45 @@ def placed_in(forecast: Forecast, *, node: str = "", gang: str = "") -> tuple[Ba
 def _describe_upgrade(node: NodeFacts) -> str:
     if node.taken:
         return f"Node {node.name} is being upgraded by this plan."
-    return f"Node {node.name} was upgraded by this plan and is not as the stack asks; see its NodeUpgrade."
+    return f"Node {node.name} was upgraded by this plan and differs from the stack; see its NodeUpgrade."
 
 
 def _describe_completion(completion: Completion, name: str) -> str:
     others = [node for node in completion.nodes if node != name]
-    beside = f", as are {listed(others)}" if others else ""
-    return f"Node {name} is upgraded when its jobs have ended by themselves{beside}; nobody is asked."
+    beside = f", as are {list_names(others)}" if others else ""
+    return f"Node {name} is upgraded when its jobs have ended{beside}; no gang gets a request."
 
 
 def describe_end(completion: Completion) -> list[str]:
     """When the gangs that are waited for end by themselves."""
-    gangs = listed(list(completion.gangs))
-    return [f"{gangs} {'ends' if len(completion.gangs) == 1 else 'end'} by {show(completion.at)}, as far as is known."]
+    gangs = list_names(list(completion.gangs))
+    return [f"{gangs} {'ends' if len(completion.gangs) == 1 else 'end'} by {format_time(completion.at)} (estimated)."]
 
 
 def describe_wait(batch: BatchForecast) -> list[str]:
     """What a batch waits for beside the batches before it, and until when."""
     if not batch.waits_for or batch.starts_at is None:
         return []
-    return [batch.waits_for, f"Batch {batch.number} starts at {show(batch.starts_at)}."]
+    return [batch.waits_for, f"Batch {batch.number} starts at {format_time(batch.starts_at)}."]
 
 
 def _describe_siblings(group: GroupForecast, name: str) -> str:
     others = [node for node in group.nodes if node != name]
-    return f", together with {listed(others)}" if others else ""
+    return f", together with {list_names(others)}" if others else ""
 
 
 def _describe_stops(group: GroupForecast) -> list[str]:
-    asked = [f"{gang} is asked for a checkpoint, stopped and restarted for it." for gang in group.gangs]
-    evicted = [f"Pods of {gang} on it are evicted; their owner makes them again elsewhere." for gang in group.evicted]
+    asked = [f"{gang} gets a checkpoint request, is stopped and restarted for it." for gang in group.gangs]
+    evicted = [
+        f"Pods of {gang} on it are evicted; their owner creates them again on other nodes." for gang in group.evicted
+    ]
     sentences = asked + evicted or ["Nothing that uses GPUs runs there."]
     ways = (
-        f"{listed(list(names))} {'is' if len(names) == 1 else 'are'} {what}"
-        for names, what in ((group.rebooted, "rebooted"), (group.reconfigured, "given other kubelet settings"))
+        f"{list_names(list(names))} {'is' if len(names) == 1 else 'are'} {what}"
+        for names, what in (
+            (group.rebooted, "rebooted"),
+            (group.reconfigured, "reconfigured with other kubelet settings"),
+        )
         if names
     )
     if emptied := " and ".join(ways):

@@ -85,7 +85,7 @@ def consented_loss(gpu_hours: float) -> float:
 
 
 def rounded_up(gpu_hours: float) -> float:
-    """Rounded up to a tenth: the number that a person reads is the number that they agree to."""
+    """Rounded up to a tenth: the number that a user reads is the number that they agree to."""
     return math.ceil(round(gpu_hours * 10, 6)) / 10
 
 
@@ -101,23 +101,23 @@ def check_saved(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]
     return (*_check_images(saved, fresh), *_check_limits(saved, fresh))
 
 
-def dump(saved: SavedForecast) -> bytes:
+def encode_forecast(saved: SavedForecast) -> bytes:
     """JSON for a file: indented, ends with a line feed, the same bytes for the same forecast."""
     return msgspec.json.format(msgspec.json.encode(saved), indent=2) + b"\n"
 
 
-def load(raw: bytes, origin: str) -> SavedForecast:
+def decode_forecast(raw: bytes, origin: str) -> SavedForecast:
     """A saved forecast from a file's bytes; `origin` is its name, for the error.
 
     Raises:
         ConfigurationError: no forecast, or a forecast in another format.
     """
-    resolution = "Make a new one with `upgrader plan -o FILE`."
+    resolution = "Create a new one with `upgrader plan -o FILE`."
     try:
-        saved = untrusted.decode(raw, SavedForecast, untrusted.FILE_BYTES)
+        saved = untrusted.decode_json(raw, SavedForecast, untrusted.FILE_BYTES)
     except UnreadableError as error:
         raise ConfigurationError(
-            f"{origin} holds no saved forecast", details=str(error), resolution=resolution
+            f"{origin} contains no saved forecast", details=str(error), resolution=resolution
         ) from error
     if saved.format != FORMAT:
         raise ConfigurationError(f"{origin} has format {saved.format}, this is for {FORMAT}", resolution=resolution)
@@ -126,11 +126,12 @@ def load(raw: bytes, origin: str) -> SavedForecast:
 
 def _check_identity(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
     if not fresh.cluster or saved.cluster != fresh.cluster:
-        message = f"It was made for another cluster ({saved.cluster}, this one is {fresh.cluster or 'not known'})."
+        message = f"It was created for another cluster ({saved.cluster}, this one is {fresh.cluster or 'not known'})."
         return (Stale(reason=StaleReason.OTHER_CLUSTER, message=message),)
     if (saved.stack, saved.stack_uid) != (fresh.stack, fresh.stack_uid):
         message = (
-            f"It was made for stack {saved.stack} ({saved.stack_uid}), this one is {fresh.stack} ({fresh.stack_uid})."
+            f"It was created for stack {saved.stack} ({saved.stack_uid}), this one is {fresh.stack} "
+            f"({fresh.stack_uid})."
         )
         return (Stale(reason=StaleReason.OTHER_STACK, message=message),)
     if saved.stack_generation != fresh.stack_generation:
@@ -140,7 +141,7 @@ def _check_identity(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, 
         )
         return (Stale(reason=StaleReason.STACK_CHANGED, message=message),)
     if saved.revision != fresh.revision:
-        message = f"It is towards revision {saved.revision}, the forecast made anew is towards {fresh.revision}."
+        message = f"It leads to revision {saved.revision}, a new forecast leads to {fresh.revision}."
         return (Stale(reason=StaleReason.OTHER_REVISION, message=message),)
     return ()
 
@@ -159,15 +160,15 @@ def _check_images(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ..
 
 def _check_limits(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
     stale = [
-        Stale(reason=StaleReason.OTHER_GANG, message=f"{gang} would be stopped, and was not to be stopped then.")
+        Stale(reason=StaleReason.OTHER_GANG, message=f"{gang} would be stopped, but not in the saved forecast.")
         for gang in sorted(fresh.forecast.interrupted.difference(saved.limits.gangs))
     ]
     count = fresh.forecast.summary.interruptions
     if count > saved.limits.max_interruptions:
-        message = f"{count} gangs would be stopped, agreed were {saved.limits.max_interruptions}."
+        message = f"{count} gangs would be stopped; the limit is {saved.limits.max_interruptions}."
         stale.append(Stale(reason=StaleReason.MORE_INTERRUPTIONS, message=message))
     lost, agreed = fresh.forecast.prediction.lost_gpu_hours, saved.limits.max_lost_gpu_hours
     if agreed is not None and lost > agreed:
-        message = f"{rounded_up(lost):.1f} GPU-hours would be lost, agreed were {agreed:.1f}."
+        message = f"{rounded_up(lost):.1f} GPU-hours would be lost; the limit is {agreed:.1f}."
         stale.append(Stale(reason=StaleReason.MORE_LOSS, message=message))
     return tuple(stale)

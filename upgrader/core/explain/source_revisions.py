@@ -55,7 +55,7 @@ def _show_sharing(target: Target) -> str:
     return f"{shares}, MIG {target.mig_strategy}" if target.mig_strategy else shares
 
 
-def origins(nodes: Iterable[NodeFacts], known: Mapping[str, Target], target: Target) -> tuple[Origin, ...]:
+def find_origins(nodes: Iterable[NodeFacts], known: Mapping[str, Target], target: Target) -> tuple[Origin, ...]:
     """The revisions of these nodes, most nodes first. `known`: the target of each revision that is still kept."""
     count: dict[str, int] = {}
     for node in nodes:

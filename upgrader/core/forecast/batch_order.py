@@ -10,7 +10,7 @@ from upgrader.core.forecast.canaries import choose_canaries, unit_classes
 from upgrader.core.forecast.context import Frame
 from upgrader.core.forecast.schedule import Course, FreeNodes, Leg, Timeline
 from upgrader.core.model.prediction import Completion
-from upgrader.core.timing import show
+from upgrader.core.timing import format_time
 
 
 def legs_of(free: Sequence[Unit], remainder: Sequence[BatchForecast], frame: Frame) -> list[Leg]:
@@ -42,7 +42,7 @@ def _plan_round(
     watched = in_turn(first, rules, begin)  # an idle canary that fails has stopped no gang
     begin = score_batches(watched, rules, begin).end + (strategy.soak_seconds if watched else 0)
     if rest:
-        begin = max(begin, frame.second(strategy.not_before))
+        begin = max(begin, frame.seconds_until(strategy.not_before))
     idle = best_course([unit for unit in rest if not _is_busy(unit)], before, rules, begin)
     begin = score_batches(idle, rules, begin).end
     asked = best_course([unit for unit in rest if _is_busy(unit)], before, rules, begin)
@@ -54,13 +54,15 @@ def _plan_round(
 def course_of(frame: Frame) -> Course:
     """The strategy's settings for the time from the first batch to the last."""
     strategy = frame.world.strategy
-    slices = {gang.name: frame.second(gang.earliest_stop) for gang in frame.world.gangs.values() if gang.earliest_stop}
+    slices = {
+        gang.name: frame.seconds_until(gang.earliest_stop) for gang in frame.world.gangs.values() if gang.earliest_stop
+    }
     return Course(
         rules=frame.rules,
         pace=frame.pace,
-        begin=frame.second(strategy.not_before),
+        begin=frame.seconds_until(strategy.not_before),
         soak=strategy.soak_seconds,
-        latest=frame.second(strategy.deadline) if strategy.deadline is not None else None,
+        latest=frame.seconds_until(strategy.deadline) if strategy.deadline is not None else None,
         slices={name: end for name, end in slices.items() if end},
     )
 
@@ -69,8 +71,12 @@ def free_nodes(completions: Sequence[Completion], frame: Frame) -> list[FreeNode
     """The completions in the form that the timeline takes."""
     sizes = frame.limits.pool.sizes
     return [
-        FreeNodes(at=frame.second(each.at), nodes=len(each.nodes), gpus=sum(sizes[node] for node in each.nodes))
-        for each in completions
+        FreeNodes(
+            at=frame.seconds_until(completion.at),
+            nodes=len(completion.nodes),
+            gpus=sum(sizes[node] for node in completion.nodes),
+        )
+        for completion in completions
     ]
 
 
@@ -81,7 +87,7 @@ def batches_of(line: Timeline, frame: Frame) -> tuple[BatchForecast, ...]:
             number=number,
             groups=tuple(unit.group for unit in leg.batch.units),
             kind=leg.kind,
-            starts_at=frame.moment(leg.start),
+            starts_at=frame.time_at(leg.start),
             seconds=round(leg.batch.spread.mean),
             waits_for=_waits_for(leg, frame, first=number == 1),
         )
@@ -95,7 +101,7 @@ def late_blockers(line: Timeline, frame: Frame) -> list[Blocker]:
     if deadline is None:
         return []
     return [
-        too_late(unit.group, deadline, frame.moment(leg.start + round(leg.batch.spread.quantile(0.95))))
+        too_late(unit.group, deadline, frame.time_at(leg.start + round(leg.batch.spread.quantile(0.95))))
         for leg in line.late
         for unit in leg.batch.units
     ]
@@ -108,11 +114,11 @@ def _is_busy(unit: Unit) -> bool:
 def _waits_for(leg: Leg, frame: Frame, *, first: bool) -> str:
     soak = frame.world.strategy.not_before
     reasons = []
-    if leg.soaked or (first and leg.kind is not BatchKind.CANARY and frame.second(soak)):
+    if leg.soaked or (first and leg.kind is not BatchKind.CANARY and frame.seconds_until(soak)):
         reasons.append("It waits until the canaries were watched long enough.")
     if leg.slices:
         more = f" and {len(leg.slices) - 1} more" if len(leg.slices) > 1 else ""
         reasons.append(f"It waits for the end of the time slice that {leg.slices[0]}{more} declared.")
     if leg.window:
-        reasons.append(f"It waits for a window, which opens {show(frame.moment(leg.start))}.")
+        reasons.append(f"It waits for a window, which opens {format_time(frame.time_at(leg.start))}.")
     return " ".join(reasons)

@@ -2,8 +2,8 @@
 
 Times are whole seconds after the forecast's `now`. A batch is filled with groups that may be stopped by its start,
 largest first, so that a time slice that has not ended delays no other group; the number of batches is at most 11/9 of
-the least number if all may be stopped at once. The search then dissolves batches, moves and swaps groups as long as
-neither loss nor makespan gets worse and one of them gets better; it tries a bounded number of steps.
+the least number if all may be stopped at the same time. The search then dissolves batches, moves and swaps groups as
+long as neither loss nor makespan gets worse and one of them gets better; it tries a bounded number of steps.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from upgrader.core.constraints.batch import GroupForecast
-from upgrader.core.constraints.checkpoint_concurrency import Asked, parked_seconds, turns
+from upgrader.core.constraints.checkpoint_concurrency import Asked, parked_seconds, request_offsets
 from upgrader.core.forecast.duration_model import Spread, longest_of_spreads
 
 TRIES = 500
@@ -75,20 +75,20 @@ class Score(Struct, frozen=True, kw_only=True):
 
 def batch_of(units: Iterable[Unit], rules: Rules) -> Batch:
     """A batch of these groups, in this order."""
-    every = tuple(units)
+    candidates = tuple(units)
     asked = [
         Asked(gang=request.gang, lane=request.lane, seconds=request.seconds, group=at)
-        for at, unit in enumerate(every)
+        for at, unit in enumerate(candidates)
         for request in unit.asked
     ]
-    at = turns(asked, rules.lane_width)
+    at = request_offsets(asked, rules.lane_width)
     last = Spread(max(at.values(), default=0.0))
     return Batch(
-        units=every,
-        spread=longest_of_spreads(unit.spread for unit in every).plus(last),
+        units=candidates,
+        spread=longest_of_spreads(unit.spread for unit in candidates).plus(last),
         turns=at,
         parked=parked_seconds(asked, at),
-        release=max(unit.release for unit in every),
+        release=max(unit.release for unit in candidates),
     )
 
 
@@ -97,7 +97,7 @@ def score_batches(batches: Sequence[Batch], rules: Rules, begin: int) -> Score:
     at, waits = begin, 0.0
     for batch in batches:
         at = rules.opens(max(at, batch.release)) + round(batch.spread.mean)
-        # Without lanes all requests are sent at once, so that gangs wait as long in any batch.
+        # Without lanes all requests are sent at the same time, so that gangs wait as long in any batch.
         waits += batch.waits if rules.lane_width else 0.0
     return Score(parked=round(waits), end=at)
 
@@ -168,7 +168,7 @@ def improve_batches(batches: Sequence[Batch], rules: Rules, begin: int) -> list[
 
 
 def resume_batches(units: Iterable[Unit], before: Before, rules: Rules, begin: int) -> list[Batch]:
-    """The batches of an earlier forecast, without groups that are gone; new groups fill gaps, then follow."""
+    """The batches of an earlier forecast, without deleted groups; new groups fill gaps, then follow."""
     there = {unit.group.nodes: unit for unit in units}
     kept: list[tuple[Unit, ...]] = []
     for groups in before:

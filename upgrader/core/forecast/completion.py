@@ -1,4 +1,4 @@
-"""Wait for completion: nodes whose jobs all end by themselves in time are upgraded then, without a request."""
+"""Wait for completion: nodes whose jobs all end in time are upgraded then, without a request."""
 
 from datetime import datetime
 

@@ -24,19 +24,19 @@ class Frame(Struct, frozen=True, kw_only=True):
     now: datetime
     rules: Rules
 
-    def second(self, moment: datetime | None) -> int:
+    def seconds_until(self, moment: datetime | None) -> int:
         """Whole seconds from now until then, rounded up; 0 if it is past or not given."""
         if moment is None:
             return 0
         return max(0, math.ceil((moment - self.now).total_seconds()))
 
-    def moment(self, second: int) -> datetime:
+    def time_at(self, second: int) -> datetime:
         """The time this many seconds after now."""
         return self.now + timedelta(seconds=second)
 
-    def checkpoint(self, gang: Gang) -> tuple[float, float]:
+    def checkpoint_spread(self, gang: Gang) -> tuple[float, float]:
         """Median and 95th percentile of the gang's checkpoint."""
-        return self.pace.checkpoint(gang.timeout_seconds or self.world.strategy.checkpoint_seconds)
+        return self.pace.checkpoint_duration(gang.timeout_seconds or self.world.strategy.checkpoint_seconds)
 
 
 def frame_of(world: World, limits: Capacity, pace: Pace, now: datetime) -> Frame:
@@ -47,7 +47,7 @@ def frame_of(world: World, limits: Capacity, pace: Pace, now: datetime) -> Frame
     """
     strategy = world.strategy
     calendar = Calendar(strategy.windows, now)
-    rooms = limits.rooms()
+    rooms = limits.room_by_limit()
     if strategy.lane_width:
         rooms |= {lane_room(gang.lane): strategy.lane_width * ROUNDS for gang in world.gangs.values()}
     opens = _opening_seconds(calendar, now) if strategy.windows else _at_once
@@ -71,6 +71,6 @@ def _at_once(second: int) -> int:
 
 def _opening_seconds(calendar: Calendar, now: datetime) -> Callable[[int], int]:
     def opens(second: int) -> int:
-        return math.ceil((calendar.opens(now + timedelta(seconds=second)) - now).total_seconds())
+        return math.ceil((calendar.next_opening(now + timedelta(seconds=second)) - now).total_seconds())
 
     return opens

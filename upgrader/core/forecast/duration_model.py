@@ -103,25 +103,25 @@ class Pace(NamedTuple):
 
     durations: Durations
 
-    def group(self, *, nodes: int, gangs: int, checkpoint: tuple[float, float]) -> Spread:
+    def group_duration(self, *, nodes: int, gangs: int, checkpoint: tuple[float, float]) -> Spread:
         """From the start of its batch until its gangs run again, without turns of lanes."""
-        prepare = self.prepare(nodes)
+        prepare = self.preparation_duration(nodes)
         asked = longest_of(gangs, *checkpoint)
-        return prepare.plus(asked).plus(self.upgrade(nodes)).plus(self.restart(gangs))
+        return prepare.plus(asked).plus(self.upgrade_duration(nodes)).plus(self.restart_duration(gangs))
 
-    def prepare(self, nodes: int) -> Spread:
+    def preparation_duration(self, nodes: int) -> Spread:
         """The preparation of nodes that wait for each other."""
         return longest_of(nodes, *self.durations.prepare)
 
-    def upgrade(self, nodes: int) -> Spread:
+    def upgrade_duration(self, nodes: int) -> Spread:
         """The upgrade of nodes that wait for each other."""
         return longest_of(nodes, *self.durations.upgrade)
 
-    def restart(self, gangs: int) -> Spread:
+    def restart_duration(self, gangs: int) -> Spread:
         """From the end of the upgrade until these gangs progress."""
         return longest_of(gangs, *self.durations.restart)
 
-    def checkpoint(self, longest: float) -> tuple[float, float]:
+    def checkpoint_duration(self, longest: float) -> tuple[float, float]:
         """Median and 95th percentile of a checkpoint that is given up after `longest` seconds."""
         median, p95 = self.durations.checkpoint
         share = min(1.0, longest / p95) if p95 > 0 else 1.0
@@ -132,7 +132,7 @@ class Pace(NamedTuple):
         """The relative error of all medians, by the number of observations that they come from."""
         return _lognormal_sigma(*self.durations.upgrade) / math.sqrt(self.durations.measured + PRIOR)
 
-    def whole(self, parts: Iterable[Spread]) -> Spread:
+    def rollout_duration(self, parts: Iterable[Spread]) -> Spread:
         """The duration of a rollout of these batches, with the error of the medians."""
         mean = variance = 0.0
         for part in parts:
@@ -140,7 +140,7 @@ class Pace(NamedTuple):
         return Spread(mean, variance + (mean * self.uncertainty) ** 2)
 
 
-def learned(
+def measured_durations(
     upgrades: Sequence[float],
     *,
     checkpoints: Sequence[float] = (),

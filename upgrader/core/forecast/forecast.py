@@ -12,17 +12,17 @@ from msgspec import Struct
 
 from upgrader.core.constraints.batch import BatchForecast, BatchKind, GroupForecast
 from upgrader.core.constraints.blockers import BlockedReason, Blocker, World
-from upgrader.core.constraints.budget import availability
-from upgrader.core.constraints.capacity import capacity
+from upgrader.core.constraints.budget import pool_availability
+from upgrader.core.constraints.capacity import pool_capacity
 from upgrader.core.constraints.node_blockers import node_blockers
-from upgrader.core.constraints.upgrade_groups import groups
+from upgrader.core.constraints.upgrade_groups import build_groups
 from upgrader.core.forecast.batch_order import batches_of, course_of, free_nodes, late_blockers, legs_of
 from upgrader.core.forecast.context import Frame, frame_of
 from upgrader.core.forecast.duration_model import Pace
 from upgrader.core.forecast.interruption_cost import rollout_losses
 from upgrader.core.forecast.partition import sort_out
 from upgrader.core.forecast.schedule import Timeline, place_batches, predict_finish
-from upgrader.core.gpu_stack.drift import DriftReason, NodeDrift, drift
+from upgrader.core.gpu_stack.drift import DriftReason, NodeDrift, find_drift
 from upgrader.core.model.fleet import Snapshot, Target
 from upgrader.core.model.prediction import Completion, Durations, Prediction
 from upgrader.core.model.strategy import StrategyFacts
@@ -35,7 +35,7 @@ __all__ = [
     "Forecast",
     "GroupForecast",
     "Summary",
-    "forecast",
+    "forecast_rollout",
 ]
 
 
@@ -74,7 +74,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
         return frozenset(gang for batch in self.batches for group in batch.groups for gang in group.gangs)
 
 
-def forecast(
+def forecast_rollout(
     snapshot: Snapshot,
     target: Target,
     strategy: StrategyFacts,
@@ -97,13 +97,13 @@ def forecast(
         ConfigurationError: a budget is neither a number nor a percentage, or a window has a time, day or zone that does
             not exist.
     """
-    drifts = drift(snapshot, target)
+    drifts = find_drift(snapshot, target)
     world = World.of(snapshot, target, strategy, drift=drifts, already=already, stopped_gangs=stopped_gangs)
     open_nodes = [node.node for node in drifts if node.drifted and node.node not in already]
     installs = [name for name in open_nodes if _installed_without_plan(world, name)]
     frame = _make_frame(world, Pace(durations or Durations()), now)
     pool = frame.limits.pool
-    parts = sort_out(groups((name for name in open_nodes if name not in installs), snapshot.gangs), frame)
+    parts = sort_out(build_groups((name for name in open_nodes if name not in installs), snapshot.gangs), frame)
     line = place_batches(legs_of(parts.free, remainder, frame), free_nodes(parts.completions, frame), course_of(frame))
     batches = batches_of(line, frame)
     blockers = sorted(
@@ -131,10 +131,10 @@ def forecast(
 
 def _make_frame(world: World, pace: Pace, now: datetime) -> Frame:
     snapshot, strategy = world.snapshot, world.strategy
-    pool = availability(
+    pool = pool_availability(
         snapshot.nodes, strategy.max_unavailable, broken=world.broken, elsewhere=snapshot.foreign_unavailable_gpus
     )
-    return frame_of(world, capacity(snapshot.nodes, pool, strategy), pace, now)
+    return frame_of(world, pool_capacity(snapshot.nodes, pool, strategy), pace, now)
 
 
 def _summarize_batches(
@@ -168,9 +168,9 @@ def _predict_rollout(line: Timeline, completions: Sequence[Completion], frame: F
         predict_finish(line, free_nodes(completions, frame), course_of(frame), level) for level in (0.5, 0.95)
     )
     return Prediction(
-        finish_p50=None if blocked else frame.moment(likely),
+        finish_p50=None if blocked else frame.time_at(likely),
         # Slower batches can end earlier, if more nodes are free by then and are upgraded together.
-        finish_p95=None if blocked else frame.moment(max(likely, late)),
+        finish_p95=None if blocked else frame.time_at(max(likely, late)),
         lost_gpu_hours=cost.lost,
         lower_bound_gpu_hours=cost.bound,
         interruptions=cost.interruptions,

@@ -31,13 +31,13 @@ class Losses(Struct, frozen=True, kw_only=True):
 
 def rollout_losses(legs: Sequence[Leg], completions: Iterable[Completion], frame: Frame) -> Losses:
     """Losses of all nodes in batches or waited for; blocked nodes cost nothing yet."""
-    alone = frame.pace.upgrade(1).mean
-    lost = bound = sum(alone * frame.limits.pool.sizes[node] for each in completions for node in each.nodes)
+    alone = frame.pace.upgrade_duration(1).mean
+    lost = bound = sum(alone * frame.limits.pool.sizes[node] for completion in completions for node in completion.nodes)
     interruptions: list[Interruption] = []
     for leg in legs:
         for unit in leg.batch.units:
             group = unit.group
-            upgrades = frame.pace.upgrade(len(group.nodes)).mean * sum(
+            upgrades = frame.pace.upgrade_duration(len(group.nodes)).mean * sum(
                 frame.limits.pool.sizes[node] for node in group.nodes
             )
             lost, bound = lost + upgrades, bound + upgrades
@@ -45,7 +45,7 @@ def rollout_losses(legs: Sequence[Leg], completions: Iterable[Completion], frame
                 stop = _Stop(gang=frame.world.gangs[name], unit=unit, batch=leg.batch, start=leg.start)
                 lost, bound = lost + _lost_gpu_seconds(stop, frame), bound + _unavoidable_gpu_seconds(stop, frame)
                 interruptions.append(_make_interruption(stop, frame))
-    order = sorted(interruptions, key=lambda each: (each.asked_at, each.gang))
+    order = sorted(interruptions, key=lambda interruption: (interruption.asked_at, interruption.gang))
     return Losses(lost=_gpu_hours(lost), bound=_gpu_hours(bound), interruptions=tuple(order))
 
 
@@ -68,13 +68,13 @@ def without_checkpoint(gang: Gang) -> bool:
 def _pause_seconds(stop: _Stop, frame: Frame) -> tuple[float, float]:
     """Seconds of checkpoint and restart."""
     checkpoint = next((request.seconds for request in stop.unit.asked if request.gang == stop.gang.name), 0.0)
-    return checkpoint, 0.0 if stop.gang.bare else frame.pace.restart(1).mean
+    return checkpoint, 0.0 if stop.gang.bare else frame.pace.restart_duration(1).mean
 
 
 def _lost_gpu_seconds(stop: _Stop, frame: Frame) -> float:
     """GPU-seconds beyond the upgrades of its nodes."""
     checkpoint, restart = _pause_seconds(stop, frame)
-    upgrade = frame.pace.upgrade(len(stop.unit.group.nodes)).mean
+    upgrade = frame.pace.upgrade_duration(len(stop.unit.group.nodes)).mean
     elsewhere = sum(member.gpus for member in stop.gang.members if member.node not in stop.unit.group.nodes)
     parked = stop.batch.parked.get(stop.gang.name, 0.0)
     own = stop.gang.gpus * (parked + checkpoint + restart) + elsewhere * upgrade
@@ -98,14 +98,14 @@ def _discarded_gpu_seconds(stop: _Stop, frame: Frame) -> float:
 
 
 def _asked_at(stop: _Stop, frame: Frame) -> datetime:
-    prepare = frame.pace.prepare(len(stop.unit.group.nodes)).mean
-    return frame.moment(stop.start + round(prepare + stop.batch.turns.get(stop.gang.name, 0.0)))
+    prepare = frame.pace.preparation_duration(len(stop.unit.group.nodes)).mean
+    return frame.time_at(stop.start + round(prepare + stop.batch.turns.get(stop.gang.name, 0.0)))
 
 
 def _make_interruption(stop: _Stop, frame: Frame) -> Interruption:
     checkpoint, restart = _pause_seconds(stop, frame)
     parked = stop.batch.parked.get(stop.gang.name, 0.0)
-    seconds = parked + checkpoint + frame.pace.upgrade(len(stop.unit.group.nodes)).mean + restart
+    seconds = parked + checkpoint + frame.pace.upgrade_duration(len(stop.unit.group.nodes)).mean + restart
     return Interruption(
         gang=stop.gang.name,
         gpus=stop.gang.gpus,

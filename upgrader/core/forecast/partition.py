@@ -39,7 +39,7 @@ def sort_out(units: Iterable[UpgradeGroup], frame: Frame) -> Sorted:
         if completion is not None and _in_time(completion, frame):
             completions.append(completion)
             continue
-        load = frame.limits.load(unit.nodes, (frame.world.gangs[name] for name in unit.gangs))
+        load = frame.limits.load_of(unit.nodes, (frame.world.gangs[name] for name in unit.gangs))
         own = group_blockers(frame.world, unit)
         own += over_budget(unit, load, frame.limits, blocked=bool(own))
         if not own and deadline is not None and frame.now >= deadline:
@@ -49,7 +49,7 @@ def sort_out(units: Iterable[UpgradeGroup], frame: Frame) -> Sorted:
             free.append(_make_unit(unit, load, frame))
     return Sorted(
         free=tuple(free),
-        completions=tuple(sorted(completions, key=lambda each: (each.at, each.nodes))),
+        completions=tuple(sorted(completions, key=lambda completion: (completion.at, completion.nodes))),
         blockers=tuple(blockers),
     )
 
@@ -58,19 +58,19 @@ def _in_time(completion: Completion, frame: Frame) -> bool:
     deadline = frame.world.strategy.deadline
     if deadline is None:
         return True
-    alone = frame.pace.group(nodes=len(completion.nodes), gangs=0, checkpoint=(0.0, 0.0))
-    return frame.moment(frame.second(completion.at) + round(alone.quantile(0.95))) <= deadline
+    alone = frame.pace.group_duration(nodes=len(completion.nodes), gangs=0, checkpoint=(0.0, 0.0))
+    return frame.time_at(frame.seconds_until(completion.at) + round(alone.quantile(0.95))) <= deadline
 
 
 def _make_unit(unit: UpgradeGroup, load: Load, frame: Frame) -> Unit:
     gangs = [frame.world.gangs[name] for name in unit.gangs]
     asked = tuple(
-        Asked(gang=gang.name, lane=gang.lane, seconds=longest_of(1, *frame.checkpoint(gang)).mean)
+        Asked(gang=gang.name, lane=gang.lane, seconds=longest_of(1, *frame.checkpoint_spread(gang)).mean)
         for gang in gangs
         if not without_checkpoint(gang)
     )
-    slowest = max([(0.0, 0.0), *(frame.checkpoint(gang) for gang in gangs if not without_checkpoint(gang))])
-    release = frame.second(max([frame.now, *_slice_ends(gangs)]))
+    slowest = max([(0.0, 0.0), *(frame.checkpoint_spread(gang) for gang in gangs if not without_checkpoint(gang))])
+    release = frame.seconds_until(max([frame.now, *_slice_ends(gangs)]))
     turns = _lane_turns(asked, frame)
     return Unit(
         group=GroupForecast(
@@ -85,7 +85,7 @@ def _make_unit(unit: UpgradeGroup, load: Load, frame: Frame) -> Unit:
             other_pods=_other_pods(unit, frame),
         ),
         demands=load_demands(load) + turns,
-        spread=frame.pace.group(nodes=len(unit.nodes), gangs=len(gangs), checkpoint=slowest),
+        spread=frame.pace.group_duration(nodes=len(unit.nodes), gangs=len(gangs), checkpoint=slowest),
         order=_packing_order(unit, load, gangs, slowest[0], turns, release),
         release=release,
         asked=asked,

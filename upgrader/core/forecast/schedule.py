@@ -57,7 +57,7 @@ def place_batches(
 ) -> Timeline:
     """Place the batches in their order, each with its expected duration times `stretch`."""
     at, placed, late, spreads = 0, [], [], []
-    waiting = sorted(completions, key=lambda each: (each.at, each.nodes, each.gpus))
+    waiting = sorted(completions, key=lambda free: (free.at, free.nodes, free.gpus))
     soaks = False
     for leg in legs:
         soaked = False
@@ -83,7 +83,7 @@ def place_batches(
 
 def predict_finish(timeline: Timeline, completions: Sequence[FreeNodes], course: Course, level: float) -> int:
     """When the rollout has ended with probability `level`: every batch is stretched as the whole is at that level."""
-    whole = course.pace.whole(timeline.spreads)
+    whole = course.pace.rollout_duration(timeline.spreads)
     if not whole.mean:
         return timeline.end
     again = [Leg(kind=leg.kind, batch=leg.batch) for leg in timeline.legs]
@@ -107,14 +107,14 @@ def _place_batch(leg: Leg, at: int, course: Course, *, soaked: bool) -> Leg:
 
 def _take_free(waiting: list[FreeNodes], at: int, course: Course, stretch: float) -> tuple[int, list[Spread]]:
     """Upgrade all nodes that are free by `at`, in as many batches as the budget requires."""
-    free = [each for each in waiting if each.at <= at]
+    free = [nodes_free for nodes_free in waiting if nodes_free.at <= at]
     del waiting[: len(free)]
     if not free:
         return at, []
-    gpus, nodes = sum(each.gpus for each in free), sum(each.nodes for each in free)
+    gpus, nodes = sum(batch.gpus for batch in free), sum(batch.nodes for batch in free)
     room = max(1, course.rules.rooms["added"])
     count = min(nodes, max(1, -(-gpus // room)))
-    spread = course.pace.group(nodes=-(-nodes // count), gangs=0, checkpoint=(0.0, 0.0))
+    spread = course.pace.group_duration(nodes=-(-nodes // count), gangs=0, checkpoint=(0.0, 0.0))
     for _ in range(count):
         at = course.rules.opens(at) + round(stretch * spread.mean)
     return at, [spread] * count

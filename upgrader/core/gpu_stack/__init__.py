@@ -1,5 +1,5 @@
-"""The GpuStack: drift and its debouncing, upgrades and plans that a stack makes on drift, its history and its images.
+"""The GpuStack: drift and its debouncing, upgrades and plans that a stack creates on drift, its history and its images.
 
 Here: decisions on one stack, from values.
-Not here: plans that are under way (upgrade_plan).
+Not here: plans that are in progress (upgrade_plan).
 """

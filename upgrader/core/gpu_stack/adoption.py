@@ -1,4 +1,4 @@
-"""Adoption of nodes on which another operator deploys a driver or a device plugin: refused until a person agrees. Pure.
+"""Adoption of nodes on which another operator deploys a driver or a device plugin: refused until a user agrees. Pure.
 
 NVIDIA's GPU Operator controls with labels on a Node what it deploys there (`true`, `pre-installed` for a driver of the
 host, `paused-for-driver-upgrade`; `false` or no label: nothing). A node upgrade takes over the labels of the operands
@@ -24,7 +24,7 @@ class Consent(Struct, frozen=True, kw_only=True):
     at: str
 
 
-def theirs(labels: Mapping[str, str]) -> tuple[str, ...]:
+def foreign_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
     """The labels by which another operator deploys operands on a node that upgrades would replace."""
     return tuple(key for key in LABELS_DEPLOY if labels.get(key, OFF) not in {OFF, ""})
 
@@ -34,7 +34,7 @@ def taken_over(labels: Mapping[str, str], kept: str | None) -> tuple[dict[str, s
 
     `kept` is the record of an earlier take-over: it has precedence over values that were set since.
     """
-    keys = theirs(labels)
+    keys = foreign_labels(labels)
     if not keys:
         return None
     before = {**{key: labels[key] for key in keys}, **(read_before(kept) or {})}
@@ -55,4 +55,4 @@ def still_over(labels: Mapping[str, str], kept: str | None) -> str | None:
 
 def read_before(kept: str | None) -> dict[str, str] | None:
     """The record of an earlier take-over; None if there was none, or it is unreadable."""
-    return untrusted.document(kept, dict[str, str])
+    return untrusted.read_json(kept, dict[str, str])

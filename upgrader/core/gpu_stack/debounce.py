@@ -28,16 +28,16 @@ class Seen(Struct, frozen=True, kw_only=True):
     changes: tuple[datetime, ...] = ()
 
     @property
-    def flaps(self) -> bool:
+    def is_flapping(self) -> bool:
         """Whether it changes too often to have an effect."""
         return len(self.changes) >= FLAPS
 
-    def steady(self, now: datetime) -> bool:
+    def is_steady(self, now: datetime) -> bool:
         """Whether it has been unchanged for long enough to have an effect."""
-        return bool(self.what) and not self.flaps and now - self.since >= STEADY
+        return bool(self.what) and not self.is_flapping and now - self.since >= STEADY
 
 
-def look(before: Seen | None, what: str, now: datetime) -> Seen | None:
+def update_seen(before: Seen | None, what: str, now: datetime) -> Seen | None:
     """The observation after another step; None if there is nothing to store."""
     if before is None:
         return Seen(what=what, since=now) if what else None
@@ -50,17 +50,17 @@ def look(before: Seen | None, what: str, now: datetime) -> Seen | None:
     return Seen(what=what, since=since, changes=changes)
 
 
-def needs_seen(node: NodeFacts, found: NodeDrift | None) -> str:
+def needs_seen(node: NodeFacts, drift: NodeDrift | None) -> str:
     """All findings of a node that count, and its boot; empty if there is none, or while the node is upgraded."""
     if node.taken:
         return ""
-    findings = found.findings if found is not None else ()
+    findings = drift.findings if drift is not None else ()
     reasons = sorted(finding.reason.value for finding in findings if finding.counts)
     return " ".join((node.boot_id, node.kernel, *reasons)) if reasons else ""
 
 
-def labels_seen(node: NodeFacts, found: NodeDrift | None) -> str:
+def labels_seen(node: NodeFacts, drift: NodeDrift | None) -> str:
     """The labels that disagree with the facts, and their values; empty if none does."""
-    if found is None or not any(finding.reason in _LABELS for finding in found.findings):
+    if drift is None or not any(finding.reason in _LABELS for finding in drift.findings):
         return ""
     return f"{node.boot_id} {node.kernel_label} {node.driver_version_label}"

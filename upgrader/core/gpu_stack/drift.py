@@ -78,11 +78,11 @@ def node_drift(node: NodeFacts, target: Target, catalogue: Catalogue) -> NodeDri
     return NodeDrift(node=node.name, findings=tuple(findings))
 
 
-def drift(snapshot: Snapshot, target: Target) -> tuple[NodeDrift, ...]:
+def find_drift(snapshot: Snapshot, target: Target) -> tuple[NodeDrift, ...]:
     """All nodes with findings, by name."""
     catalogue = Catalogue(snapshot.images, snapshot.builds)
-    every = (node_drift(node, target, catalogue) for node in sorted(snapshot.nodes, key=lambda node: node.name))
-    return tuple(node for node in every if node.findings)
+    drifts = (node_drift(node, target, catalogue) for node in sorted(snapshot.nodes, key=lambda node: node.name))
+    return tuple(node for node in drifts if node.findings)
 
 
 def _run_checks(checks: tuple[Check, ...], node: NodeFacts, target: Target, catalogue: Catalogue) -> Iterator[Finding]:
@@ -94,11 +94,13 @@ def _run_checks(checks: tuple[Check, ...], node: NodeFacts, target: Target, cata
 
 def _check_driver_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
     if not node.driver_key:
-        return Finding(reason=DriftReason.NOT_INSTALLED, message="The node has no driver of ours yet.")
+        return Finding(
+            reason=DriftReason.NOT_INSTALLED, message="The operator has not installed a driver on the node yet."
+        )
     if node.driver_key == NO_DRIVER:
         why = f": it was not for kernel {node.removed_driver.kernel}" if node.removed_driver is not None else ""
-        return Finding(reason=DriftReason.DRIVER_ABSENT, message=f"The node's driver was taken away{why}.")
-    if catalogue.unknown(node):
+        return Finding(reason=DriftReason.DRIVER_ABSENT, message=f"The node's driver was removed{why}.")
+    if catalogue.has_unknown_driver(node):
         return Finding(
             reason=DriftReason.DRIVER_UNKNOWN,
             message=f"The node's driver label names image {node.driver_key}, which is the key of no Ready DriverImage.",
@@ -107,7 +109,7 @@ def _check_driver_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> Fin
 
 
 def _check_kernel(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
-    image = catalogue.of(node)
+    image = catalogue.image_of(node)
     if image is None or image.kernel == node.kernel:
         return None
     return Finding(
@@ -117,11 +119,11 @@ def _check_kernel(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding |
 
 
 def _check_driver(node: NodeFacts, target: Target, catalogue: Catalogue) -> Finding | None:
-    image = catalogue.of(node)
+    image = catalogue.image_of(node)
     if image is None or fits_target(image, target):
         return None
     return Finding(
-        reason=DriftReason.DRIVER, message=f"The node has driver {image.driver}, the stack asks for {target.driver}."
+        reason=DriftReason.DRIVER, message=f"The node has driver {image.driver}, the stack requires {target.driver}."
     )
 
 
@@ -134,11 +136,11 @@ def _check_device_plugin(node: NodeFacts, target: Target, _: Catalogue) -> Findi
     if not wanted:
         return Finding(
             reason=DriftReason.DEVICE_PLUGIN,
-            message=f"The node has device plugin {node.plugin_key}, the stack leaves that to somebody else.",
+            message=f"The node has device plugin {node.plugin_key}, the stack does not manage it.",
         )
     return Finding(
         reason=DriftReason.DEVICE_PLUGIN,
-        message=f"The node has device plugin {node.plugin_key or 'none'}, the stack asks for {wanted} "
+        message=f"The node has device plugin {node.plugin_key or 'none'}, the stack requires {wanted} "
         f"({target.plugin_image}, {target.resource_name}).",
     )
 
@@ -149,7 +151,7 @@ def _check_runtime(node: NodeFacts, target: Target, _: Catalogue) -> Finding | N
     wanted = runtime_key_of(target)
     if node.runtime_key == wanted:
         return None
-    asked = f"asks for {wanted} ({target.runtime_image})" if wanted else "asks for none"
+    asked = f"requires {wanted} ({target.runtime_image})" if wanted else "requires none"
     return Finding(
         reason=DriftReason.RUNTIME,
         message=f"The node has runtime hook {node.runtime_key or 'none'}, the stack {asked}.",
@@ -161,7 +163,7 @@ def _check_kubelet(node: NodeFacts, target: Target, _: Catalogue) -> Finding | N
         return None
     return Finding(
         reason=DriftReason.KUBELET,
-        message=f"The node runs kubelet {node.kubelet_version or '?'}, the stack asks for {target.kubelet_version}.",
+        message=f"The node runs kubelet {node.kubelet_version or '?'}, the stack requires {target.kubelet_version}.",
     )
 
 
@@ -169,9 +171,9 @@ def _check_kubelet_settings(node: NodeFacts, target: Target, _: Catalogue) -> Fi
     wanted = settings_text(target.kubelet_settings)
     if not node.driver_key or node.kubelet_settings == wanted:
         return None
-    has, asked = node.kubelet_settings or "no settings of ours", wanted or "none"
+    has, asked = node.kubelet_settings or "no settings of the operator", wanted or "none"
     return Finding(
-        reason=DriftReason.KUBELET_SETTINGS, message=f"The node's kubelet has {has}, the stack asks for {asked}."
+        reason=DriftReason.KUBELET_SETTINGS, message=f"The node's kubelet has {has}, the stack requires {asked}."
     )
 
 
@@ -180,7 +182,7 @@ def _check_reboot(node: NodeFacts, target: Target, _: Catalogue) -> Finding | No
         return None
     return Finding(
         reason=DriftReason.REBOOT,
-        message=f"The node runs kernel {node.kernel}, the stack asks for {target.kernel}.",
+        message=f"The node runs kernel {node.kernel}, the stack requires {target.kernel}.",
     )
 
 
@@ -198,25 +200,25 @@ def _check_kernel_label(node: NodeFacts, _: Target, __: Catalogue) -> Finding | 
     if node.labels_boot and node.labels_boot != node.boot_id:
         return Finding(
             reason=DriftReason.KERNEL_LABEL_STALE,
-            message=f"The kernel label says {node.kernel_label}, read on an earlier boot; on this one the kubelet says "
-            f"{node.kernel}, and is believed.",
+            message=f"The kernel label contains {node.kernel_label} from an earlier boot; the kubelet reports "
+            f"{node.kernel}, which is used.",
             counts=False,
         )
     return Finding(
         reason=DriftReason.KERNEL_LABEL_DISAGREES,
-        message=f"The kernel label says {node.kernel_label}, the kubelet says {node.kernel}; the kubelet is believed.",
+        message=f"The kernel label contains {node.kernel_label}, the kubelet reports {node.kernel}, which is used.",
         counts=False,
     )
 
 
 def _check_driver_version_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
-    image = catalogue.of(node)
+    image = catalogue.image_of(node)
     if image is None or not node.driver_version_label or node.driver_version_label == image.version:
         return None
     return Finding(
         reason=DriftReason.DRIVER_LABEL_DISAGREES,
-        message=f"The driver version label says {node.driver_version_label}, the node's driver image is "
-        f"{image.version}; the image is believed.",
+        message=f"The driver version label contains {node.driver_version_label}, the node's driver image is "
+        f"{image.version}, which is used.",
         counts=False,
     )
 
@@ -242,11 +244,11 @@ def _check_dynamic_resources(node: NodeFacts, _: Target, __: Catalogue) -> Findi
 
 def would_lack(node: NodeFacts, catalogue: Catalogue) -> Driver | None:
     """The driver that a node would lack after its next reboot; None if it would have one, or has none now."""
-    own = catalogue.of(node)
+    own = catalogue.image_of(node)
     if own is None or not node.pending_kernel:
         return None
     driver = driver_had(own)
-    return driver if catalogue.find(driver, node.pending_kernel) is None else None
+    return driver if catalogue.find_image(driver, node.pending_kernel) is None else None
 
 
 def _check_revision(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
@@ -257,16 +259,16 @@ def _check_revision(node: NodeFacts, target: Target, _: Catalogue) -> Finding | 
     if not node.revision:
         return Finding(
             reason=DriftReason.REVISION_MISSING,
-            message="The node carries no revision: it was not given back by an upgrade, or its label was removed.",
+            message="The node carries no revision: it was not released by an upgrade, or its label was removed.",
         )
     return Finding(
         reason=DriftReason.REVISION,
-        message=f"The node was given back on revision {node.revision}, the stack's is {target.revision}.",
+        message=f"The node was released on revision {node.revision}, the stack's is {target.revision}.",
     )
 
 
 def _check_image(node: NodeFacts, target: Target, catalogue: Catalogue) -> Finding | None:
-    if catalogue.wanted(node, target) is not None:
+    if catalogue.required_image(node, target) is not None:
         return None
     kernel = target.kernel_of(node)
     known = known_of(catalogue.builds, driver_of(target), kernel)

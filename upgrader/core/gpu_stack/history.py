@@ -12,7 +12,7 @@ class Past(Struct, frozen=True, kw_only=True):
     needed: bool = False
 
 
-def beyond(past: Iterable[Past], limit: int) -> tuple[str, ...]:
+def names_beyond_limit(past: Iterable[Past], limit: int) -> tuple[str, ...]:
     """Names to delete, given all of them oldest first: older than the newest `limit`, and not needed."""
     known = list(past)
     return tuple(old.name for old in known[: max(0, len(known) - limit)] if not old.needed)

@@ -1,4 +1,4 @@
-"""Driver images that a stack requests without a person: needed by its nodes, and not declared yet. Pure.
+"""Driver images that a stack requests without a user: needed by its nodes, and not declared yet. Pure.
 
 An image is built only like an existing one of the same vendor: recipe, flavour, distribution and architecture come from
 a DriverImage that exists. A driver whose images people supply has no recipe, and a message names it as missing.
@@ -24,7 +24,7 @@ class Need(StrEnum):
 
 
 class Wish(Struct, frozen=True, kw_only=True, order=True):
-    """An image to be made: its driver and kernel, and the distribution and architecture of its nodes."""
+    """An image to be built: its driver and kernel, and the distribution and architecture of its nodes."""
 
     driver: Driver
     kernel: str
@@ -41,7 +41,7 @@ class Template(Struct, frozen=True, kw_only=True):
     arch: str
 
 
-def wishes(snapshot: Snapshot, target: Target, *, goal: Target, ahead: bool) -> tuple[Wish, ...]:
+def find_wishes(snapshot: Snapshot, target: Target, *, goal: Target, ahead: bool) -> tuple[Wish, ...]:
     """Images that nodes need and for which there is no DriverImage, in any phase.
 
     `goal`: the target of a node without a driver; `ahead`: whether a plan to `target` is to follow, so that its images
@@ -52,7 +52,7 @@ def wishes(snapshot: Snapshot, target: Target, *, goal: Target, ahead: bool) -> 
     for node in snapshot.nodes:
         if node.left_alone or not node.kernel:
             continue
-        own = catalogue.of(node) or catalogue.had(node)
+        own = catalogue.image_of(node) or catalogue.former_image(node)
         here = [(driver_had(own) if own is not None else driver_of(goal), node.kernel)]
         here += [(driver_of(target), target.kernel_of(node))] if ahead else []
         coming = would_lack(node, catalogue)
@@ -62,7 +62,7 @@ def wishes(snapshot: Snapshot, target: Target, *, goal: Target, ahead: bool) -> 
     return tuple(sorted(wanted.values()))
 
 
-def template(builds: Sequence[ImageBuild], wish: Wish) -> Template | None:
+def choose_template(builds: Sequence[ImageBuild], wish: Wish) -> Template | None:
     """How the image is to be built: by its own recipe, else like another DriverImage of the vendor; None: unknown.
 
     The same version before another, the node's distribution before another; then the name decides.

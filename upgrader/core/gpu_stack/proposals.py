@@ -1,6 +1,6 @@
-"""Plans that a stack makes on drift: one at a time, to its present revision only. Pure.
+"""Plans that a stack creates on drift: one at a time, to its present revision only. Pure.
 
-Such a plan is like any other. It is not approved, or approved by the stack if a person has written limits into its
+Such a plan is like any other. It is not approved, or approved by the stack if a user has written limits into its
 spec; it belongs to its revision and is superseded when the stack has another one.
 """
 
@@ -13,12 +13,12 @@ from msgspec import Struct
 from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.driver_image.missing_images import HOPELESS, build_of, driver_of, why_no_image
 from upgrader.core.model.fleet import ImageBuild, NodeFacts, Snapshot, Target
-from upgrader.core.model.phases import PlanPhase, ends
+from upgrader.core.model.phases import PlanPhase, is_final
 from upgrader.core.upgrade_plan.plan_precedence import UNDER_WAY
 
 IMAGE_WAIT = timedelta(hours=3)
 """How long a plan waits for an image that is being built, from the start: a build's deadline (2 h) and one retry. Then
-the plan is made for the other nodes, and nodes without an image are blocked."""
+the plan is created for the other nodes, and nodes without an image are blocked."""
 
 
 class OnDrift(StrEnum):
@@ -47,7 +47,7 @@ class Why(StrEnum):
 
 
 class PlanSeen(Struct, frozen=True, kw_only=True):
-    """A plan of the stack. `number` counts the plans that the stack made for this revision; 0: made by others."""
+    """A plan of the stack. `number` counts the plans that the stack created for this revision; 0: by other writers."""
 
     name: str
     target_revision: str
@@ -75,7 +75,7 @@ class ProposalView(Struct, frozen=True, kw_only=True):
     images: ImagesSeen
     plans: tuple[PlanSeen, ...] = ()
     blocked: bool = False
-    limits: bool = False  # a person wrote the limits of an approval into the stack
+    limits: bool = False  # a user wrote the limits of an approval into the stack
     written: bool = True  # the stack's status names the revision; it supersedes plans to another one
 
 
@@ -94,10 +94,10 @@ def decide(view: ProposalView) -> Proposal | None:
     """The proposal; None if drift is only reported."""
     if view.mode is OnDrift.REPORT:
         return None
-    present = [plan for plan in view.plans if not ends(plan.phase)]
+    present = [plan for plan in view.plans if not is_final(plan.phase)]
     running = next((plan for plan in present if plan.phase in UNDER_WAY), None)
     if running is not None:
-        return Proposal(why=Why.PLAN_UNDER_WAY, message=f"plan {running.name} is under way")
+        return Proposal(why=Why.PLAN_UNDER_WAY, message=f"plan {running.name} is in progress")
     own = next((plan for plan in present if plan.number and plan.target_revision == view.revision), None)
     if own is not None:
         return _when_written(view, _answer_own_plan(view, own))
@@ -106,7 +106,9 @@ def decide(view: ProposalView) -> Proposal | None:
             Why.ANOTHER_PLAN, f"plan {present[0].name} of this stack has not ended: approve or abort it"
         )
     if view.blocked:
-        message = f"a plan went back from revision {view.revision}: correct the stack; no plan is made towards it"
+        message = (
+            f"a plan rolled back revision {view.revision}: correct the stack; no plan is created for this revision"
+        )
         return _wait_with_reason(Why.BLOCKED_REVISION, message)
     if not view.drifted:
         return Proposal(why=Why.NO_DRIFT, message="no node needs a plan")
@@ -114,10 +116,10 @@ def decide(view: ProposalView) -> Proposal | None:
 
 
 def _when_written(view: ProposalView, proposal: Proposal) -> Proposal:
-    """The proposal, unless plans do not see the revision yet: then no plan is made or approved, or reported as such."""
+    """The proposal, unless plans do not see the revision yet: then no plan is created, approved or reported."""
     if view.written:
         return proposal
-    what = "no plan is made, approved or started before it is"
+    what = "no plan is created, approved or started until then"
     return _wait_with_reason(
         Why.REVISION_NOT_WRITTEN, f"revision {view.revision} is not in the stack's status yet; {what}"
     )
@@ -144,19 +146,19 @@ def _wait_for_limits(plan: str) -> Proposal:
 
 
 def _answer_ended_plan(view: ProposalView) -> Proposal | None:
-    """A plan that a person aborted, or that failed, is not made again for the same revision."""
-    past = [plan for plan in view.plans if ends(plan.phase) and plan.target_revision == view.revision]
+    """A plan that a user aborted, or that failed, is not created again for the same revision."""
+    past = [plan for plan in view.plans if is_final(plan.phase) and plan.target_revision == view.revision]
     last = max(past, key=lambda plan: (plan.ended_at, plan.name), default=None)
     if last is None or last.phase not in {PlanPhase.ABORTED, PlanPhase.FAILED}:
         return None
-    message = f"plan {last.name} to this revision ended {last.phase.value}: delete it, and another one is made"
+    message = f"plan {last.name} to this revision ended {last.phase.value}: delete it to get a new plan"
     return _wait_with_reason(Why.PLAN_ENDED, message)
 
 
 def _answer_unready(view: ProposalView) -> Proposal | None:
     images = view.images
     if not view.steady:
-        message = f"{view.drifted} node(s) differ, none of them long enough and on one boot; they are looked at again"
+        message = f"{view.drifted} node(s) differ, none of them long enough during one boot yet"
         return _wait_with_reason(Why.UNSTEADY, message)
     if images.building:
         return _wait_with_reason(Why.WAITING_FOR_IMAGES, " ".join(images.building))
@@ -170,7 +172,7 @@ def _create_plan(view: ProposalView) -> Proposal:
     difference = f"{view.steady} node(s) differ from revision {view.revision}"
     if view.mode is OnDrift.APPROVE and view.limits:
         return Proposal(
-            why=Why.APPROVED, message=f"{difference}: a plan is made and approved", create=number, approved=True
+            why=Why.APPROVED, message=f"{difference}: a plan is created and approved", create=number, approved=True
         )
     if view.mode is OnDrift.APPROVE:
         return Proposal(why=Why.NO_LIMITS, message=f"{difference}: a plan is proposed", create=number, done=False)
@@ -181,7 +183,7 @@ def images_seen(nodes: Sequence[NodeFacts], snapshot: Snapshot, target: Target, 
     """The state of the images that these nodes need for the target."""
     catalogue = Catalogue(snapshot.images)
     driver = driver_of(target)
-    without = [node for node in nodes if catalogue.wanted(node, target) is None]
+    without = [node for node in nodes if catalogue.required_image(node, target) is None]
     kernels = sorted({target.kernel_of(node) for node in without})
     building = [kernel for kernel in kernels if _is_awaited(build_of(snapshot.builds, driver, kernel), now)]
     reasons = {kernel: why_no_image(snapshot.builds, driver, kernel) for kernel in kernels}

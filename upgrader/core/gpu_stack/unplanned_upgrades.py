@@ -1,6 +1,6 @@
 """Upgrades that a stack orders without a plan: of nodes on which no work can be lost, or no GPU pod can run.
 
-Pure. A failed upgrade is retried after a while, for as long as the node needs it: once a person has removed the cause
+Pure. A failed upgrade is retried after a while, for as long as the node needs it: once a user has removed the cause
 (a full disk, a registry), a later attempt succeeds without an order.
 """
 
@@ -23,26 +23,26 @@ class Need(StrEnum):
 
     INSTALL = "Install"
     REPAIR = "Repair"
-    UNMARK = "Unmark"
+    RELEASE = "Release"
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
     """A node upgrade that was ordered for the same need before."""
 
     number: int
-    ended_at: datetime | None  # None while it is under way
+    ended_at: datetime | None  # None while it is in progress
 
 
-def need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Need | None:
+def find_need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Need | None:
     """What a node needs; None if it needs nothing, or a plan.
 
     `orphaned`: it is claimed by an upgrade that no longer exists, or that has released it. If that upgrade had changed
-    nothing yet (it removes the revision first), only its marks are removed; otherwise its progress is unknown, and the
-    node is installed again.
+    nothing yet (it removes the revision first), only its claim and taint are removed; otherwise its progress is
+    unknown, and the node is installed again.
     """
     if orphaned and (node.revision or not node.driver_key):
-        return Need.UNMARK
-    if not orphaned and node.driver_key == NO_DRIVER and catalogue.had(node) is not None:
+        return Need.RELEASE
+    if not orphaned and node.driver_key == NO_DRIVER and catalogue.former_image(node) is not None:
         return Need.REPAIR
     if orphaned or node.driver_key in {"", NO_DRIVER}:
         return Need.INSTALL
@@ -56,7 +56,7 @@ def why_closed(node: NodeFacts, catalogue: Catalogue) -> str:
     had a driver.
     """
     if node.left_alone:
-        return node.unreadable or "a person or another operator wants it left alone"
+        return node.unreadable or "its labels exclude it, or another operator manages it"
     if not (node.driver_key or node.operands or node.revision or node.removed_driver):
         return ""
     if node.driver_key in {"", NO_DRIVER} or node.removed_driver is not None:
@@ -64,18 +64,18 @@ def why_closed(node: NodeFacts, catalogue: Catalogue) -> str:
     if node.operands != "on":
         return "its operands are not switched on"
     if not node.revision:
-        return "its driver was switched on, and nobody knows whether it works"
+        return "its driver was switched on and was not validated"
     return f"its driver is not for its kernel {node.kernel}" if kernel_changed(node, catalogue) else ""
 
 
 def kernel_changed(node: NodeFacts, catalogue: Catalogue) -> bool:
     """Whether the driver that the node's label names is for another kernel than it runs."""
-    image = catalogue.of(node)
+    image = catalogue.image_of(node)
     return image is not None and bool(node.kernel) and image.kernel != node.kernel
 
 
 def next_attempt(before: Iterable[Attempt], now: datetime) -> int | None:
-    """Number of the attempt that is due; None while an attempt is under way, or ended too recently."""
+    """Number of the attempt that is due; None while an attempt is in progress, or ended too recently."""
     last = max(before, key=lambda attempt: attempt.number, default=None)
     if last is None:
         return 1

@@ -8,8 +8,8 @@ kind counts as a GPU.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from upgrader.core.naming import listed
-from upgrader.core.patches import every
+from upgrader.core.naming import list_names
+from upgrader.core.patches import values_at
 
 OTHER_DEVICES = frozenset({"dra.net", "dra.cpu", "sriovnetwork.k8snetworkplumbingwg.io"})
 """Drivers of network interfaces and CPUs (dranet, dra-driver-cpu, dra-driver-sriov), and classes named after them."""
@@ -28,18 +28,19 @@ _CLASSES = (
 
 def count_gpus(claim: Mapping[str, Any]) -> int:
     """GPUs of a ResourceClaim, a whole object in any version of resource.k8s.io; a partition counts as one GPU."""
-    results = list(every(claim, _RESULTS))
+    results = list(values_at(claim, _RESULTS))
     if results:
         return sum(_may_be_gpu(result.get("driver") if isinstance(result, Mapping) else None) for result in results)
-    classes = [name for path in _CLASSES for name in every(claim, path)]
+    classes = [name for path in _CLASSES for name in values_at(claim, path)]
     return DOUBT if not classes or any(map(_may_be_gpu, classes)) else 0
 
 
 def describe_holders(pods: Sequence[str]) -> str:
     """That pods hold GPUs by claims, and the consequence for their nodes, for messages, without a full stop."""
     return (
-        f"{listed(sorted(pods))} {'hold' if len(pods) > 1 else 'holds'} GPUs by ResourceClaim (dynamic resource "
-        "allocation); such jobs are not asked or stopped yet, and no upgrade begins there until they have ended"
+        f"{list_names(sorted(pods))} {'hold' if len(pods) > 1 else 'holds'} GPUs by ResourceClaim (dynamic resource "
+        "allocation); such jobs cannot be requested to checkpoint or stopped yet, so no upgrade begins there until "
+        "they have ended"
     )
 
 

@@ -99,7 +99,7 @@ class ImageFacts(Struct, frozen=True, kw_only=True):
     version: str
     kernel: str
     digest: str  # name@sha256:...
-    recipe: str = ""  # empty: supplied by a person without a recipe
+    recipe: str = ""  # empty: supplied by a user without a recipe
     flavour: str = ""
     unverified: bool = False  # not verified, and its stack does not allow that: no further node gets it
 
@@ -162,7 +162,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     claimed_by: str = ""  # uid of the NodeUpgrade that holds it
     released_by: str = ""  # uid of the NodeUpgrade that released it last
     theirs: tuple[str, ...] = ()  # labels by which another operator deploys operands here that upgrades would replace
-    adopted: bool = False  # a person has handed the node over
+    adopted: bool = False  # a user has handed the node over
     removed_driver: RemovedDriver | None = None  # set while it waits without a driver for one for its kernel
     pending_kernel: str = ""  # installed, and booted next; empty if that is the running kernel, or unknown
     os: str = ""  # code name of its distribution, such as bookworm; empty if unknown
@@ -174,12 +174,12 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def refused(self) -> bool:
-        """Whether another operator manages the node: it is not touched until a person hands it over."""
+        """Whether another operator manages the node: it is not touched until a user hands it over."""
         return bool(self.theirs) and not self.adopted
 
     @property
     def left_alone(self) -> bool:
-        """Whether no upgrade starts: a person, another operator or another stack holds it, or it is unreadable."""
+        """Whether no upgrade starts: a user, another operator or another stack holds it, or it is unreadable."""
         return self.skip or self.refused or bool(self.claimants) or bool(self.unreadable)
 
     @property
@@ -276,14 +276,14 @@ class Gang(Struct, frozen=True, kw_only=True):
     kind: str = ""  # Job, Pod, ReplicaSet, pod-group...
     terms: Terms = Terms()
     undeclared_because: str = ""  # why its declared methods are not usable, as a sentence
-    bare: bool = False  # no member has a controller that makes its pods again
+    bare: bool = False  # no member has a controller that creates its pods again
     cannot_stop: str = ""  # why its owner cannot be suspended and resumed; given if owner is None
     veto: str = ""  # annotation by which its owner forbids any disruption
     min_runtime_seconds: int = 0  # declared time slice: it is not stopped sooner after its latest start
     ends_at: datetime | None = None  # when it ends by itself, as declared; None: unknown
     resolved_by: str = ""  # the common property of its members by which they form a gang
     owners: tuple[Owner, ...] = ()  # all owners of its members, the nearest first
-    lane: str = ""  # storage of its checkpoints; a limited number of gangs of a lane write at once
+    lane: str = ""  # storage of its checkpoints; a limited number of gangs of a lane write at the same time
     lane_from_class: bool = (
         False  # the lane is not declared: it is the StorageClass of the claim that its members mount
     )

@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.model.pod_diagnostics import Silence
-from upgrader.core.model.vendors import SIM
 
 
 class Operand(StrEnum):
@@ -25,8 +24,8 @@ class Operand(StrEnum):
     MONITORING = "Monitoring"
 
 
-QUIET = frozenset({Operand.FEATURE_DISCOVERY, Operand.MONITORING})
-"""Operands that may roll without an upgrade, a few nodes at once, without effect on jobs."""
+NONDISRUPTIVE = frozenset({Operand.FEATURE_DISCOVERY, Operand.MONITORING})
+"""Operands that roll without an upgrade, a few nodes at the same time: their restart does not interrupt jobs."""
 
 COMPONENTS: Mapping[str, Operand] = {
     "driver": Operand.DRIVER,
@@ -67,7 +66,7 @@ class PluginSettings(Struct, frozen=True, kw_only=True):
     def facts(self) -> tuple[tuple[str, str], ...]:
         """Settings that differ from the defaults, as names and texts for the plugin's key."""
         return (
-            ("vendor", "" if self.vendor == SIM else self.vendor),
+            ("vendor", self.vendor),
             ("driver_vendor", "" if self.driver_vendor == self.vendor else self.driver_vendor),
             ("time_slices", str(self.time_slices) if self.time_slices else ""),
             ("mig_strategy", self.mig_strategy),
@@ -129,10 +128,10 @@ class OperandStanding(PartStanding, frozen=True, kw_only=True):
 
 
 SHOWN = 3
-NO_POD = "no pod of it is there"
+NO_POD = "it has no pod"
 
 
-def beside(wanted: Iterable[str], pods: Iterable[PartPod]) -> PartStanding:
+def part_standing(wanted: Iterable[str], pods: Iterable[PartPod]) -> PartStanding:
     """The standing of a part that waits for no operand on its node, and for which no operand waits.
 
     Args:
@@ -150,7 +149,7 @@ def beside(wanted: Iterable[str], pods: Iterable[PartPod]) -> PartStanding:
     return PartStanding(state=_standing_state(ready, len(nodes)), ready=ready, wanted=len(nodes), message=message)
 
 
-def standings(
+def operand_standings(
     managed: Mapping[Operand, bool],
     wanted: Mapping[Operand, frozenset[str]],
     pods: Iterable[OperandPod],
@@ -170,17 +169,17 @@ def standings(
         if at not in best or (pod.ready and not best[at].ready):
             best[at] = pod
     open_on: dict[str, Operand] = {}  # node -> the first operand that is not ready there
-    every = []
+    standings = []
     for operand in Operand:
         if not managed.get(operand, False):
-            every.append(OperandStanding(operand=operand, state=Standing.EXTERNAL))
+            standings.append(OperandStanding(operand=operand, state=Standing.EXTERNAL))
             continue
         standing = _operand_standing(operand, sorted(wanted.get(operand, frozenset())), best, open_on)
         if fault := faults.get(operand):
             message = "; ".join(filter(None, (fault, standing.message)))
             standing = msgspec.structs.replace(standing, state=Standing.WAITING, message=message)
-        every.append(standing)
-    return tuple(every)
+        standings.append(standing)
+    return tuple(standings)
 
 
 def _operand_standing(

@@ -93,7 +93,7 @@ class DriverImagePhase(StrEnum):
 class Transition(Struct, frozen=True, kw_only=True):
     """A row: from one phase of a machine to the phases that may follow.
 
-    `seconds` is the default time until `out` is taken (None: it ends with its plan or by a person); `act` names what is
+    `seconds` is the default time until `out` is taken (None: it ends with its plan or by a user); `act` names what is
     done in the cluster in this phase; if a phase only waits it is empty, and there is no crash point after it.
     """
 
@@ -192,15 +192,15 @@ TRANSITIONS: tuple[Transition, ...] = (
         act="validation pod",
         out=_N.UNLOADING,
     ),
-    _node_row(_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.NODE_DELETED, seconds=600, act="give back", out=_N.SUCCEEDED),
+    _node_row(_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.NODE_DELETED, seconds=600, act="release", out=_N.SUCCEEDED),
     _node_row(_N.SUCCEEDED, seconds=None),
     _node_row(_N.FAILED, seconds=None),
     _node_row(_N.NODE_DELETED, seconds=None),
     _request_row(
-        _R.REQUESTED, _R.PARKED, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2700, act="ask", out=_R.WITHDRAWN
+        _R.REQUESTED, _R.PARKED, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2700, act="request", out=_R.WITHDRAWN
     ),
     _request_row(_R.PARKED, _R.STOPPING, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2700, out=_R.WITHDRAWN),
-    _request_row(_R.EXPIRED, _R.REQUESTED, _R.WITHDRAWN, _R.ENDED, seconds=60, act="ask again", out=_R.WITHDRAWN),
+    _request_row(_R.EXPIRED, _R.REQUESTED, _R.WITHDRAWN, _R.ENDED, seconds=60, act="request again", out=_R.WITHDRAWN),
     _request_row(
         _R.STOPPING, _R.STOPPED, _R.RESTARTING, _R.WITHDRAWN, _R.ENDED, seconds=1800, act="suspend", out=_R.RESTARTING
     ),
@@ -228,7 +228,7 @@ TRANSITIONS: tuple[Transition, ...] = (
 )
 
 
-def row(phase: StrEnum) -> Transition:
+def transition_of(phase: StrEnum) -> Transition:
     """The row of a phase.
 
     Raises:
@@ -237,15 +237,15 @@ def row(phase: StrEnum) -> Transition:
     return _BY_PHASE[type(phase), phase]
 
 
-def ends(phase: StrEnum) -> bool:
+def is_final(phase: StrEnum) -> bool:
     """Whether no phase follows this phase."""
-    return not row(phase).to
+    return not transition_of(phase).to
 
 
 def crash_points() -> tuple[tuple[str, str, str], ...]:
     """Every point at which a controller may be killed: machine, phase, and after-intent, after-act or after-record.
 
-    The first phase of an object that a person makes has no intent of the controller; a phase that only waits has no
+    The first phase of an object that a user creates has no intent of the controller; a phase that only waits has no
     act.
     """
     points: list[tuple[str, str, str]] = []

@@ -12,7 +12,7 @@ SILENT = timedelta(seconds=30)
 class Silence(Struct, frozen=True, kw_only=True):
     """Since when a pod is silent, and the object whose Events may state why.
 
-    That is the pod by its uid, or, if there is no pod, the Job or DaemonSet that should make it: `maker` is its name,
+    That is the pod by its uid, or, if there is no pod, the Job or DaemonSet that should create it: `maker` is its name,
     and its uid may not be known yet.
     """
 
@@ -31,11 +31,11 @@ def long_silent(silence: Silence | None, now: datetime) -> bool:
     return silence is not None and now - silence.since >= SILENT
 
 
-def chosen(silences: Iterable[tuple[str, Silence | None]], now: datetime, count: int) -> set[str]:
+def choose_silences(silences: Iterable[tuple[str, Silence | None]], now: datetime, count: int) -> set[str]:
     """Keys of silences whose Events are read, from silences with their nodes.
 
     Of pods the first by node, as many as a message names, so that the cost is bounded in a fleet where no pod starts.
-    An object that makes no pods is the same for many nodes, so that all of these are read.
+    An object that creates no pods is the same for many nodes, so that all of these are read.
     """
     long = [(node, silence) for node, silence in silences if silence is not None and long_silent(silence, now)]
     pods = sorted((node, silence.key) for node, silence in long if not silence.maker)[:count]

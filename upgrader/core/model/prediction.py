@@ -32,7 +32,7 @@ class Interruption(Struct, frozen=True, kw_only=True):
 
 
 class Completion(Struct, frozen=True, kw_only=True):
-    """Nodes whose jobs all end by themselves in time: upgraded then, without a request."""
+    """Nodes whose jobs all end in time: upgraded then, without a request."""
 
     nodes: tuple[str, ...]
     gangs: tuple[str, ...]

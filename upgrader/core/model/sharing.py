@@ -1,36 +1,44 @@
-"""Settings that conflict with the sharing of GPUs by NVIDIA's MPS. Pure.
+"""Settings of GPUs that conflict, with each other or with the vendor. Pure.
 
-The validation rules of the CRD have the same sentences; here they refuse a forecast of a stack that is not applied yet.
-The refusals of NVIDIA's plugin are from the source of k8s-device-plugin v0.20.0: with strategy `mixed` it does not
-start, with `single` it refuses each partition.
+The validation rules of the CRD have the same sentences on MPS; here they refuse a forecast of a stack that is not
+applied yet. The refusals of NVIDIA's plugin are from the source of k8s-device-plugin v0.20.0: with strategy `mixed` it
+does not start, with `single` it refuses each partition.
 """
 
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.model.fleet import Target
-from upgrader.core.model.vendors import NVIDIA
+from upgrader.core.model.vendors import VendorFacts
 
 MPS_RESOURCE = "nvidia.com/gpu"
 
-SIMULATED = "simulated GPUs cannot be shared by MPS: use timeSlices"
-BOTH = "a GPU is shared by timeSlices or by mps: name one of them"
-PARTITIONS = "NVIDIA's device plugin shares no partitions by MPS: leave migStrategy or mps out"
-OTHER_RESOURCE = f"NVIDIA's device plugin shares nothing but {MPS_RESOURCE} by MPS: leave resourceName out"
+BOTH = "timeSlices and mps are mutually exclusive"
+PARTITIONS = "NVIDIA's device plugin does not share MIG partitions by MPS: omit migStrategy or mps"
+OTHER_RESOURCE = f"NVIDIA's device plugin shares only {MPS_RESOURCE} by MPS: omit resourceName"
 
 
-def check(target: Target) -> None:
-    """Refuse MPS together with a conflicting setting.
+def check_gpu_settings(target: Target, facts: VendorFacts) -> None:
+    """Refuse conflicting settings.
 
     Raises:
         ConfigurationError: with the conflict.
     """
-    if not target.mps_replicas:
-        return
-    faults = (
-        (target.operands != NVIDIA, SIMULATED),
-        (target.time_slices > 0, BOTH),
-        (bool(target.mig_strategy), PARTITIONS),
-        (target.resource_name != MPS_RESOURCE, OTHER_RESOURCE),
+    vendor = f"GPUs of vendor {facts.name}"
+    conflicts = (
+        (target.mps_replicas and not facts.mps, "devicePlugin", f"{vendor} cannot be shared by MPS: use timeSlices"),
+        (target.mps_replicas and target.time_slices, "devicePlugin", BOTH),
+        (target.mps_replicas and target.mig_strategy, "devicePlugin", PARTITIONS),
+        (target.mps_replicas and target.resource_name != MPS_RESOURCE, "devicePlugin", OTHER_RESOURCE),
+        (
+            target.mig_strategy and not facts.partitions,
+            "devicePlugin",
+            f"{vendor} cannot be partitioned: omit migStrategy",
+        ),
+        (
+            target.workload_image and not facts.workload,
+            "validation",
+            f"{vendor} are validated by a built-in program: omit workloadImage",
+        ),
     )
-    for wrong, sentence in faults:
-        if wrong:
-            raise ConfigurationError(f"spec.devicePlugin: {sentence}")
+    for is_conflict, field, sentence in conflicts:
+        if is_conflict:
+            raise ConfigurationError(f"spec.{field}: {sentence}")

@@ -31,11 +31,12 @@ def kubelet_skew(kubelet: str, api_server: str) -> Skew:
     own, served = minor_of(kubelet), minor_of(api_server)
     if own is None or served is None:
         unknown = f"the kubelet's version {kubelet!r}" if own is None else f"the API server's version {api_server!r}"
-        return Skew(allowed=False, message=f"{unknown} is not known as a version, so the skew cannot be judged.")
+        return Skew(allowed=False, message=f"{unknown} is not a version, so the skew cannot be checked.")
     if own > served:
         return Skew(
             allowed=False,
-            message=f"Kubelet {kubelet} would be newer than the API server ({api_server}); upgrade that first.",
+            message=f"Kubelet {kubelet} would be newer than the API server ({api_server}); upgrade the API server "
+            "first.",
         )
     if own[0] != served[0] or served[1] - own[1] > OLDEST:
         return Skew(

@@ -21,7 +21,7 @@ class Weekday(StrEnum):
 
 
 class TopologyBudget(Struct, frozen=True, kw_only=True):
-    """Most GPUs out of service at once among the nodes that share a value of one label (rack, NVLink domain, power)."""
+    """Most unavailable GPUs among the nodes that share a value of one label (rack, NVLink domain, power)."""
 
     key: str
     max_unavailable: int | str
@@ -49,7 +49,7 @@ class StrategyFacts(Struct, frozen=True, kw_only=True):
     completion_until: datetime | None = None  # jobs that end by themselves before this are waited for
     deadline: datetime | None = None  # no batch starts that would not end by then
     windows: tuple[Window, ...] = ()  # none: at any time
-    lane_width: int = 0  # gangs of one storage lane that write checkpoints at once; 0: any number
+    lane_width: int = 0  # gangs of one storage lane that write checkpoints at the same time; 0: any number
     checkpoint_seconds: int = 1800  # longest one checkpoint may take if the job declares none
     checkpoint_method: str = ""  # the method of jobs that declare none, as the annotation; empty: they are waited for
     expendable: tuple[str, ...] = ()  # gangs that may be ended without an acknowledgement, named in the approval

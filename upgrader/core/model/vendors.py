@@ -1,7 +1,7 @@
-"""Vendors and driver recipes, as far as rules use them; stack/vendors renders a vendor's operands.
+"""Facts on vendors and driver recipes, as far as rules use them; stack/vendors renders a vendor's operands. Pure.
 
 A stack names a vendor, whose operands run on its nodes, and optionally a recipe, whose driver is loaded. They are
-independent: the simulated vendor's operands run on a simulated driver, and on the real modules of any recipe.
+independent: the operands of one vendor may run on the driver of another.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from upgrader.core.errors import ConfigurationError
-
-NVIDIA, SIM = "nvidia", "sim"
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
@@ -23,30 +21,39 @@ class Recipe(Struct, frozen=True, kw_only=True):
 class VendorFacts(Struct, frozen=True, kw_only=True):
     """Facts on a vendor, for any source of its operands.
 
-    `recipe` is that of a stack that names neither recipe nor flavour; empty: any image of the vendor's own driver.
-    `present`: labels of node and GPU feature discovery with value `true` on nodes that have its devices.
+    Args:
+        name: as in `spec.driver.vendor` of a stack.
+        recipes: recipes whose driver its operands run on, by name.
+        recipe: recipe of a stack that names neither recipe nor flavour. Empty: any image of the vendor's own driver.
+        present: labels of node and GPU feature discovery with value `true` on nodes that have its devices.
+        partitions: whether its devices can be partitioned (`spec.devicePlugin.sharing.migStrategy`).
+        mps: whether its devices can be shared by MPS.
+        workload: whether a workload of the stack (`spec.validation.workloadImage`) can use its devices; otherwise
+            upgrader-node has a program that uses them.
+        notice: sentence in each forecast of a stack of this vendor. Empty: none.
     """
 
-    recipe: str
-    recipes: tuple[str, ...]
+    name: str
+    recipes: Mapping[str, Recipe]
+    recipe: str = ""
     present: tuple[str, ...] = ()
+    partitions: bool = False
+    mps: bool = False
+    workload: bool = True
+    notice: str = ""
 
 
-RECIPES: Mapping[str, Recipe] = {
-    "nvidia": Recipe(vendor=NVIDIA, flavour="proprietary"),
-    "nvidia-open": Recipe(vendor=NVIDIA, flavour="open"),
-    "sim": Recipe(vendor=SIM),
-}
-"""Recipes that a stack may name; a test compares them with the folders."""
-
-VENDORS: Mapping[str, VendorFacts] = {
-    NVIDIA: VendorFacts(
-        recipe="nvidia-open",
-        recipes=("nvidia-open", "nvidia"),
-        present=("feature.node.kubernetes.io/pci-10de.present", "nvidia.com/gpu.present"),
-    ),
-    SIM: VendorFacts(recipe="", recipes=("sim", "nvidia-open", "nvidia")),
-}
+NVIDIA = VendorFacts(
+    name="nvidia",
+    recipes={
+        "nvidia-open": Recipe(vendor="nvidia", flavour="open"),
+        "nvidia": Recipe(vendor="nvidia", flavour="proprietary"),
+    },
+    recipe="nvidia-open",
+    present=("feature.node.kubernetes.io/pci-10de.present", "nvidia.com/gpu.present"),
+    partitions=True,
+    mps=True,
+)
 
 
 class DriverChoice(Struct, frozen=True, kw_only=True):
@@ -57,29 +64,31 @@ class DriverChoice(Struct, frozen=True, kw_only=True):
     flavour: str = ""
 
 
-def choose(vendor: str, recipe: str = "", flavour: str = "") -> DriverChoice:
+def choose_driver(facts: VendorFacts, recipe: str = "", flavour: str = "") -> DriverChoice:
     """The driver of a stack.
 
     Raises:
         ConfigurationError: vendor, recipe and flavour conflict.
     """
-    facts = VENDORS[vendor]
     if recipe and recipe not in facts.recipes:
         raise ConfigurationError(
-            f"spec.driver: vendor {vendor} does not run on recipe {recipe}, but on {' or '.join(facts.recipes)}"
+            f"spec.driver: vendor {facts.name} does not run on recipe {recipe}, but on {' or '.join(facts.recipes)}"
         )
     if flavour and not recipe:
-        own = [name for name in facts.recipes if RECIPES[name] == Recipe(vendor=vendor, flavour=flavour)]
+        wanted = Recipe(vendor=facts.name, flavour=flavour)
+        own = [name for name, made in facts.recipes.items() if made == wanted]
         if not own:
-            raise ConfigurationError(f"spec.driver: vendor {vendor} has no driver of flavour {flavour}: name a recipe")
+            raise ConfigurationError(
+                f"spec.driver: vendor {facts.name} has no driver of flavour {flavour}: name a recipe"
+            )
         recipe = own[0]
     recipe = recipe or facts.recipe
     if not recipe:
-        return DriverChoice(vendor=vendor)
-    made = RECIPES[recipe]
+        return DriverChoice(vendor=facts.name)
+    made = facts.recipes[recipe]
     if flavour not in {"", made.flavour}:
         raise ConfigurationError(
-            f"spec.driver: recipe {recipe} makes {_show_flavour(made.flavour)}, and flavour {flavour} is asked for"
+            f"spec.driver: recipe {recipe} builds {_show_flavour(made.flavour)}, but flavour {flavour} is specified"
         )
     return DriverChoice(vendor=made.vendor, recipe=recipe, flavour=made.flavour)
 

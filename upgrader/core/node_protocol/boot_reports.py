@@ -13,13 +13,13 @@ class BootReport(Protocol):
 
     @property
     def uptime(self) -> float:
-        """When it was made, in seconds since the boot."""
+        """When it was created, in seconds since the boot."""
 
 
 R = TypeVar("R", bound=BootReport)
 
 
-def newest(reports: Iterable[R], boot_id: str) -> R | None:
+def newest_report(reports: Iterable[R], boot_id: str) -> R | None:
     """The last report of a boot, of several pods that were on a node during it."""
     of_boot = (report for report in reports if report.boot_id == boot_id)
     return max(of_boot, key=lambda report: report.uptime, default=None)

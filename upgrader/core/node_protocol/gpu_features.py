@@ -1,42 +1,15 @@
-"""Labels of feature discovery for simulated GPUs: the names of GFD, values that state simulated. Pure.
+"""GPU labels of nodes that the controller sets from the reports of feature discovery pods. Pure.
 
-Names and forms are those of GFD's source (k8s-device-plugin v0.20.0, internal/lm). Properties of real GPUs are not
-invented: a compute capability of 0.0 keeps workloads away that require one, and labels of a CUDA runtime are left out.
+A pod has no right to label its node, so it reports, and the vendor derives labels from the report. A discovery that
+labels its node by node-feature-discovery, as NVIDIA's does, has no such reports.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from upgrader.core import untrusted
-
-LABELS_GPU = tuple(
-    f"nvidia.com/gpu.{part}"
-    for part in (
-        "product",
-        "memory",
-        "count",
-        "replicas",
-        "sharing-strategy",
-        "family",
-        "compute.major",
-        "compute.minor",
-    )
-)
-LABELS_DRIVER = tuple(f"nvidia.com/cuda.driver.{part}" for part in ("major", "minor", "rev"))
-LABELS_DRIVER_VERSION = tuple(
-    f"nvidia.com/cuda.driver-version.{part}" for part in ("major", "minor", "revision", "full")
-)
-LABELS_CAPABLE = ("nvidia.com/mig.capable", "nvidia.com/mps.capable")
-
-PRODUCT = "SIMULATED-GPU"
-FAMILY = "simulated"
-MEMORY_MIB = 81920
-"""The memory that a simulated device reports; the exporter reports the same."""
-
-_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
 class GpuReport(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -59,7 +32,7 @@ class GpuLabelView(Struct, frozen=True, kw_only=True):
     """A node and facts on its GPU labels.
 
     `wanted`: this stack runs discovery there, and its operands are on. `claimants`: other stacks that select the node.
-    `report` is of the present boot; None: there is none yet.
+    `found`: labels that follow from the pod's report of the present boot; None: there is no report yet.
     """
 
     stack: str
@@ -67,8 +40,7 @@ class GpuLabelView(Struct, frozen=True, kw_only=True):
     wanted: bool
     record: GpuRecord | None = None
     claimants: tuple[str, ...] = ()
-    report: GpuReport | None = None
-    slices: int = 0
+    found: Mapping[str, str] | None = None
 
 
 class GpuLabelDecision(Struct, frozen=True, kw_only=True):
@@ -77,30 +49,6 @@ class GpuLabelDecision(Struct, frozen=True, kw_only=True):
     writes: bool = False
     labels: dict[str, str | None] = {}
     record: GpuRecord | None = None
-
-
-def gpu_labels(report: GpuReport, slices: int) -> dict[str, str]:
-    """The labels of a node whose devices are offered `slices` times each; 0: they are not shared.
-
-    A text that is not a valid label value, as a version may be, is left out.
-    """
-    major, minor, revision = (*report.version.split(".")[:3], "", "")[:3]
-    gpu = (
-        f"{PRODUCT}-SHARED" if slices else PRODUCT,
-        str(MEMORY_MIB),
-        str(report.devices),
-        str(slices or 1),
-        "time-slicing" if slices else "none",
-        FAMILY,
-        *("0", "0"),
-    )
-    labels = {
-        **dict(zip(LABELS_GPU, gpu, strict=True)),
-        **dict(zip(LABELS_DRIVER, (major, minor, revision), strict=True)),
-        **dict(zip(LABELS_DRIVER_VERSION, (major, minor, revision, report.version), strict=True)),
-        **dict.fromkeys(LABELS_CAPABLE, "false"),
-    }
-    return {name: value for name, value in labels.items() if _VALUE.fullmatch(value)}
 
 
 def decide(view: GpuLabelView) -> GpuLabelDecision:
@@ -112,20 +60,19 @@ def decide(view: GpuLabelView) -> GpuLabelDecision:
     owner = view.record.stack if view.record is not None else view.stack
     if owner != view.stack and (owner in view.claimants or not view.wanted):
         return GpuLabelDecision(record=view.record)
-    own = written(view.labels, view.record)
+    own = unchanged_labels(view.labels, view.record)
     if not view.wanted:
         return GpuLabelDecision(writes=view.record is not None, labels=dict.fromkeys(own))
-    if view.report is None:
+    if view.found is None:
         return GpuLabelDecision(record=view.record)
-    wanted = gpu_labels(view.report, view.slices)
-    after = {name: value for name, value in wanted.items() if name in own or name not in view.labels}
+    after = {name: value for name, value in view.found.items() if name in own or name not in view.labels}
     changes: dict[str, str | None] = {name: None for name in own if name not in after}
     changes |= {name: value for name, value in after.items() if view.labels.get(name) != value}
     record = GpuRecord(stack=view.stack, labels=after)
     return GpuLabelDecision(writes=bool(changes) or record != view.record, labels=changes, record=record)
 
 
-def written(labels: Mapping[str, str], record: GpuRecord | None) -> dict[str, str]:
+def unchanged_labels(labels: Mapping[str, str], record: GpuRecord | None) -> dict[str, str]:
     """The labels of a node that still have the recorded value."""
     if record is None:
         return {}
@@ -134,4 +81,4 @@ def written(labels: Mapping[str, str], record: GpuRecord | None) -> dict[str, st
 
 def read_record(text: str) -> GpuRecord | None:
     """The record on a node; None if it is unreadable."""
-    return untrusted.document(text, GpuRecord)
+    return untrusted.read_json(text, GpuRecord)

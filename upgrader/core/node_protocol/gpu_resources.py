@@ -2,7 +2,7 @@
 
 With MIG strategy `mixed` a partition is a resource of its own, `nvidia.com/mig-<slices>g.<memory>gb`; with
 `renameByDefault` a shared GPU is `<resource>.shared` (README of NVIDIA's k8s-device-plugin, v0.20.0). Both count with
-any strategy: pods made under an earlier one, or for another operator's plugin, hold the driver as well.
+any strategy: pods created under an earlier one, or for another operator's plugin, hold the driver as well.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,19 +34,19 @@ class PoolGpus(Struct, frozen=True, kw_only=True):
         """Extended resources that are GPUs here, the stack's own first; see `is_gpu` for related names."""
         return (self.resource, *self.former)
 
-    def asked(self, values: Mapping[str, str | int]) -> dict[str, int]:
+    def requested_gpus(self, values: Mapping[str, str | int]) -> dict[str, int]:
         """How many GPUs are requested, by extended resource of any revision.
 
         An unreadable number is DOUBT: a pod that may hold GPUs never counts as one that holds none.
         """
-        counts = {name: untrusted.quantity(values[name]) for name in self._offered(values)}
+        counts = {name: untrusted.parse_quantity(values[name]) for name in self._is_offered(values)}
         return {name: DOUBT if count is None else count for name, count in counts.items() if count != 0}
 
-    def unreadable(self, values: Mapping[str, str | int]) -> list[str]:
+    def unreadable_names(self, values: Mapping[str, str | int]) -> list[str]:
         """Extended resources that are GPUs here and whose number is unreadable."""
-        return [name for name in self._offered(values) if untrusted.quantity(values[name]) is None]
+        return [name for name in self._is_offered(values) if untrusted.parse_quantity(values[name]) is None]
 
-    def _offered(self, values: Mapping[str, str | int]) -> list[str]:
+    def _is_offered(self, values: Mapping[str, str | int]) -> list[str]:
         return sorted(name for name in values if any(is_gpu(name, resource) for resource in self.names))
 
     def not_offered(self, names: Iterable[str]) -> str:
@@ -68,7 +68,7 @@ class PoolGpus(Struct, frozen=True, kw_only=True):
 
 
 def is_gpu(name: str, resource: str) -> bool:
-    """Whether an extended resource stands for GPUs of a pool, whole, shared or partitioned.
+    """Whether an extended resource means GPUs of a pool, whole, shared or partitioned.
 
     Args:
         name: of the extended resource.
@@ -81,7 +81,7 @@ def is_gpu(name: str, resource: str) -> bool:
 
 def count_of(values: Mapping[str, str | int], resource: str) -> int:
     """The number of GPUs of a pool; a partition counts as one. An unreadable number counts as none."""
-    return sum(untrusted.quantity(value) or 0 for name, value in values.items() if is_gpu(name, resource))
+    return sum(untrusted.parse_quantity(value) or 0 for name, value in values.items() if is_gpu(name, resource))
 
 
 def gpus_by_name(values: Mapping[str, str | int], resource: str) -> dict[str, int]:
@@ -89,5 +89,5 @@ def gpus_by_name(values: Mapping[str, str | int], resource: str) -> dict[str, in
     return {
         name: count
         for name in sorted(values)
-        if is_gpu(name, resource) and (count := untrusted.quantity(values[name]) or 0)
+        if is_gpu(name, resource) and (count := untrusted.parse_quantity(values[name]) or 0)
     }

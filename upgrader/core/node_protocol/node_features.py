@@ -99,7 +99,7 @@ def kernel_order(release: str) -> tuple[tuple[int, int, str], ...]:
 def pending_kernel(kernels: Iterable[str], running: str) -> str:
     """The kernel of the next boot: the newest installed kernel of the running one's flavour, if that is newer.
 
-    Boot loaders of distributions select it, unless a person selects another; empty if it is the running kernel.
+    Boot loaders of distributions select it, unless a user selects another; empty if it is the running kernel.
     """
     same = (kernel for kernel in kernels if _kernel_flavour(kernel) == _kernel_flavour(running))
     newer = [kernel for kernel in same if kernel_order(kernel) > kernel_order(running)]
@@ -111,7 +111,7 @@ def _kernel_flavour(release: str) -> str:
     return match["flavour"] if match is not None else release
 
 
-def counts(device: str) -> bool:
+def is_counted_device(device: str) -> bool:
     """Whether a PCI device, such as `0302_10de`, is of a class that counts."""
     return device.startswith(PCI_CLASSES)
 
@@ -126,7 +126,7 @@ def feature_labels(report: FeatureReport) -> dict[str, str]:
         labels[LABELS_SYSTEM[1]] = report.os_version
         parts = zip(LABELS_SYSTEM[2:], _version_parts(_VERSION, report.os_version), strict=False)
         labels |= {name: part for name, part in parts if part}
-    for device in filter(counts, report.pci):
+    for device in filter(is_counted_device, report.pci):
         labels |= {f"{PREFIX}pci-{name}.present": "true" for name in (device, device.partition("_")[2])}
     return {name: value for name, value in sorted(labels.items()) if _VALUE.fullmatch(value)}
 
@@ -138,13 +138,13 @@ def _version_parts(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
 
 def kept_by_nfd(annotations: Mapping[str, str]) -> frozenset[str] | None:
     """The labels that NFD keeps on a node by its annotation; None if it has no annotation there: it does not run."""
-    marks = [name for name in annotations if f".{name}".partition("/")[0].endswith(f".{NFD}")]
-    if not marks:
+    keys = [name for name in annotations if f".{name}".partition("/")[0].endswith(f".{NFD}")]
+    if not keys:
         return None
-    listed = (annotations[name].split(",") for name in marks if name.endswith("/feature-labels"))
+    listed = (annotations[name].split(",") for name in keys if name.endswith("/feature-labels"))
     return frozenset(name if "/" in name else f"{PREFIX}{name}" for names in listed for name in names if name)
 
 
 def read_record(text: str) -> FeatureRecord | None:
     """The record on a node; None if it is unreadable."""
-    return untrusted.document(text, FeatureRecord)
+    return untrusted.read_json(text, FeatureRecord)

@@ -76,11 +76,11 @@ def decide(view: LabelView) -> LabelDecision:
         return _remove_labels(view, Standing.NOT_OURS, "")
     if view.report is None:
         standing = Standing.UNREADABLE if view.fault else Standing.WAITING
-        return LabelDecision(standing=standing, message=view.fault or "its pod has not told yet what it read")
+        return LabelDecision(standing=standing, message=view.fault or "its pod has not reported yet")
     if view.report.kernel != view.kernel:
         return LabelDecision(
             standing=Standing.DISAGREES,
-            message=f"its pod read kernel {view.report.kernel}, its kubelet says {view.kernel}",
+            message=f"its pod reports kernel {view.report.kernel}, its kubelet reports {view.kernel}",
         )
     return _write_labels(view, view.report)
 
@@ -113,7 +113,7 @@ def _write_labels(view: LabelView, report: FeatureReport) -> LabelDecision:
     record = FeatureRecord(stack=view.stack, boot_id=view.boot_id, labels=after, pending=pending)
     return LabelDecision(
         standing=Standing.LABELLED,
-        message=f"left to somebody else: {', '.join(foreign)}" if foreign else "",
+        message=f"managed by another program: {', '.join(foreign)}" if foreign else "",
         writes=bool(changes) or record != view.record,
         labels=changes,
         record=record,

@@ -53,45 +53,45 @@ def evict_pods(view: NodeView, group: GroupView, now: datetime) -> Decision | No
     return msgspec.structs.replace(waiting, evict=evict, blocked=UNSUPPORTED if work else "")
 
 
-def arrivals(view: NodeView) -> tuple[OtherPod, ...]:
+def find_arrivals(view: NodeView) -> tuple[OtherPod, ...]:
     """Pods that arrived after the drain and that the next act of the upgrade would end, or take devices from.
 
     Members of stopped gangs are not among them. An upgrade that reverts because of such pods takes nothing from them.
     """
-    every = view.phase in _ENDING
-    if untouched(view) and not every:
+    any_pod = view.phase in _ENDING
+    if is_untouched(view) and not any_pod:
         return ()
-    return tuple(pod for pod in view.others if not pod.member and (every or pod.gpus))
+    return tuple(pod for pod in view.others if not pod.member and (any_pod or pod.gpus))
 
 
-def untouched(view: NodeView) -> bool:
-    """Whether the upgrade reverts from before its upgrade Job was made, so that nothing on the node is to be undone."""
+def is_untouched(view: NodeView) -> bool:
+    """Whether the upgrade reverts from before its upgrade Job was created: nothing on the node is to be undone."""
     return view.reverting and view.failure == ARRIVED
 
 
 def wait_for_arrivals(view: NodeView, group: GroupView, now: datetime) -> Decision | None:
     """Evict pods, or wait for them, in place of an act that would end them; None if no pod is in the way."""
-    arrived = arrivals(view)
+    arrived = find_arrivals(view)
     if not arrived:
         return None
     blocked = UNSUPPORTED if view.reason is UpgradeReason.REPAIR else ARRIVED
     if evict := evict_pods(view, group, now):
         return msgspec.structs.replace(evict, blocked=blocked)
     pod = arrived[0]
-    why = f"waiting for pod {pod.namespace}/{pod.name} to end, which came after the node was drained"
+    why = f"waiting for pod {pod.namespace}/{pod.name} to end, which was created after the drain"
     return keep_phase(view, why, blocked=blocked)
 
 
 def end_first_upgrade(view: NodeView) -> Decision | None:
-    """Delete the forward upgrade Job before the revert makes its own; None if it has ended or is gone."""
+    """Delete the forward upgrade Job before the revert creates its own; None if it has ended or does not exist."""
     if not view.upgrade_jobs.first:
         return None
-    return keep_phase(view, "taking away the upgrade Job of the way there", Act.CANCEL_FIRST)
+    return keep_phase(view, "deleting the first upgrade Job", Act.CANCEL_FIRST)
 
 
 def end_upgrades(view: NodeView, now: datetime) -> Decision | None:
-    """Delete upgrade Jobs whose node is gone: they must not work on another node that joins under its name."""
-    why, own = "the node is gone; taking its upgrade Job away", view.upgrade
+    """Delete upgrade Jobs whose node was deleted: they must not work on another node that joins under its name."""
+    why, own = "the node was deleted; deleting its upgrade Job", view.upgrade
     if _is_past_last_act(view, now):
         return None
     if view.upgrade_jobs.first:
@@ -101,7 +101,7 @@ def end_upgrades(view: NodeView, now: datetime) -> Decision | None:
 
 
 def end_unstarted(view: NodeView, waiting: Decision | None, now: datetime | None = None) -> Decision | None:
-    """Delete an upgrade Job that was made and may not be started: a write that starts it may be in flight.
+    """Delete an upgrade Job that was created and may not be started: a write that starts it may be in flight.
 
     Args:
         view: the node.
@@ -120,7 +120,7 @@ def _is_past_last_act(view: NodeView, now: datetime) -> bool:
 
 
 def wait_for_upgrades(view: NodeView) -> Decision | None:
-    """Make no upgrade Job while a pod of another one works on the node; None if there is no such pod."""
+    """Create no upgrade Job while a pod of another one works on the node; None if there is no such pod."""
     left = view.upgrade_jobs.pods
     return (
         keep_phase(view, explain_silence(view, f"waiting for {left} pod(s) of an earlier upgrade Job to end"))
@@ -132,6 +132,6 @@ def wait_for_upgrades(view: NodeView) -> Decision | None:
 def explain_no_validation(view: NodeView) -> str:
     """Why an untouched node is released without a validation, as a sentence; empty if it can be validated."""
     pod = next((other for other in view.others if other.gpus and not other.member), None)
-    if pod is None or not untouched(view) or missing_gpus(view):
+    if pod is None or not is_untouched(view) or missing_gpus(view):
         return ""
     return f"nothing was changed, and pod {pod.namespace}/{pod.name} has devices that a validation would need"

@@ -1,8 +1,8 @@
 """The state machine of a NodeUpgrade: pure, from a view of one node and its group to a decision with its reason.
 
 `phases.TRANSITIONS` defines the phases and their deadlines; this module decides when a transition is taken. Once the
-node may carry a mark, the only ways out are forward, revert (at Unloading, source and target exchanged, once) and
-Releasing, which removes the marks.
+node may carry a taint or a claim, the only ways out are forward, revert (at Unloading, source and target exchanged,
+once) and Releasing, which removes them.
 """
 
 from datetime import datetime
@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from upgrader.core.model.fleet import NodeFacts
-from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, ends
+from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, is_final
 from upgrader.core.node_protocol.orders import Reason
 from upgrader.core.node_upgrade.clearing import (
     ARRIVED,
@@ -21,15 +21,15 @@ from upgrader.core.node_upgrade.clearing import (
     end_upgrades,
     evict_pods,
     explain_no_validation,
-    untouched,
+    is_untouched,
     wait_for_arrivals,
     wait_for_upgrades,
 )
 from upgrader.core.node_upgrade.upgrade_state import (
     ABORTED,
     DRIVER_CHANGED,
-    GOING_BACK,
     KERNEL_CHANGED,
+    REVERT_SUFFIX,
     STOPPED,
     Act,
     Decision,
@@ -41,9 +41,9 @@ from upgrader.core.node_upgrade.upgrade_state import (
     explain_kernel_change,
     explain_silence,
     extend_deadline,
+    is_failing,
     is_settled,
     keep_phase,
-    let_go,
     missing_gpus,
     operands_left,
     pods_left,
@@ -64,7 +64,7 @@ _UNTOUCHED = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED})
 _ALONE = frozenset({UpgradeReason.INSTALL, UpgradeReason.REPAIR})
 _ASKED = frozenset({RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED})
 _GOING = STOPPED | {RequestPhase.PARKED, RequestPhase.STOPPING}
-"""The gang has acknowledged, or does not need to: also if a deleted node upgrade is made again after the stop."""
+"""The gang has acknowledged, or does not need to: also if a deleted node upgrade is created again after the stop."""
 
 
 def decide(view: NodeView, group: GroupView, now: datetime) -> Decision:
@@ -72,12 +72,12 @@ def decide(view: NodeView, group: GroupView, now: datetime) -> Decision:
 
     Never raises; it waits for what is not known yet (a pod without answer, a sibling that is behind), without a guess.
     """
-    if ends(view.phase):
+    if is_final(view.phase):
         return keep_phase(view)
     if view.node is None:
         gone = _go_to(view, _P.NODE_DELETED, message="the node was deleted, or another node of that name joined")
         return end_upgrades(view, now) or gone
-    if group.undo and all(node.phase in BEFORE_OFF or ends(node.phase) for node in group.nodes):
+    if group.undo and all(node.phase in BEFORE_OFF or is_final(node.phase) for node in group.nodes):
         undone = _undo_upgrade(view)
         if undone is not None:
             return undone
@@ -115,10 +115,10 @@ def _go_to(view: NodeView, phase: NodePhase, *acts: Act, message: str = "", fail
 def _undo_upgrade(view: NodeView) -> Decision | None:
     why = "the stack was deleted" if view.reason in _ALONE else "the plan was aborted"
     if view.phase in _UNTOUCHED and not (view.node and view.node.claimed_by == view.uid):
-        return _go_to(view, _P.FAILED, failure=ABORTED, message=f"{why} before the node was touched")
+        return _go_to(view, _P.FAILED, failure=ABORTED, message=f"{why} before the node was changed")
     if view.phase is _P.RELEASING:
         return None
-    return _go_to(view, _P.RELEASING, failure=ABORTED, message=f"{why}; the marks are taken away")
+    return _go_to(view, _P.RELEASING, failure=ABORTED, message=f"{why}; the taint and the claim are removed")
 
 
 def _revert_upgrade(view: NodeView, failure: str, message: str, now: datetime | None = None) -> Decision:
@@ -126,16 +126,16 @@ def _revert_upgrade(view: NodeView, failure: str, message: str, now: datetime | 
     if view.reverting:
         off = view.node is None or view.node.operands != "on"
         if not off and not (now and view.deadline and now >= view.deadline + LAST_ACT):
-            return keep_phase(view, f"{message}; switching the operands off before giving up", Act.OPERANDS_OFF)
+            return keep_phase(view, f"{message}; switching the operands off before the upgrade fails", Act.OPERANDS_OFF)
         what = "operands stay off" if off else "its operands could not be switched off"
         return _go_to(
             view,
             _P.FAILED,
             failure="RevertFailed",
-            message=f"{message}; this was the revert: {what} and the taint stays, a person must look; "
-            f"delete NodeUpgrade {view.name} to have the node installed anew",
+            message=f"{message}; the revert failed: {what} and the taint stays; repair the node, then delete "
+            f"NodeUpgrade {view.name} to have the node installed again",
         )
-    return Decision(phase=_P.UNLOADING, reverting=True, failure=failure, message=f"{message}{GOING_BACK}")
+    return Decision(phase=_P.UNLOADING, reverting=True, failure=failure, message=f"{message}{REVERT_SUFFIX}")
 
 
 def _decide_overdue(view: NodeView, waiting: Decision, now: datetime) -> Decision:
@@ -159,13 +159,13 @@ def _decide_overdue(view: NodeView, waiting: Decision, now: datetime) -> Decisio
             unstarted = end_unstarted(view, keep_phase(view, why), now)
             return unstarted or _revert_upgrade(view, f"{view.phase}Late", why, now)
         case _P.RELEASING:
-            return _finish_release(view, f"{why}; given back without the gang")
+            return _finish_release(view, f"{why}; released without the gang")
         case _P.PENDING | _P.SUCCEEDED | _P.FAILED | _P.NODE_DELETED:
             return waiting
 
 
 def _untouched_or_release(view: NodeView, failure: str, message: str) -> Decision:
-    """Fail, or release first: a repair taints its node from the start, and its marks must be removed before it ends."""
+    """Fail, or release first: a repair taints its node from the start, and its taint must be removed before it ends."""
     if view.node is not None and view.node.claimed_by == view.uid:
         return _go_to(view, _P.RELEASING, failure=failure, message=message)
     return _go_to(view, _P.FAILED, failure=failure, message=message)
@@ -191,7 +191,7 @@ def _decide_preparing(view: NodeView, group: GroupView, now: datetime) -> Decisi
         case Outcome.FAILED:
             return _untouched_or_release(view, "NotPrepared", result_message(view.prepare, "the prepare pod failed"))
         case Outcome.SUCCEEDED:
-            return _go_to(view, _P.PREPARED, message="everything for the upgrade is on the node")
+            return _go_to(view, _P.PREPARED, message="all images for the upgrade are on the node")
 
 
 def _decide_prepared(view: NodeView, group: GroupView, now: datetime) -> Decision:
@@ -208,7 +208,9 @@ def _decide_prepared(view: NodeView, group: GroupView, now: datetime) -> Decisio
         return _untouched_or_release(view, "NotAcknowledged", f"{gone[0].gang}: {gone[0].message}")
     silent = [request.gang for request in group.requests if request.phase not in _GOING]
     if silent or len(group.requests) < group.gangs:
-        return keep_phase(view, f"waiting for the acknowledgement of {', '.join(silent) or 'gangs still to be asked'}")
+        return keep_phase(
+            view, f"waiting for the acknowledgement of {', '.join(silent) or 'gangs without a request yet'}"
+        )
     return _go_to(view, _P.TAINTING, message="all gangs of the upgrade group have acknowledged")
 
 
@@ -220,18 +222,18 @@ def _decide_tainting(view: NodeView, group: GroupView, now: datetime) -> Decisio
         return keep_phase(view, "tainting the node", Act.CLOSE)
     if why := explain_driver_change(view):  # from here on its claim keeps other upgrades away
         return _go_to(view, _P.RELEASING, failure=DRIVER_CHANGED, message=why)
-    strangers = [pod for pod in view.others if pod.stranger]
+    strangers = [pod for pod in view.others if pod.is_stranger]
     if strangers and view.reason is not UpgradeReason.REPAIR:
         pod = strangers[0]
         failure, what = ("NewGpuPod", "") if pod.gpus else ("NewPod", "out")
-        message = f"pod {pod.namespace}/{pod.name} with{what} GPUs appeared after the acknowledgements; all are let go"
+        message = f"pod {pod.namespace}/{pod.name} with{what} GPUs appeared after the acknowledgements; group released"
         return _go_to(view, _P.RELEASING, failure=failure, message=message)
     if left := turned_back(group):
-        why = f"{left} of the same upgrade group was let go"
+        why = f"{left} of the same upgrade group was released"
         return _go_to(view, _P.RELEASING, failure="SiblingFailed", message=why)
     if not is_settled(view, view.node, now):
-        return keep_phase(view, "listing pods once more before anything is stopped")
-    return _go_to(view, _P.DRAINING, message="closed; no new GPU pod")
+        return keep_phase(view, "listing pods once more before any gang is stopped")
+    return _go_to(view, _P.DRAINING, message="tainted; no new GPU pod")
 
 
 def _decide_draining(view: NodeView, group: GroupView, now: datetime) -> Decision:
@@ -239,10 +241,10 @@ def _decide_draining(view: NodeView, group: GroupView, now: datetime) -> Decisio
     if lost:
         return _go_to(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
     if left := turned_back(group):
-        why = f"{left} of the same upgrade group was let go"
+        why = f"{left} of the same upgrade group was released"
         return _go_to(view, _P.RELEASING, failure="SiblingFailed", message=why)
     if behind := [node.name for node in group.nodes if node.phase in {_P.PREPARED, _P.TAINTING}]:
-        return keep_phase(view, f"waiting for {behind[0]} of the upgrade group to be closed")
+        return keep_phase(view, f"waiting for {behind[0]} of the upgrade group to be tainted")
     if evict := evict_pods(view, group, now):
         return evict
     running = [request for request in group.requests if request.phase not in STOPPED]
@@ -258,8 +260,8 @@ def _decide_draining(view: NodeView, group: GroupView, now: datetime) -> Decisio
 
 
 def _decide_unloading(view: NodeView, group: GroupView, now: datetime) -> Decision:
-    if untouched(view):
-        return _go_to(view, _P.LOADING, message="no upgrade Job was made, so there is nothing to undo")
+    if is_untouched(view):
+        return _go_to(view, _P.LOADING, message="no upgrade Job was created, so there is nothing to undo")
     if view.node is None or view.node.driver_key != "none" or view.node.operands != "off" or view.node.revision:
         return keep_phase(view, "switching the operands off", Act.OPERANDS_OFF)
     if view.node.adopted and view.node.theirs and not view.reverting:
@@ -339,14 +341,14 @@ def _release_with_siblings(view: NodeView, group: GroupView) -> Decision:
     if ahead and not view.reverting:
         # It was released because all were valid, in a step that was interrupted: nodes that are still valid follow.
         return _go_to(view, _P.RELEASING, message=f"valid, with {ahead[0].name}")
-    turned = [node for node in group.nodes if node.reverting or let_go(node)]
+    turned = [node for node in group.nodes if node.reverting or is_failing(node)]
     if turned and not view.reverting:
-        return _revert_upgrade(view, "SiblingReverted", f"{turned[0].name} of the same upgrade group goes back")
-    left = (node for node in group.nodes if not ends(node.phase) and node.phase is not _P.RELEASING)
+        return _revert_upgrade(view, "SiblingReverted", f"{turned[0].name} of the same upgrade group reverts")
+    left = (node for node in group.nodes if not is_final(node.phase) and node.phase is not _P.RELEASING)
     if behind := [node.name for node in left if not _is_valid(node)]:
         waiting = keep_phase(view, f"valid; waiting for {behind[0]} of the upgrade group")
         return msgspec.structs.replace(waiting, on_siblings=True)
-    return _go_to(view, _P.RELEASING, message="valid, with all its siblings")
+    return _go_to(view, _P.RELEASING, message="valid, as are all nodes of its upgrade group")
 
 
 def _is_valid(view: NodeView) -> bool:
@@ -356,19 +358,23 @@ def _is_valid(view: NodeView) -> bool:
 def _decide_releasing(view: NodeView, group: GroupView, now: datetime) -> Decision:
     del now
     if order := view.forced.get(_P.RELEASING, ""):
-        return _finish_release(view, f"given back {order}")
-    waiting = [each.gang for each in group.requests if each.phase in STOPPED and each.phase is not RequestPhase.ENDED]
-    stopping = [each.gang for each in group.requests if each.phase is RequestPhase.STOPPING]
-    asked = [each.gang for each in group.requests if each.phase in _ASKED]
+        return _finish_release(view, f"released {order}")
+    waiting = [
+        request.gang
+        for request in group.requests
+        if request.phase in STOPPED and request.phase is not RequestPhase.ENDED
+    ]
+    stopping = [request.gang for request in group.requests if request.phase is RequestPhase.STOPPING]
+    asked = [request.gang for request in group.requests if request.phase in _ASKED]
     for gangs, what in (
         (waiting, "be restarted"),
         (stopping, "be restarted"),
         (unplaced_gangs(group), "be placed"),
-        (asked, "be let go"),
+        (asked, "be withdrawn"),
     ):
         if gangs:
             return keep_phase(view, f"waiting for {gangs[0]} to {what}")
-    return _finish_release(view, "given back")
+    return _finish_release(view, "released")
 
 
 def _finish_release(view: NodeView, message: str) -> Decision:
@@ -380,7 +386,7 @@ def _finish_release(view: NodeView, message: str) -> Decision:
     node = view.node
     unclaimed = node is not None and not node.claimed_by and node.released_by != view.uid
     if unclaimed or (node is not None and node.claimed_by == view.uid):
-        return keep_phase(view, "giving the node back", Act.GIVE_BACK)
+        return keep_phase(view, "releasing the node", Act.RELEASE)
     if not view.failure:
         return _go_to(view, _P.SUCCEEDED, message=message)
     return _go_to(view, _P.FAILED, message=f"{message}. Why it failed: {view.why}" if view.why else message)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct, structs
 
 from upgrader.core.model.fleet import NodeFacts
-from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, ends
+from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, is_final
 from upgrader.core.model.pod_diagnostics import Silence
 from upgrader.core.node_protocol.orders import OrderResult
 
@@ -28,7 +28,7 @@ class PodResult(Struct, frozen=True, kw_only=True):
     result: OrderResult | None = None
     trouble: str = ""  # why it cannot start (image pull...), as the kubelet or the API server reports it
     silence: Silence | None = None  # it has not begun, and its status does not state why
-    suspended: bool = False  # an upgrade Job that was made and not started: it has had no effect yet
+    suspended: bool = False  # an upgrade Job that was created and not started: it has had no effect yet
 
 
 class OperandFacts(Struct, frozen=True, kw_only=True):
@@ -54,19 +54,19 @@ class OtherPod(Struct, frozen=True, kw_only=True):
     member: bool = False  # of a gang that has a valid acknowledgement or is being stopped
     evictable: bool = False  # of a replicated owner, or expendable; not terminating yet
     gpus: bool = True  # requests GPUs of the stack; without any, only a reboot or other CPUs would end it
-    expendable: bool = False  # no owner makes it again, and the approval names its gang: it is evicted last
+    expendable: bool = False  # no owner creates it again, and the approval names its gang: it is evicted last
     before_boot: bool = False  # does not run on this boot: the kubelet rejected or lost it
     leaving: bool = False  # it is terminating
-    forced: bool = False  # declares nothing, or its owner replaces it, and a person ordered the drain of the node
+    forced: bool = False  # declares nothing, or its owner replaces it, and a user ordered the drain of the node
 
     @property
-    def stranger(self) -> bool:
+    def is_stranger(self) -> bool:
         """Whether it was not judged before the requests; a pod that terminates and holds no device may end."""
         return not (self.member or self.evictable or self.expendable) and (self.gpus or not self.leaving)
 
 
 ABORTED = "Aborted"
-"""Failure of an upgrade that a person aborted: there was no error."""
+"""Failure of an upgrade that a user aborted: there was no error."""
 
 DRIVER_CHANGED = "DriverChanged"
 """Failure of a node upgrade that would revert to another driver than its node has now."""
@@ -83,7 +83,7 @@ NO_ANSWER = "NoAnswer"
 Throttling (429) blocks no upgrade: the whole step ends, and is repeated after a pause.
 """
 
-GOING_BACK = "; going back"
+REVERT_SUFFIX = "; reverting"
 """The end of the sentence with which an upgrade starts to revert."""
 
 SETTLE = timedelta(seconds=5)
@@ -127,9 +127,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
     others_of_ours: OperandFacts = OperandFacts()  # pods of operands that may hold devices open
     others: tuple[OtherPod, ...] = ()
     empties: bool = False  # it ends every pod on the node, with GPUs or without
-    forced: dict[NodePhase, str] = {}  # steps that a person forces, with user and reason
+    forced: dict[NodePhase, str] = {}  # steps that a user forces, with user and reason
     not_evicted: str = ""  # why the last eviction was refused, as a sentence
-    evict_after: datetime | None = None  # until then no pod is evicted; None: at once
+    evict_after: datetime | None = None  # until then no pod is evicted; None: immediately
 
 
 def is_settled(view: NodeView, node: NodeFacts, now: datetime) -> bool:
@@ -159,8 +159,8 @@ def explain_silence(view: NodeView, otherwise: str) -> str:
     if node is None or node.ready:
         return otherwise
     if view.phase is NodePhase.UPGRADING and view.kernel not in {"", node.kernel}:
-        return f"the node is not Ready: it has not come back from its reboot into kernel {view.kernel}"
-    return "the node is not Ready: nothing on it answers"
+        return f"the node is not Ready: it has not returned from its reboot into kernel {view.kernel}"
+    return "the node is not Ready: it does not respond"
 
 
 def explain_kernel_change(view: NodeView) -> str:
@@ -200,12 +200,12 @@ def driver_to_remove(view: NodeView) -> str:
 def operands_left(view: NodeView) -> str:
     """That operand pods, also of another operator, are still on the node, as a sentence; empty if none is."""
     if left := view.driver.pods + view.plugin.pods + view.others_of_ours.pods:
-        return explain_silence(view, f"waiting for {left} operand pod(s) to go")
-    return f"waiting for {view.theirs} pod(s) of another operator to go" if view.theirs else ""
+        return explain_silence(view, f"waiting for {left} operand pod(s) to end")
+    return f"waiting for {view.theirs} pod(s) of another operator to end" if view.theirs else ""
 
 
-def kept(view: NodeView) -> bool:
-    """Whether the upgrade failed and left its marks on the node, for a person to look at."""
+def is_left_on_node(view: NodeView) -> bool:
+    """Whether the upgrade failed and left its taint and claim on the node, for an administrator."""
     return view.phase is NodePhase.FAILED and view.node is not None and view.node.claimed_by == view.uid
 
 
@@ -219,7 +219,7 @@ def _is_off(node: NodeFacts) -> bool:
     return (node.driver_key, node.operands) == ("none", "off")
 
 
-def let_go(view: NodeView) -> bool:
+def is_failing(view: NodeView) -> bool:
     """Whether the upgrade has failed, or is about to fail."""
     return view.phase is NodePhase.FAILED or (view.phase is NodePhase.RELEASING and bool(view.failure))
 
@@ -248,7 +248,7 @@ class GroupView(Struct, frozen=True, kw_only=True):
     requests: tuple[RequestFacts, ...] = ()
     gangs: int = 0  # gangs that must have a request before a node is tainted
     undo: bool = False  # plan aborted or deleted
-    refused: str = ""  # why its gangs cannot be requested to checkpoint now; then the group is let go
+    refused: str = ""  # why its gangs cannot be requested to checkpoint now; then the group is released
 
 
 def turned_back(group: GroupView) -> str:
@@ -262,7 +262,11 @@ def unplaced_gangs(group: GroupView) -> list[str]:
 
     A gang is not placed on a node that is kept, or that has no driver, so that its placement is not waited for.
     """
-    out = {view.node.name for view in group.nodes if view.node is not None and (kept(view) or has_no_driver(view))}
+    out = {
+        view.node.name
+        for view in group.nodes
+        if view.node is not None and (is_left_on_node(view) or has_no_driver(view))
+    }
     starting = [gang for gang in group.requests if gang.phase is RequestPhase.RESTARTING and not gang.bound]
     return [gang.gang for gang in starting if not out or (gang.nodes and not gang.nodes & out)]
 
@@ -288,7 +292,7 @@ def pods_left(nodes: Iterable[NodeView]) -> str:
     """
     left = (pod for node in nodes for pod in node.others if not (pod.member or pod.expendable))
     pod = next(left, None)
-    return f"waiting for pod {pod.namespace}/{pod.name} to go first" if pod is not None else ""
+    return f"waiting for pod {pod.namespace}/{pod.name} to end first" if pod is not None else ""
 
 
 class Act(StrEnum):
@@ -298,14 +302,14 @@ class Act(StrEnum):
     CLOSE = "taint"
     EVICT = "evict others"
     OPERANDS_OFF = "operands off"
-    REMOVE_DRIVER = "driver away"  # the node keeps a record of its former driver, for the next upgrade
+    REMOVE_DRIVER = "remove driver"  # the node keeps a record of its former driver, for the next upgrade
     UPGRADE = "upgrade Job"
     CANCEL_FIRST = "no first upgrade Job"  # a revert begins, and two upgrades on one node would undo each other's work
-    CANCEL = "no upgrade Job"  # its node is gone: the Job must not work on another node that joins under its name
+    CANCEL = "no upgrade Job"  # its node was deleted: the Job must not work on another node that joins under its name
     DRIVER_ON = "driver on"
     OPERANDS_ON = "operands on"
     VALIDATE = "validation pod"
-    GIVE_BACK = "give back"
+    RELEASE = "release"
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -332,5 +336,7 @@ def keep_phase(view: NodeView, message: str = "", *acts: Act, blocked: str = "")
 def extend_deadline(waiting: Decision, group: GroupView) -> Decision:
     """Wait until the deadline of what is waited for: gangs that stop, or else the other nodes of the group."""
     gangs = [gang.deadline for gang in group.requests if gang.phase is RequestPhase.STOPPING]
-    deadlines = gangs or [node.deadline for node in group.nodes if not ends(node.phase)]
-    return structs.replace(waiting, deadline=max((each for each in deadlines if each is not None), default=None))
+    deadlines = gangs or [node.deadline for node in group.nodes if not is_final(node.phase)]
+    return structs.replace(
+        waiting, deadline=max((deadline for deadline in deadlines if deadline is not None), default=None)
+    )

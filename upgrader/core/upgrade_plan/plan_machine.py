@@ -1,7 +1,7 @@
 """The state machine of an UpgradePlan: pure, from a view of the plan to a decision with its reason.
 
 Only a started batch is stored; the rest is forecast again in each step. A plan that fails is still undone: its upgrades
-end, its gangs are restarted, its marks are removed (law 9).
+end, its gangs are restarted, its taints and claims are removed (law 9).
 """
 
 from datetime import timedelta
@@ -9,11 +9,11 @@ from datetime import timedelta
 import msgspec
 
 from upgrader.core import timing
-from upgrader.core.model.phases import DesiredState, NodePhase, OnFailure, PlanPhase, ends
+from upgrader.core.model.phases import DesiredState, NodePhase, OnFailure, PlanPhase, is_final
 from upgrader.core.upgrade_plan.plan_precedence import UNDER_WAY, Rival, goes_first
 from upgrader.core.upgrade_plan.plan_state import (
-    LET_GO,
     QUIET,
+    RETRIED_LATER,
     NextBatch,
     PlanDecision,
     PlanView,
@@ -28,8 +28,8 @@ from upgrader.core.upgrade_plan.plan_state import (
 )
 
 __all__ = [
-    "LET_GO",
     "QUIET",
+    "RETRIED_LATER",
     "UNDER_WAY",
     "NextBatch",
     "PlanDecision",
@@ -65,9 +65,9 @@ def decide(view: PlanView) -> PlanDecision:
 
 
 def _decide_phase(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
-    if ends(view.phase):
+    if is_final(view.phase):
         return PlanDecision(phase=view.phase, message="", reason=view.reason)
-    aborting = aborted(view.state, deleted=view.deleted, stack_present=view.stack_present)
+    aborting = is_aborted(view.state, deleted=view.deleted, stack_present=view.stack_present)
     match view.phase:
         case _P.PROPOSED:
             return _decide_proposed(view, aborting=aborting)
@@ -75,15 +75,15 @@ def _decide_phase(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision
             return _decide_aborting(view)
         case _P.RUNNING | _P.PAUSED:
             if aborting:
-                why = "the plan is being deleted" if view.deleted else "aborted by a person"
-                return _undo_plan(f"{why}; taking back what was started", "Aborted")
+                why = "the plan is being deleted" if view.deleted else "aborted by a user"
+                return _undo_plan(f"{why}; reverting started batches", "Aborted")
             return _decide_running(view, failures)
         case _P.COMPLETED | _P.ABORTED | _P.SUPERSEDED | _P.FAILED:
             return PlanDecision(phase=view.phase, message="", reason=view.reason)
 
 
-def aborted(state: DesiredState, *, deleted: bool, stack_present: bool) -> bool:
-    """Whether a plan that is under way is to be undone, because a person requests it or its stack is gone."""
+def is_aborted(state: DesiredState, *, deleted: bool, stack_present: bool) -> bool:
+    """Whether a plan that is in progress is to be undone, because a user requests it or its stack was deleted."""
     return deleted or state in {DesiredState.ABORTED, DesiredState.ROLLED_BACK} or not stack_present
 
 
@@ -105,14 +105,14 @@ def _run_plan(reason: str, message: str) -> PlanDecision:
 
 def _decide_aborting(view: PlanView) -> PlanDecision:
     if not is_quiet(view):
-        return _undo_plan("taking back what was started", view.reason)
+        return _undo_plan("reverting started batches", view.reason)
     if waits_for_stopped(view):
         return _undo_plan(_explain_restarts(view), view.reason)
     if view.stopped:
         message = f"aborted; still stopped: {', '.join(view.stopped)}, see the condition StoppedOwners of the stack"
         return PlanDecision(phase=_P.ABORTED, message=message, reason=view.reason, end_batch=True)
     back = "; its nodes are repaired by a plan of their own" if view.reason == ROLLED_BACK else ""
-    message = f"aborted; nothing is stopped or marked{back}"
+    message = f"aborted; no gang is stopped, no node is claimed{back}"
     return PlanDecision(phase=_P.ABORTED, message=message, reason=view.reason, end_batch=True)
 
 
@@ -123,19 +123,19 @@ def _explain_restarts(view: PlanView) -> str:
 def _decide_proposed(view: PlanView, *, aborting: bool) -> PlanDecision:
     if aborting:
         return PlanDecision(
-            phase=_P.ABORTED, reason="Aborted", message="aborted before it started; nothing was touched"
+            phase=_P.ABORTED, reason="Aborted", message="aborted before it started; nothing was changed"
         )
     if view.on_drift and not view.approved and view.synced and _nothing_left(view):
-        return PlanDecision(phase=_P.SUPERSEDED, reason="NoDrift", message="no node differs any more")
+        return PlanDecision(phase=_P.SUPERSEDED, reason="NoDrift", message="no node differs from the revision")
     if view.on_drift and view.stack_revision not in {None, view.target_revision}:
-        message = "the stack was changed; it makes another plan"
+        message = "the stack was changed; it creates another plan"
         return PlanDecision(phase=_P.SUPERSEDED, reason="StackChanged", message=message)
     if not view.approved:
         return _keep_phase(view, "NotApproved", "waiting for approval (upgrader approve)")
     if view.first is not None:
         return _keep_phase(view, "AnotherPlan", f"waiting for plan {view.first} of the same stack")
     if view.state is DesiredState.PAUSED:
-        return _keep_phase(view, "PausedByPerson", "approved, and paused by a person")
+        return _keep_phase(view, "PausedByPerson", "approved, and paused by a user")
     if not view.synced:
         return _wait_for_sync(view)
     return _run_plan("Started", "started")
@@ -149,37 +149,37 @@ def _decide_running(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecisi
     if view.open_batch is not None:
         return _decide_open_batch(view, view.open_batch, failures)
     if not is_quiet(view):
-        return _keep_phase(view, "TakingBack", "taking back what no batch of this plan covers")
+        return _keep_phase(view, "TakingBack", "removing objects that no batch of this plan covers")
     # `upgrader apply` writes the plan first and then the stack: a stack at the plan's own target does not supersede it.
     if view.stack_revision not in {view.started_stack_revision, view.target_revision}:
         return PlanDecision(
-            phase=_P.SUPERSEDED, reason="StackChanged", message="the stack was changed; make another plan"
+            phase=_P.SUPERSEDED, reason="StackChanged", message="the stack was changed; create another plan"
         )
     late, failed = _fail_at_deadline(view), _blocking_failure(view, failures)
     if view.state is DesiredState.PAUSED:
-        return late or _pause_plan("PausedByPerson", "paused by a person (upgrader resume)")
+        return late or _pause_plan("PausedByPerson", "paused by a user (upgrader resume)")
     if failed is not None and view.on_failure is OnFailure.ROLLBACK:
-        return _undo_plan(f"{failed[1]}; going back to the revision before", ROLLED_BACK)
+        return _undo_plan(f"{failed[1]}; rolling back to the previous revision", ROLLED_BACK)
     if late is not None:
         return late
     if failed is not None:
         reason, why = failed
-        return _pause_plan(reason, f"paused: {why} (upgrader resume goes on, upgrader rollback goes back)")
+        return _pause_plan(reason, f"paused: {why} (upgrader resume continues, upgrader rollback rolls back)")
     if view.first is not None:
-        return _keep_phase(view, "AnotherPlan", f"no batch is started while plan {view.first} is under way")
+        return _keep_phase(view, "AnotherPlan", f"no batch is started while plan {view.first} is in progress")
     if not view.synced:
         return _wait_for_sync(view)
     if _is_soaking(view) and not (view.next_batch is not None and view.next_batch.canary):
-        until = timing.show(view.canaries.soak_until or view.now)
+        until = timing.format_time(view.canaries.soak_until or view.now)
         return _run_plan("Soaking", f"canaries are upgraded and watched until {until}")
     return _decide_next_batch(view, failures)
 
 
 def _decide_open_batch(view: PlanView, number: int, failures: tuple[Trouble, ...]) -> PlanDecision:
     if not view.created or not is_quiet(view):
-        doing = f"batch {number} is under way"
+        doing = f"batch {number} is in progress"
         if view.state is DesiredState.PAUSED:
-            return _pause_plan("PausedByPerson", f"paused by a person; {doing} and will end")
+            return _pause_plan("PausedByPerson", f"paused by a user; {doing} and will end")
         return _run_plan("BatchUnderWay", doing)
     soak = None
     # Canaries of several classes may need several batches: each soaks as long, so that the last of them counts.
@@ -195,7 +195,7 @@ def _decide_open_batch(view: PlanView, number: int, failures: tuple[Trouble, ...
 
 
 def _has_upgraded(view: PlanView, number: int) -> bool:
-    """Whether a batch upgraded any node: canaries that were let go prove nothing, so that other canaries are next."""
+    """Whether a batch upgraded any node: canaries that were released early prove nothing; other canaries are next."""
     return any(upgrade.batch == number and upgrade.phase is NodePhase.SUCCEEDED for upgrade in view.upgrades)
 
 
@@ -216,13 +216,13 @@ def _canary_failures(view: PlanView, failures: tuple[Trouble, ...]) -> tuple[Tro
 
 
 def _blocking_failure(view: PlanView, failures: tuple[Trouble, ...]) -> tuple[str, str] | None:
-    """Why no further batch starts: failed canaries always count, until a person resumes the plan without them."""
+    """Why no further batch starts: failed canaries always count, until a user resumes the plan without them."""
     if view.canaries.enabled:
         bad = (*_canary_failures(view, failures), *_unwell_canaries(view))
         if bad:
             return CANARY_FAILED, f"a canary failed: {_summarize_failures(bad)}"
         if view.phase is _P.PAUSED and view.reason == CANARY_FAILED:
-            return CANARY_FAILED, "a canary failed, and is well again now"
+            return CANARY_FAILED, "a canary failed and is healthy again"
     if len(failures) > view.tolerated_failures:
         return TOO_MANY_FAILURES, _summarize_failures(failures)
     return None
@@ -238,7 +238,7 @@ def _fail_at_deadline(view: PlanView) -> PlanDecision | None:
     return PlanDecision(
         phase=_P.FAILED,
         reason=DEADLINE_PASSED,
-        message=f"the deadline passed at {timing.show(view.deadline)}; what is left stays as it is",
+        message=f"the deadline passed at {timing.format_time(view.deadline)}; the remaining nodes are not upgraded",
     )
 
 
@@ -267,7 +267,7 @@ def _decide_next_batch(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDec
             return _pause_plan(LIMITS_EXCEEDED, left)
         if batch.starts_at is not None and view.now < batch.starts_at:
             why = f": {batch.waits_for}" if batch.waits_for else ""
-            return _run_plan("Waiting", f"batch {number} starts at {timing.show(batch.starts_at)}{why}")
+            return _run_plan("Waiting", f"batch {number} starts at {timing.format_time(batch.starts_at)}{why}")
         return PlanDecision(
             phase=_P.RUNNING, reason="BatchStarted", message=f"starting batch {number}", start_batch=True
         )
@@ -276,7 +276,7 @@ def _decide_next_batch(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDec
     if waits_for_stopped(view):
         return _run_plan("OwnersStopped", _explain_restarts(view))
     if failures or view.stopped:
-        message = f"ended with {len(failures) + len(view.stopped)} failure(s), see them in the status"
+        message = f"ended with {len(failures) + len(view.stopped)} failure(s), see the status"
         return PlanDecision(phase=_P.FAILED, reason="Failures", message=message)
     return PlanDecision(phase=_P.COMPLETED, reason="Done", message="every node is on the target revision")
 
@@ -302,7 +302,7 @@ def _explain_waiting(view: PlanView) -> str:
     blocked = f"{view.waiting} node(s) are blocked, see the blockers" if view.waiting else ""
     bare = f"{view.installs} node(s) are installed by the stack, see its condition Installed" if view.installs else ""
     ripe = (
-        f"{view.waiting_for_completion} node(s) are taken when their jobs end by themselves"
+        f"{view.waiting_for_completion} node(s) are upgraded when their jobs have ended"
         if view.waiting_for_completion
         else ""
     )

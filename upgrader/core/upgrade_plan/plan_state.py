@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from upgrader.core.model.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase, ends
+from upgrader.core.model.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase, is_final
 from upgrader.core.node_upgrade.upgrade_state import ABORTED, DRIVER_CHANGED
 
-LET_GO = frozenset(
+RETRIED_LATER = frozenset(
     {
         "NotAcknowledged",
         "SiblingFailed",
@@ -118,7 +118,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     open_batch: int | None  # number of the batch that has not been ended
     created: bool  # every upgrade of the open batch exists
     reason: str = ""  # why it is in its phase, from its status
-    on_drift: bool = False  # its stack made it on drift, for its present revision
+    on_drift: bool = False  # its stack created it on drift, for its present revision
     upgrades: tuple[UpgradeFacts, ...] = ()
     requests: tuple[RequestSummary, ...] = ()
     next_batch: NextBatch | None = None
@@ -131,7 +131,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     on_failure: OnFailure = OnFailure.PAUSE
     synced: bool = True
     revision_known: bool = True  # the target's ControllerRevision is written
-    problem: str = ""  # why no forecast can be made, if a person has to correct that
+    problem: str = ""  # why no forecast can be created, if a user has to correct that
     stopped: tuple[str, ...] = ()  # owners that it stopped and that no request restarts; for messages
 
 
@@ -149,14 +149,14 @@ class PlanDecision(Struct, frozen=True, kw_only=True):
 
 
 def is_quiet(view: PlanView) -> bool:
-    """Whether no upgrade of the plan is under way, and no gang is requested to checkpoint, stopped or restarting."""
-    return all(ends(upgrade.phase) for upgrade in view.upgrades) and all(
-        ends(request.phase) for request in view.requests
+    """Whether no upgrade of the plan is in progress, and no gang is requested to checkpoint, stopped or restarting."""
+    return all(is_final(upgrade.phase) for upgrade in view.upgrades) and all(
+        is_final(request.phase) for request in view.requests
     )
 
 
 STOPPED_WAITS = timedelta(hours=1)
-"""How long the end of a plan waits for owners that it stopped and whose request is gone; their stack restarts them
+"""How long the end of a plan waits for owners that it stopped and whose request was deleted; their stack restarts them
 within half of that, unless the API server refuses it."""
 
 
@@ -168,12 +168,14 @@ def waits_for_stopped(view: PlanView) -> bool:
 
 def still_stopped(view: PlanView) -> tuple[Trouble, ...]:
     """Owners that a plan leaves stopped, because they were not restarted in time."""
-    message = "stopped by this plan, and its CheckpointRequest is gone; see the condition StoppedOwners of the stack"
+    message = (
+        "stopped by this plan, and its CheckpointRequest was deleted; see the condition StoppedOwners of the stack"
+    )
     return tuple(Trouble(subject=owner, reason="StillStopped", message=message) for owner in view.stopped)
 
 
 def plan_failures(view: PlanView) -> tuple[Trouble, ...]:
-    """Failures that a person should look at: failed upgrades, and gangs that did not restart."""
+    """Failures that a user should check: failed upgrades, and gangs that did not restart."""
     nodes = [
         Trouble(subject=upgrade.node, reason=upgrade.failure, message=upgrade.message)
         for upgrade in view.upgrades
@@ -185,7 +187,7 @@ def plan_failures(view: PlanView) -> tuple[Trouble, ...]:
         if request.phase is RequestPhase.ENDED and request.reason == "NotRestored"
     ]
     late = [
-        Trouble(subject=request.gang, reason="RestartByPassed", message="restarted before its upgrades were over")
+        Trouble(subject=request.gang, reason="RestartByPassed", message="restarted before its upgrades had ended")
         for request in view.requests
         if request.late
     ]
@@ -197,16 +199,16 @@ def settled_nodes(
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Nodes that this plan does not upgrade again, and nodes that it does not upgrade for a while.
 
-    A node whose group was let go is retried after `retry`; a node whose upgrade failed is left to a person.
-    `blocked`: upgrades that were let go since a gang refused; their nodes wait as long as that gang exists.
+    A node whose group was released is retried after `retry`; a node whose upgrade failed is left to a user.
+    `blocked`: upgrades that were released because a gang refused; their nodes wait as long as that gang exists.
     """
     latest = {upgrade.node: upgrade for upgrade in sorted(upgrades, key=lambda upgrade: upgrade.batch)}
     settled, cooling = set(), set()
     for node, upgrade in latest.items():
-        if not ends(upgrade.phase) or upgrade.phase is NodePhase.NODE_DELETED:
+        if not is_final(upgrade.phase) or upgrade.phase is NodePhase.NODE_DELETED:
             continue
         # A node that was released stays settled: the cache may still show its former state.
-        if upgrade.phase is NodePhase.SUCCEEDED or upgrade.failure not in LET_GO:
+        if upgrade.phase is NodePhase.SUCCEEDED or upgrade.failure not in RETRIED_LATER:
             settled.add(node)
         elif upgrade.name not in blocked and upgrade.ended_at is not None and now < upgrade.ended_at + retry:
             cooling.add(node)

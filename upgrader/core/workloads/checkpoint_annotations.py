@@ -10,7 +10,7 @@ from msgspec import Struct
 from upgrader.core import timing, untrusted
 from upgrader.core.endpoints import is_endpoint
 from upgrader.core.model.fleet import MemberFacts, Terms
-from upgrader.core.untrusted import shown
+from upgrader.core.untrusted import quote_text
 
 KNOWN = ("file", "exec", "http", "signal", "api", "none")
 """Checkpoint methods; `none` declares that the job cannot checkpoint."""
@@ -73,7 +73,7 @@ class TimesDeclared(Struct, frozen=True, kw_only=True):
     ends_at: datetime | None = None
 
 
-def nearest(layers: Sequence[Declared]) -> Declared:
+def nearest_declared(layers: Sequence[Declared]) -> Declared:
     """Each annotation from the first layer that has it: pod, then owner, then namespace."""
     declaring = [layer for layer in layers if layer != NOTHING]
     if len(declaring) < 2:  # nearly always, and there are thousands of pods
@@ -85,9 +85,9 @@ def nearest(layers: Sequence[Declared]) -> Declared:
     return Declared(**{name: first(name) for name in Declared.__struct_fields__})
 
 
-def seconds(text: str) -> int | None:
+def parse_seconds(text: str) -> int | None:
     """`90s`, `30m`, `1h30m`, `2d` or plain seconds; None if it is another text, empty, or over ten years."""
-    return untrusted.duration(text) or None
+    return untrusted.parse_duration(text) or None
 
 
 def declared_times(
@@ -105,13 +105,13 @@ def declared_times(
         estimate: its end as its owner estimates it; used if nothing is declared.
     """
     latest = max(starts, default=None)
-    expected = seconds(declared.expected_runtime)
-    ends = untrusted.instant(declared.expected_completion)
+    expected = parse_seconds(declared.expected_runtime)
+    ends = untrusted.parse_instant(declared.expected_completion)
     if ends is None and expected is not None and latest is not None:
-        ends = timing.after(latest, expected)
+        ends = timing.add_seconds(latest, expected)
     known = [end for end in (ends or estimate, limit) if end is not None]
     return TimesDeclared(
-        min_runtime_seconds=untrusted.duration(declared.min_runtime) or 0, ends_at=min(known, default=None)
+        min_runtime_seconds=untrusted.parse_duration(declared.min_runtime) or 0, ends_at=min(known, default=None)
     )
 
 
@@ -121,12 +121,12 @@ def usable_method(declared: Declared, members: Iterable[MemberFacts]) -> Method:
         return Method()
     for unreadable in _unreadable_values(declared):
         return Method(problem=unreadable)
-    every = tuple(members)
-    lost = [member.pod for member in every if not member.container]
+    present = tuple(members)
+    lost = [member.pod for member in present if not member.container]
     if lost:
-        return Method(problem=f"Its checkpoint-container {shown(declared.container)} is not in pod {lost[0]}.")
-    first = leader(every)
-    asked = (first,) if declared.scope == "leader" and first is not None else every
+        return Method(problem=f"Its checkpoint-container {quote_text(declared.container)} is not in pod {lost[0]}.")
+    first = find_leader(present)
+    asked = (first,) if declared.scope == "leader" and first is not None else present
     listed = dict.fromkeys(part.strip() for part in declared.method.split(","))
     problems = {name: _method_problem(name, declared, asked) for name in listed}
     good = [name for name, problem in problems.items() if not problem]
@@ -134,18 +134,18 @@ def usable_method(declared: Declared, members: Iterable[MemberFacts]) -> Method:
         return Method(problem=" ".join(problems.values()))
     return Method(
         name=good[0],
-        timeout_seconds=seconds(declared.timeout),
+        timeout_seconds=parse_seconds(declared.timeout),
         terms=_declared_terms(declared, [] if good[0] == "none" else [name for name in good if name != "none"]),
     )
 
 
 def parse_command(command: str) -> tuple[str, ...]:
     """The words of a command in JSON; empty if it is invalid."""
-    words = untrusted.document(command, list[str]) if len(command) <= LONGEST_COMMAND else None
+    words = untrusted.read_json(command, list[str]) if len(command) <= LONGEST_COMMAND else None
     return tuple(words) if words and words[0] and not any("\0" in word for word in words) else ()
 
 
-def leader(members: Iterable[MemberFacts]) -> MemberFacts | None:
+def find_leader(members: Iterable[MemberFacts]) -> MemberFacts | None:
     """The member that answers for all: rank 0, else the first by name."""
     return min(members, key=lambda member: (member.rank is None, member.rank or 0, member.pod), default=None)
 
@@ -157,7 +157,7 @@ def _declared_terms(declared: Declared, methods: Sequence[str]) -> Terms:
         endpoint=declared.endpoint,
         signal=declared.signal,
         ack_scope=declared.scope or SCOPES[0],
-        max_loss_seconds=untrusted.duration(declared.max_loss) or 0,
+        max_loss_seconds=untrusted.parse_duration(declared.max_loss) or 0,
         on_deadline=declared.on_deadline or ON_DEADLINE[0],
     )
 
@@ -170,31 +170,33 @@ def _unreadable_values(declared: Declared) -> Iterable[str]:
         ("expected-runtime", declared.expected_runtime, 1, untrusted.LONGEST_SECONDS, "ten years"),
         ("max-loss", declared.max_loss, 0, untrusted.LONGEST_SECONDS, "ten years"),
     ):
-        length = untrusted.duration(value, longest)
+        length = untrusted.parse_duration(value, longest)
         if value and (length is None or length < least):
-            yield f"Its {name} {shown(value)} is no duration such as 90s, 30m or 1h30m, {most} at most."
-    if declared.expected_completion and untrusted.instant(declared.expected_completion) is None:
+            yield f"Its {name} {quote_text(value)} is not a duration such as 90s, 30m or 1h30m, {most} at most."
+    if declared.expected_completion and untrusted.parse_instant(declared.expected_completion) is None:
         yield (
-            f"Its expected-completion-time {shown(declared.expected_completion)} is no time such as "
+            f"Its expected-completion-time {quote_text(declared.expected_completion)} is not a time such as "
             "2026-11-21T18:00:00Z or 2026-11-21T18:00:00+01:00, of the years 1970 to 8999."
         )
     if len(declared.method) > LONGEST_METHOD:
-        yield f"Its checkpoint-method {shown(declared.method)} is longer than {LONGEST_METHOD} characters."
+        yield f"Its checkpoint-method {quote_text(declared.method)} is longer than {LONGEST_METHOD} characters."
     for name, value, choices in (
         ("ack-scope", declared.scope, SCOPES),
         ("on-deadline", declared.on_deadline, ON_DEADLINE),
     ):
         if value and value not in choices:
-            yield f"Its {name} {shown(value)} is none of {', '.join(choices)}."
+            yield f"Its {name} {quote_text(value)} is not one of {', '.join(choices)}."
     if declared.lane and not _LANE.fullmatch(declared.lane):
-        yield f"Its checkpoint-lane {shown(declared.lane)} is no name of letters, digits, '-', '_', '.' and '/'."
+        yield (
+            f"Its checkpoint-lane {quote_text(declared.lane)} may contain only letters, digits, '-', '_', '.' and '/'."
+        )
     if declared.path and not (declared.path.startswith("/") and ".." not in declared.path.split("/")):
-        yield f"Its checkpoint-path {shown(declared.path)} is no absolute path without '..', such as /data/checkpoints."
+        yield f"Its checkpoint-path {quote_text(declared.path)} is not an absolute path without '..' (such as /data)."
 
 
 def _method_problem(method: str, declared: Declared, members: tuple[MemberFacts, ...]) -> str:
     if method not in KNOWN:
-        return f"Its checkpoint-method {shown(method)} is none of {', '.join(KNOWN)}."
+        return f"Its checkpoint-method {quote_text(method)} is not one of {', '.join(KNOWN)}."
     check = _PROBLEMS.get(method)
     return check(declared, members) if check is not None else ""
 
@@ -212,20 +214,22 @@ def _file_problem(_: Declared, members: tuple[MemberFacts, ...]) -> str:
 def _exec_problem(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
     if 0 < len(parse_command(declared.command)) <= MOST_WORDS:
         return ""
-    fault = f"{shown(declared.command)} is no such list" if declared.command else "is missing"
+    fault = f"{quote_text(declared.command)} is not a JSON list of strings" if declared.command else "is missing"
     return f'It declares exec, but its checkpoint-command {fault}; write a JSON list such as ["/app/save", "--now"].'
 
 
 def _http_problem(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
     if is_endpoint(declared.endpoint):
         return ""
-    fault = f"{shown(declared.endpoint)} is none" if declared.endpoint else "is missing"
+    fault = f"{quote_text(declared.endpoint)} is none" if declared.endpoint else "is missing"
     return f"It declares http, but its checkpoint-endpoint {fault}; write port and path, such as :8080/checkpoint."
 
 
 def _signal_problem(declared: Declared, members: tuple[MemberFacts, ...]) -> str:
     if declared.signal not in SIGNALS:
-        fault = f"{shown(declared.signal)} is none of {', '.join(SIGNALS)}." if declared.signal else "is missing."
+        fault = (
+            f"{quote_text(declared.signal)} is not one of {', '.join(SIGNALS)}." if declared.signal else "is missing."
+        )
         return f"It declares signal, but its checkpoint-signal {fault}"
     shared = [member.pod for member in members if member.shares_processes]
     if shared:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from upgrader.core import timing, untrusted
-from upgrader.core.patches import at
+from upgrader.core.patches import value_at
 from upgrader.core.workloads.owner_objects import (
     JOB,
     LABEL_QUEUE,
@@ -39,7 +39,7 @@ def tells_time(work: Work) -> bool:
 
 def queue_limit(labels: Mapping[str, str]) -> int | None:
     """Seconds that Kueue allows an object with these labels to run; None: it is in no queue, or has no limit."""
-    return untrusted.whole(labels.get(LABEL_MAX_SECONDS)) or None if LABEL_QUEUE in labels else None
+    return untrusted.parse_whole(labels.get(LABEL_MAX_SECONDS)) or None if LABEL_QUEUE in labels else None
 
 
 def limit_of(works: Sequence[Work], pods: Iterable[tuple[datetime, int]]) -> datetime | None:
@@ -59,18 +59,18 @@ def _trainjob_estimate(work: Work, now: datetime) -> datetime | None:
     """A TrainJob's estimate: the remaining time at its last report."""
     if not tells_time(work):
         return None
-    report = at(work.status, ("trainerStatus",))
-    when = untrusted.instant(at(report, ("lastUpdatedTime",)))
+    report = value_at(work.status, ("trainerStatus",))
+    when = untrusted.parse_instant(value_at(report, ("lastUpdatedTime",)))
     if when is None or not now - FRESH <= when <= now + FRESH:
         return None
-    return _seconds_after(when, at(report, ("estimatedRemainingSeconds",)))
+    return _seconds_after(when, value_at(report, ("estimatedRemainingSeconds",)))
 
 
 def _from_start(*path: str) -> Callable[[Work], datetime | None]:
     """A limit in the spec, counted from status.startTime."""
 
     def limit(work: Work) -> datetime | None:
-        return _seconds_after(untrusted.instant(work.status.get("startTime")), at(work.spec, path))
+        return _seconds_after(untrusted.parse_instant(work.status.get("startTime")), value_at(work.spec, path))
 
     return limit
 
@@ -87,18 +87,18 @@ def _from_admission(work: Work) -> datetime | None:
     )
     past = max(read_count(work.status.get(name)) for name in PAST_SECONDS)
     limit = read_count(work.spec.get("maximumExecutionTimeSeconds"))
-    return _seconds_after(untrusted.instant(since), max(0, limit - past)) if limit else None
+    return _seconds_after(untrusted.parse_instant(since), max(0, limit - past)) if limit else None
 
 
 def _from_label(work: Work) -> datetime | None:
     """The limit in Kueue's label, counted from the owner's start: its Workload may count time before that."""
-    return _seconds_after(untrusted.instant(work.status.get("startTime")), queue_limit(work.labels))
+    return _seconds_after(untrusted.parse_instant(work.status.get("startTime")), queue_limit(work.labels))
 
 
 def _seconds_after(start: datetime | None, limit: object) -> datetime | None:
-    """`limit` seconds later. A limit of more than ten years, such as 9223372036854775807, stands for no limit."""
-    seconds = untrusted.seconds(limit)
-    return timing.after(start, seconds) if start is not None and seconds is not None else None
+    """`limit` seconds later. A limit of more than ten years, such as 9223372036854775807, means no limit."""
+    seconds = untrusted.read_seconds(limit)
+    return timing.add_seconds(start, seconds) if start is not None and seconds is not None else None
 
 
 _LIMITS: Mapping[str, Callable[[Work], datetime | None]] = {

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from upgrader.core.patches import at
+from upgrader.core.patches import value_at
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_objects import (
     JOB,
@@ -46,7 +46,7 @@ def _count_jobset(work: Work, chains: Chains) -> int:
     for part in object_entries(work.spec.get("replicatedJobs")):
         made = [job for job in jobs if job.labels.get(LABEL_REPLICATED_JOB) == part.get("name")]
         to_come = max(0, read_count(part.get("replicas"), 1) - len(made))
-        template = at(part, ("template", "spec"))
+        template = value_at(part, ("template", "spec"))
         count += sum(_count_job(job, chains) for job in made)
         count += to_come * of_job(template if isinstance(template, Mapping) else {}, 0)
     return count
@@ -63,8 +63,8 @@ def _count_mpijob(work: Work, _: Chains) -> int:
     return sum(
         max(
             0,
-            read_count(at(specs, (role, "replicas")), 1)
-            - read_count(at(work.status, ("replicaStatuses", role, "succeeded"))),
+            read_count(value_at(specs, (role, "replicas")), 1)
+            - read_count(value_at(work.status, ("replicaStatuses", role, "succeeded"))),
         )
         for role in specs
     )
@@ -101,7 +101,7 @@ def _count_statefulset(work: Work, _: Chains) -> int:
 
 
 def _count_leaderworkerset(work: Work, _: Chains) -> int:
-    size = read_count(at(work.spec, ("leaderWorkerTemplate", "size")), 1)
+    size = read_count(value_at(work.spec, ("leaderWorkerTemplate", "size")), 1)
     return read_count(work.spec.get("replicas"), 1) * size
 
 

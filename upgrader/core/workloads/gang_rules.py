@@ -32,7 +32,7 @@ LABEL_LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 LABEL_LWS_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 
 
-class PodMarks(Struct, frozen=True, kw_only=True):
+class PodMetadata(Struct, frozen=True, kw_only=True):
     """The fields of a pod that determine its gang."""
 
     pod: str
@@ -57,7 +57,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     """One row: `word` names it, `find` gives the gang of a pod, or None if the rule does not match the pod."""
 
     word: str
-    find: Callable[[PodMarks, Chains], Belonging | None]
+    find: Callable[[PodMetadata, Chains], Belonging | None]
 
 
 class UserRule(Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ def rules_of(own: Iterable[UserRule] = ()) -> tuple[Rule, ...]:
     return (*(_user_rule(rule) for rule in own), *RULES)
 
 
-def resolve(pod: PodMarks, chains: Chains, rules: Iterable[Rule]) -> Belonging:
+def resolve_gang(pod: PodMetadata, chains: Chains, rules: Iterable[Rule]) -> Belonging:
     """The gang of a pod by the first rule that matches it; without a match, a gang of the pod alone."""
     for rule in rules:
         belonging = rule.find(pod, chains)
@@ -91,7 +91,7 @@ def resolve(pod: PodMarks, chains: Chains, rules: Iterable[Rule]) -> Belonging:
 def _user_rule(rule: UserRule) -> Rule:
     if bool(rule.label) == bool(rule.regex):
         raise ConfigurationError(
-            "a rule of who belongs together names neither or both of label and regex",
+            "a rule of spec.gangs has neither or both of label and regex",
             resolution="Give each entry of spec.gangs exactly one of them.",
         )
     if rule.label:
@@ -106,7 +106,7 @@ def _user_rule(rule: UserRule) -> Rule:
     return Rule(word="UserRegex", find=partial(_by_user_regex, pattern))
 
 
-def _by_user_label(key: str, pod: PodMarks, _: Chains) -> Belonging | None:
+def _by_user_label(key: str, pod: PodMetadata, _: Chains) -> Belonging | None:
     value = pod.labels.get(key)
     if not value:
         return None
@@ -114,7 +114,7 @@ def _by_user_label(key: str, pod: PodMarks, _: Chains) -> Belonging | None:
     return Belonging(key=("UserLabel", named), kind="label", name=named, because=f"label {named} (a rule of the stack)")
 
 
-def _by_user_regex(pattern: re.Pattern[str], pod: PodMarks, _: Chains) -> Belonging | None:
+def _by_user_regex(pattern: re.Pattern[str], pod: PodMetadata, _: Chains) -> Belonging | None:
     match = pattern.fullmatch(pod.pod)
     if match is None:
         return None
@@ -130,30 +130,30 @@ def _by_user_regex(pattern: re.Pattern[str], pod: PodMarks, _: Chains) -> Belong
 # ---- groups by name
 
 
-def _by_scheduling_group(pod: PodMarks, _: Chains) -> Belonging | None:
+def _by_scheduling_group(pod: PodMetadata, _: Chains) -> Belonging | None:
     name = pod.scheduling_group
     return _named_group("PodGroup", name, f"schedulingGroup {name} (PodGroup)") if name else None
 
 
-def _by_label(word: str, key: str, pod: PodMarks, _: Chains) -> Belonging | None:
+def _by_label(word: str, key: str, pod: PodMetadata, _: Chains) -> Belonging | None:
     value = pod.labels.get(key)
     return _named_group(key, value, f"label {key}={value} ({word})") if value else None
 
 
-def _by_annotation(word: str, key: str, pod: PodMarks, _: Chains) -> Belonging | None:
-    value = untrusted.name(pod.annotations.get(key, ""))  # unlike a label's, it may be of any length
+def _by_annotation(word: str, key: str, pod: PodMetadata, _: Chains) -> Belonging | None:
+    value = untrusted.cut_name(pod.annotations.get(key, ""))  # unlike a label's, it may be of any length
     return _named_group(key, value, f"annotation {key}={value} ({word})") if value else None
 
 
-def _named_group(mark: str, value: str, because: str) -> Belonging:
-    return Belonging(key=(mark, value), kind=POD_GROUP, name=value, because=because)
+def _named_group(criterion: str, value: str, because: str) -> Belonging:
+    return Belonging(key=(criterion, value), kind=POD_GROUP, name=value, because=because)
 
 
 # ---- owners
 
 
-def _by_jobset(pod: PodMarks, chains: Chains) -> Belonging | None:
-    links = chains.above(pod.controller)
+def _by_jobset(pod: PodMetadata, chains: Chains) -> Belonging | None:
+    links = chains.owners_above(pod.controller)
     owner = next((link.owner for link in links if sort_of(link.owner) == JOBSET), None)
     uid = pod.labels.get(LABEL_JOBSET_UID) or (owner.uid if owner is not None else "")
     if not uid:
@@ -162,12 +162,12 @@ def _by_jobset(pod: PodMarks, chains: Chains) -> Belonging | None:
     name = owner.name if owner is not None else pod.labels.get(LABEL_JOBSET_NAME) or uid
     top = _topmost_owner(chains, work)
     above = f", under {top.kind} {top.name}" if top is not None and top.uid != uid else ""
-    mark = f"label {LABEL_JOBSET_UID}={uid}" if pod.labels.get(LABEL_JOBSET_UID) else "the same owner"
+    criterion = f"label {LABEL_JOBSET_UID}={uid}" if pod.labels.get(LABEL_JOBSET_UID) else "the same owner"
     return Belonging(
         key=("JobSet", uid),
         kind=top.kind if top is not None else "JobSet",
         name=top.name if top is not None else name,
-        because=f"{mark} (JobSet {work.owner.name if work is not None else name}{above})",
+        because=f"{criterion} (JobSet {work.owner.name if work is not None else name}{above})",
     )
 
 
@@ -175,14 +175,14 @@ def _topmost_owner(chains: Chains, work: Work | None) -> Owner | None:
     """The topmost owner of those that were read."""
     if work is None:
         return None
-    return [link.owner for link in chains.above(work.owner) if link.work is not None][-1]
+    return [link.owner for link in chains.owners_above(work.owner) if link.work is not None][-1]
 
 
-def _by_kubeflow(pod: PodMarks, chains: Chains) -> Belonging | None:
+def _by_kubeflow(pod: PodMetadata, chains: Chains) -> Belonging | None:
     name = pod.labels.get(LABEL_KUBEFLOW_JOB)
     if not name:
         return None
-    kinds = [link.owner.kind for link in chains.above(pod.controller) if link.owner.name == name]
+    kinds = [link.owner.kind for link in chains.owners_above(pod.controller) if link.owner.name == name]
     return Belonging(
         key=("Kubeflow", name),
         kind=kinds[-1] if kinds else "job-name",
@@ -191,7 +191,7 @@ def _by_kubeflow(pod: PodMarks, chains: Chains) -> Belonging | None:
     )
 
 
-def _by_leader(pod: PodMarks, _: Chains) -> Belonging | None:
+def _by_leader(pod: PodMetadata, _: Chains) -> Belonging | None:
     group, name = pod.labels.get(LABEL_LWS_GROUP), pod.labels.get(LABEL_LWS_NAME)
     if not group or not name:
         return None
@@ -203,17 +203,17 @@ def _by_leader(pod: PodMarks, _: Chains) -> Belonging | None:
     )
 
 
-def _by_job(pod: PodMarks, chains: Chains) -> Belonging | None:
+def _by_job(pod: PodMetadata, chains: Chains) -> Belonging | None:
     owner = pod.controller
     if owner is None or sort_of(owner) != JOB:
         return None
-    if any(link.work is not None and link.work.row is not None for link in chains.above(owner)[1:]):
+    if any(link.work is not None and link.work.row is not None for link in chains.owners_above(owner)[1:]):
         return None  # it belongs to an owner that is stopped as a whole: all pods of that owner are its gang
     return _gang_of_owner("Job", owner, "the same owner")
 
 
-def _by_top_owner(pod: PodMarks, chains: Chains) -> Belonging | None:
-    links = chains.above(pod.controller)
+def _by_top_owner(pod: PodMetadata, chains: Chains) -> Belonging | None:
+    links = chains.owners_above(pod.controller)
     return _gang_of_owner("TopOwner", links[-1].owner, "the same topmost owner") if links else None
 
 

@@ -11,22 +11,22 @@ from datetime import datetime
 from msgspec import Struct, structs
 
 from upgrader.core import untrusted
-from upgrader.core.errors import describe
+from upgrader.core.errors import describe_error
 from upgrader.core.model.fleet import Gang, MemberFacts, Owner, Terms
 from upgrader.core.workloads.checkpoint_annotations import (
     Declared,
     Method,
     TimesDeclared,
     declared_times,
-    nearest,
+    nearest_declared,
     usable_method,
 )
 from upgrader.core.workloads.completion_estimate import estimate_of, limit_of, queue_limit
 from upgrader.core.workloads.desired_replicas import wanted_pods
-from upgrader.core.workloads.gang_rules import RULES, Belonging, PodMarks, Rule, resolve
+from upgrader.core.workloads.gang_rules import RULES, Belonging, PodMetadata, Rule, resolve_gang
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_kinds import Switch
-from upgrader.core.workloads.owner_objects import Work, suspended
+from upgrader.core.workloads.owner_objects import Work, is_suspended
 from upgrader.core.workloads.suspend_target import Switched, one_switch, shared_owners, switch_of
 
 REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"})
@@ -39,7 +39,7 @@ class PodFacts(Struct, frozen=True, kw_only=True):
     """A pod, as far as gangs depend on it."""
 
     member: MemberFacts
-    marks: PodMarks
+    metadata: PodMetadata
     declared: Declared = Declared()  # its own annotations only
     rebooted: bool = False  # its node is to be rebooted, which ends it with or without GPUs
     storage_class: str = ""  # of its checkpoints, by the claim that it mounts there; empty: not known
@@ -99,7 +99,7 @@ def _group_pods(
         if any(pod.member.gpus or pod.rebooted for _, pod in pairs):
             ordered = sorted(pairs, key=lambda pair: (pair[1].member.pod, pair[1].member.uid))
             members = tuple(pod for _, pod in ordered)
-            switches = tuple(switch_of(pod.marks, chains) for pod in members)
+            switches = tuple(switch_of(pod.metadata, chains) for pod in members)
             groups.append(
                 _Group(
                     namespace=key[0],
@@ -117,12 +117,14 @@ def _assign_pod(
 ) -> tuple[Belonging, PodFacts]:
     """The gang of a pod; a pod whose gang cannot be determined is a gang alone, and is waited for."""
     try:
-        belonging = _join_groups(resolve(pod.marks, chains, rules), pod, chains, namespaces)
-        switch_of(pod.marks, chains)
-    except Exception as error:  # noqa: BLE001 - one pod must not keep all others from being looked at
-        marks = PodMarks(pod=pod.marks.pod, uid=pod.marks.uid, namespace=pod.marks.namespace)
-        alone = Belonging(key=("unread", marks.uid), kind="Pod", name=marks.pod, because="nothing: it cannot be read")
-        return alone, structs.replace(pod, marks=marks, unread=pod.unread or describe(error))
+        belonging = _join_groups(resolve_gang(pod.metadata, chains, rules), pod, chains, namespaces)
+        switch_of(pod.metadata, chains)
+    except Exception as error:  # noqa: BLE001 - one pod must not keep all others from being processed
+        metadata = PodMetadata(pod=pod.metadata.pod, uid=pod.metadata.uid, namespace=pod.metadata.namespace)
+        alone = Belonging(
+            key=("unread", metadata.uid), kind="Pod", name=metadata.pod, because="nothing: it cannot be read"
+        )
+        return alone, structs.replace(pod, metadata=metadata, unread=pod.unread or describe_error(error))
     return belonging, pod
 
 
@@ -134,7 +136,7 @@ def _join_groups(belonging: Belonging, pod: PodFacts, chains: Chains, namespaces
         or not _pod_declaration(pod, chains, namespaces).method
     ):
         return belonging
-    links = reversed(chains.above(pod.marks.controller))
+    links = reversed(chains.owners_above(pod.metadata.controller))
     top = next((link.owner for link in links if link.owner.kind == belonging.kind), None)
     if top is None:
         return belonging
@@ -145,7 +147,7 @@ def _join_groups(belonging: Belonging, pod: PodFacts, chains: Chains, namespaces
 def _pod_declaration(pod: PodFacts, chains: Chains, namespaces: Mapping[str, Declared]) -> Declared:
     """The declarations for a pod: its own, those of its owners, of its namespace; the nearest counts."""
     own, space = pod.declared, namespaces.get(pod.member.namespace, Declared())
-    return nearest([own, chains.declared(pod.marks.controller), space])
+    return nearest_declared([own, chains.declared(pod.metadata.controller), space])
 
 
 def _read_gang(
@@ -157,14 +159,14 @@ def _read_gang(
     default: str,
 ) -> Gang:
     """The gang; without its declarations if a part of it cannot be read, so that it is waited for."""
-    why = next((text for pod in group.pods if (text := pod.unread or chains.unread(pod.marks.controller))), "")
+    why = next((text for pod in group.pods if (text := pod.unread or chains.unread(pod.metadata.controller))), "")
     try:
         gang = _make_gang(group, chains, namespaces, shared, now, default)
-    except Exception as error:  # noqa: BLE001 - one gang must not keep all others from being looked at
+    except Exception as error:  # noqa: BLE001 - one gang must not keep all others from being processed
         belonging, members = group.belonging, tuple(pod.member for pod in group.pods)
         name = f"{group.namespace}/{belonging.kind}/{belonging.name}"
         gang = Gang(name=name, namespace=group.namespace, kind=belonging.kind, members=members, wanted=len(members))
-        why = why or describe(error)
+        why = why or describe_error(error)
     if not why:
         return gang
     problem = f"It cannot be read ({why})."
@@ -204,8 +206,8 @@ def _make_gang(
         undeclared_because=method.problem if same else "Its members declare different checkpoint methods.",
         replicated=replicated,
         stopped_by=next((work.stopped_by for work in works if work.stopped_by), ""),
-        suspended=any(suspended(work) for work in works),
-        bare=all(pod.marks.controller is None for pod in pods) and not any(each.uid for each in group.switches),
+        suspended=any(is_suspended(work) for work in works),
+        bare=all(pod.metadata.controller is None for pod in pods) and not any(switch.uid for switch in group.switches),
         cannot_stop=cannot_stop,
         veto=next((layer.veto for layer in layers if layer.veto), ""),
         terms=method.terms if same else Terms(),
@@ -226,7 +228,7 @@ def _pod_declarations(
     if not any(layer.method for layer in layers) and all(_is_replaced(pod, chains) for pod in pods):
         return layers, True
     method = default if any(pod.member.gpus for pod in pods) else ""
-    return [nearest([layer, Declared(method=method)]) for layer in layers], False
+    return [nearest_declared([layer, Declared(method=method)]) for layer in layers], False
 
 
 def _checkpoint_lane(declared: Declared, pods: Sequence[PodFacts]) -> tuple[str, bool]:
@@ -237,7 +239,7 @@ def _checkpoint_lane(declared: Declared, pods: Sequence[PodFacts]) -> tuple[str,
     """
     classes = {pod.storage_class for pod in pods if pod.storage_class}
     if declared.lane or len(classes) != 1:
-        return untrusted.name(declared.lane), False
+        return untrusted.cut_name(declared.lane), False
     return classes.pop(), True
 
 
@@ -256,16 +258,16 @@ def _is_alike(first: Declared, second: Declared) -> bool:
 
 def _is_replaced(pod: PodFacts, chains: Chains) -> bool:
     """Whether its controller always replaces it, and no owner above is stopped as a whole."""
-    controller = pod.marks.controller
+    controller = pod.metadata.controller
     if controller is None or controller.kind not in REPLICATED:
         return False
-    works = [link.work for link in chains.above(controller) if link.work is not None]
+    works = [link.work for link in chains.owners_above(controller) if link.work is not None]
     return all(work.row is None or work.row.switch is Switch.REPLICAS for work in works)
 
 
 def _owners_of(pods: Iterable[PodFacts], chains: Chains) -> tuple[Owner, ...]:
     """All owners of any of the pods, once each, the nearest first."""
-    links = (link for pod in pods for link in chains.above(pod.marks.controller))
+    links = (link for pod in pods for link in chains.owners_above(pod.metadata.controller))
     return tuple({link.owner.uid: link.owner for link in links}.values())
 
 
@@ -276,7 +278,7 @@ def _works_of(owners: Iterable[Owner], switch: Switched, chains: Chains) -> list
 
 
 def _wanted_members(group: _Group, chains: Chains) -> int:
-    counted = {each.counted.owner.uid: each.counted for each in group.switches if each.counted is not None}
+    counted = {switch.counted.owner.uid: switch.counted for switch in group.switches if switch.counted is not None}
     total = max(pod.group_total for pod in group.pods) - group.succeeded
     return max(sum(wanted_pods(work, chains) for work in counted.values()), total) or len(group.pods)
 
@@ -286,7 +288,10 @@ def _pod_deadlines(pods: Iterable[PodFacts]) -> list[tuple[datetime, int]]:
     limits = [
         (pod.member.started_at, limit)
         for pod in pods
-        for limit in (pod.active_deadline_seconds, queue_limit(pod.marks.labels) if not pod.marks.controller else None)
+        for limit in (
+            pod.active_deadline_seconds,
+            queue_limit(pod.metadata.labels) if not pod.metadata.controller else None,
+        )
     ]
     return [(start, limit) for start, limit in limits if start is not None and limit is not None]
 

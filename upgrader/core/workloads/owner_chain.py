@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from upgrader.core.model.fleet import Owner
-from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
+from upgrader.core.workloads.checkpoint_annotations import Declared, nearest_declared
 from upgrader.core.workloads.owner_kinds import DECLARING
 from upgrader.core.workloads.owner_objects import WORKLOAD, Work
 
@@ -13,7 +13,7 @@ _DECLARING = frozenset(f"{kind.group}/{kind.kind}" for kind in DECLARING)
 
 
 class Link(Struct, frozen=True, kw_only=True):
-    """One owner above a pod; `work` is None if it was not read, or is gone."""
+    """One owner above a pod; `work` is None if it was not read, or does not exist."""
 
     owner: Owner
     work: Work | None = None
@@ -45,13 +45,13 @@ class Chains:
             elif work.controller is not None:
                 self._children.setdefault(work.controller.uid, []).append(work)
 
-    def above(self, controller: Owner | None) -> tuple[Link, ...]:
+    def owners_above(self, controller: Owner | None) -> tuple[Link, ...]:
         """The controller and its owners, from below; pods and CronJobs (which resume nothing) are left out."""
         if controller is None:
             return ()
         links = self._known.get(controller.uid)
         if links is None:
-            links = self._known[controller.uid] = tuple(self._climb(controller))
+            links = self._known[controller.uid] = tuple(self._climb_owners(controller))
         return links
 
     def work(self, uid: str) -> Work | None:
@@ -71,24 +71,24 @@ class Chains:
         uid = controller.uid if controller is not None else ""
         declared = self._declared.get(uid)
         if declared is None:
-            works = self._around(controller)
-            declared = self._declared[uid] = nearest([work.declared for work in works])
+            works = self._declaring_objects(controller)
+            declared = self._declared[uid] = nearest_declared([work.declared for work in works])
         return declared
 
     def unread(self, controller: Owner | None) -> str:
         """Why an owner above cannot be read; empty if all can."""
         if self._all_read:
             return ""
-        return next((work.unread for work in self._around(controller) if work.unread), "")
+        return next((work.unread for work in self._declaring_objects(controller) if work.unread), "")
 
-    def _around(self, controller: Owner | None) -> list[Work]:
+    def _declaring_objects(self, controller: Owner | None) -> list[Work]:
         """All objects whose declarations hold for the pods of a controller, the nearest first."""
-        links = self.above(controller)
+        links = self.owners_above(controller)
         workload = self.workload(link.owner.uid for link in reversed(links))
-        works = [*(link.work for link in links), *self._over(links), workload]
+        works = [*(link.work for link in links), *self._metadata_owners(links), workload]
         return [work for work in works if work is not None]
 
-    def _over(self, links: Sequence[Link]) -> Iterable[Work]:
+    def _metadata_owners(self, links: Sequence[Link]) -> Iterable[Work]:
         """Owners of which only metadata was read, from the topmost link upwards: ReplicaSet, then Deployment."""
         seen: set[str] = set()
         above = links[-1].owner if links else None
@@ -99,7 +99,7 @@ class Chains:
             if work is not None:
                 yield work
 
-    def _climb(self, controller: Owner) -> Iterable[Link]:
+    def _climb_owners(self, controller: Owner) -> Iterable[Link]:
         seen: set[str] = set()
         above: Owner | None = controller
         while above is not None and above.uid not in seen and above.kind != "CronJob":

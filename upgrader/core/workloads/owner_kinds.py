@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from upgrader.core.patches import Path, at
+from upgrader.core.patches import Path, value_at
 
 
 class Switch(StrEnum):
@@ -39,7 +39,7 @@ class ReadKind(Struct, frozen=True, kw_only=True):
 
 
 class OwnerKind(ReadKind, frozen=True, kw_only=True):
-    """One kind of owner. Paths are keys from the object's root; `*` stands for every entry of a list or map."""
+    """One kind of owner. Paths are keys from the object's root; `*` means every entry of a list or map."""
 
     switch: Switch
     field: Path  # of the switch; empty if another object orders it
@@ -222,7 +222,7 @@ def owner_kind(kind: str, api_version: str) -> OwnerKind | None:
 def pods_of(row: OwnerKind, owner: Mapping[str, Any]) -> str:
     """Label selector (kubectl's syntax) of all pods of an owner, from the whole object; empty if it is unknown."""
     if row.pod_label:
-        value = at(owner, row.pod_value)
+        value = value_at(owner, row.pod_value)
         return f"{row.pod_label}={value}" if value else ""
-    labels = at(owner, ("spec", "selector", "matchLabels")) or {}
+    labels = value_at(owner, ("spec", "selector", "matchLabels")) or {}
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from upgrader.core import untrusted
 from upgrader.core.model.fleet import Owner, StoppedOwner
-from upgrader.core.patches import at, every
+from upgrader.core.patches import value_at, values_at
 from upgrader.core.workloads.checkpoint_annotations import Declared
 from upgrader.core.workloads.owner_kinds import OwnerKind, owner_kind
 from upgrader.core.workloads.suspend_patches import Record, is_off
@@ -101,12 +101,12 @@ def object_entries(value: object) -> list[Mapping[str, Any]]:
 def is_condition_true(owner: Mapping[str, Any], condition: str) -> bool:
     """Whether a status condition of an owner, from the whole object, is True."""
     return any(
-        isinstance(each, Mapping) and each.get("type") == condition and each.get("status") == "True"
-        for each in every(owner, ("status", "conditions", "*"))
+        isinstance(entry, Mapping) and entry.get("type") == condition and entry.get("status") == "True"
+        for entry in values_at(owner, ("status", "conditions", "*"))
     )
 
 
-def suspended(work: Work) -> bool:
+def is_suspended(work: Work) -> bool:
     """Whether it is switched off, by any user or program."""
     return work.row is not None and is_off(work.row, work.body)
 
@@ -119,7 +119,7 @@ def stopped_owners(works: Iterable[Work]) -> tuple[StoppedOwner, ...]:
             namespace=work.namespace,
             plan=work.stop.plan,
             request=work.stop.request,
-            off=suspended(work),
+            off=is_suspended(work),
         )
         for work in works
         if work.stop is not None and work.row is not None
@@ -128,13 +128,13 @@ def stopped_owners(works: Iterable[Work]) -> tuple[StoppedOwner, ...]:
 
 def is_admitted(work: Work) -> bool:
     """Whether Kueue admits a Workload now."""
-    return work.row is not None and is_condition_true(work.body, work.row.admitted) and not suspended(work)
+    return work.row is not None and is_condition_true(work.body, work.row.admitted) and not is_suspended(work)
 
 
 def managed_by(work: Work) -> str:
     """Another controller that the spec names; empty: the usual controller."""
     for path in (("managedBy",), ("runPolicy", "managedBy")):
-        value = at(work.spec, path)
+        value = value_at(work.spec, path)
         if isinstance(value, str) and value and value not in OWN_CONTROLLERS:
             return value
     return ""

@@ -13,7 +13,7 @@ import msgspec
 
 from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.model.skew import minor_of
-from upgrader.core.patches import at, merged
+from upgrader.core.patches import apply_merge_patch, value_at
 from upgrader.core.workloads.owner_kinds import OwnerKind
 
 # The same names as in api.names, a layer above this one; a test keeps them equal.
@@ -33,13 +33,13 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""  # value of the taint that its nodes still carry; empty: no node in a node upgrade
 
 
-def possible(row: OwnerKind, api_server_version: str) -> bool:
+def is_steerable(row: OwnerKind, api_server_version: str) -> bool:
     """Whether the templates of such an owner can be changed in a version of Kubernetes; False if it is unknown."""
     version = minor_of(api_server_version)
     return bool(row.templates) and version is not None and version >= row.steered_since
 
 
-def refuge(nodes: Iterable[NodeFacts], revisions: Sequence[str]) -> str:
+def refuge_revision(nodes: Iterable[NodeFacts], revisions: Sequence[str]) -> str:
     """The revision whose nodes in service offer most whole GPUs, then most GPUs; the first of equals, else empty.
 
     For a gang that no longer waits for its own nodes: it must not run on two drivers, nor on a node in an upgrade.
@@ -54,16 +54,16 @@ def refuge(nodes: Iterable[NodeFacts], revisions: Sequence[str]) -> str:
     return best if any(offered.get(best, ())) else ""
 
 
-def steered(template: Mapping[str, Any], placement: Placement) -> Mapping[str, Any]:
+def steer_template(template: Mapping[str, Any], placement: Placement) -> Mapping[str, Any]:
     """A pod template with a placement; an empty placement removes the operator's expressions and toleration.
 
     Those of an earlier restart are replaced. The user's terms and tolerations stay. A malformed template stays as it
-    is: no pod can be made from it, and its owner is still switched on.
+    is: no pod can be created from it, and its owner is still switched on.
     """
     if not _is_readable(template):
         return template
     changes = _placement_changes(template.get("spec") or {}, placement)
-    whole: dict[str, Any] = merged(template, {"spec": changes}) if changes else dict(template)
+    whole: dict[str, Any] = apply_merge_patch(template, {"spec": changes}) if changes else dict(template)
     return whole
 
 
@@ -72,10 +72,10 @@ def _is_readable(template: object) -> bool:
     if not isinstance(template, Mapping):
         return False
     inner = [("spec", "affinity", "nodeAffinity", _REQUIRED)[:length] for length in range(1, 5)]
-    if any(not isinstance(at(template, path), Mapping | None) for path in inner):
+    if any(not isinstance(value_at(template, path), Mapping | None) for path in inner):
         return False
-    terms = at(template, (*inner[-1], "nodeSelectorTerms"))
-    if not _is_object_list(terms) or not _is_object_list(at(template, ("spec", "tolerations"))):
+    terms = value_at(template, (*inner[-1], "nodeSelectorTerms"))
+    if not _is_object_list(terms) or not _is_object_list(value_at(template, ("spec", "tolerations"))):
         return False
     return all(_is_object_list(term.get("matchExpressions")) for term in terms or ())
 
@@ -134,7 +134,9 @@ def _steered_terms(terms: Sequence[Mapping[str, Any]], placement: Placement) -> 
 def _user_term(term: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """A term as the user wrote it; None if it contains only expressions of a restart."""
     expressions = term.get("matchExpressions") or []
-    kept = [each for each in expressions if (each.get("key"), each.get("operator")) not in _OURS]
+    kept = [
+        expression for expression in expressions if (expression.get("key"), expression.get("operator")) not in _OURS
+    ]
     if len(kept) == len(expressions):
         return term
     rest = {key: value for key, value in term.items() if key != "matchExpressions"}

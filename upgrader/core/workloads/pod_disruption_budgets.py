@@ -31,7 +31,7 @@ class DisruptionBudget(Struct, frozen=True, kw_only=True):
     allowed: int
 
 
-def selects(selector: Selector | None, labels: dict[str, str]) -> bool:
+def is_selected(selector: Selector | None, labels: dict[str, str]) -> bool:
     """Whether a selector selects a pod; an unknown operator selects it, so that doubt blocks."""
     if selector is None:
         return False
@@ -55,7 +55,7 @@ def _is_fulfilled(requirement: Requirement, labels: dict[str, str]) -> bool:
             return True
 
 
-def blocked(gangs: Iterable[Gang], budgets: Iterable[DisruptionBudget]) -> dict[str, str]:
+def blocked_gangs(gangs: Iterable[Gang], budgets: Iterable[DisruptionBudget]) -> dict[str, str]:
     """Gang name to the name of a budget that does not allow its disruption now.
 
     A gang is stopped whole, so that a budget must allow all its members that it selects; for replicated pods, which are
@@ -75,7 +75,7 @@ def blocked(gangs: Iterable[Gang], budgets: Iterable[DisruptionBudget]) -> dict[
 
 def _blocking_budget(gang: Gang, budgets: list[DisruptionBudget]) -> str:
     covered = {
-        budget.name: [member.uid for member in gang.members if selects(budget.selector, member.labels)]
+        budget.name: [member.uid for member in gang.members if is_selected(budget.selector, member.labels)]
         for budget in budgets
     }
     for budget in budgets:

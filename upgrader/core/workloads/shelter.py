@@ -1,4 +1,4 @@
-"""Placement of a gang whose request is gone; pure.
+"""Placement of a gang whose request was deleted; pure.
 
 Its group and the revisions that it must not run on are no longer recorded, so that all nodes on which its pods could be
 placed are read: it is placed on nodes of one revision, and on no node in a node upgrade (law 5).
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from upgrader.core.model.fleet import NodeFacts
-from upgrader.core.workloads.placement import Placement, refuge
+from upgrader.core.workloads.placement import Placement, refuge_revision
 
 
 class Shelter(Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ def find_shelter(nodes: Sequence[NodeFacts], wanted: str, *, steerable: bool, la
 
     Args:
         nodes: those on which its pods could be placed.
-        wanted: revision that its plan leads to; empty if no plan is under way.
+        wanted: revision that its plan leads to; empty if no plan is in progress.
         steerable: whether the templates of its owner can be changed.
         late: it has waited long enough: a stopped gang is restarted (law 9).
     """
@@ -43,7 +43,7 @@ def find_shelter(nodes: Sequence[NodeFacts], wanted: str, *, steerable: bool, la
             return Shelter(why=f"no node of revision {wanted} is in service yet")
         if not present:
             return Shelter(why="no node of a revision is in service")
-    best = refuge(serving, present) or next(iter(present), "")
+    best = refuge_revision(serving, present) or next(iter(present), "")
     chosen = wanted if wanted in present else best or wanted or next(iter(revisions), "")
     others = sorted({*revisions, wanted} - {chosen, ""})
     return Shelter(placement=Placement(left_behind=tuple(others), settled=bool(chosen)))

@@ -1,6 +1,6 @@
 """Patches that stop and restart owners, each one merge patch that contains its own record; pure.
 
-A patch is made from the owner as it was read, and is sent with that resourceVersion.
+A patch is built from the owner as it was read, and is sent with that resourceVersion.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ import msgspec
 
 from upgrader.core import untrusted
 from upgrader.core.naming import object_name
-from upgrader.core.patches import at, change_at, difference, put, text_at
+from upgrader.core.patches import change_at, merge_patch, text_at, value_at, with_value
 from upgrader.core.workloads.owner_kinds import OwnerKind, Switch
-from upgrader.core.workloads.placement import Placement, steered
+from upgrader.core.workloads.placement import Placement, steer_template
 
 # The same names as in api.names, a layer above this one; a test keeps them equal.
 STOPPED = "gpu-upgrader.io/stopped"
@@ -37,17 +37,17 @@ def is_off(row: OwnerKind, owner: Object) -> bool:
     """Whether an owner is switched off, by any user or program; `owner` is the object from the API server."""
     if row.switch is Switch.COMMAND:
         return text_at(owner, row.state) in {*row.off, "Aborting"}
-    value = at(owner, row.field)
+    value = value_at(owner, row.field)
     return value == row.off_value and isinstance(value, bool) is isinstance(row.off_value, bool)
 
 
 def stop_patch(row: OwnerKind, owner: Object, plan: str, request: str) -> dict[str, Any]:
     """Switch off and record in one patch. If another object orders the stop, the patch is the record alone."""
-    record = Record(plan=plan, request=request, previous=at(owner, row.field) if row.field else None)
-    after = put(owner, _RECORD, msgspec.json.encode(record).decode())
+    record = Record(plan=plan, request=request, previous=value_at(owner, row.field) if row.field else None)
+    after = with_value(owner, _RECORD, msgspec.json.encode(record).decode())
     if row.field:
-        after = put(after, row.field, row.off_value)
-    return difference(owner, after)
+        after = with_value(after, row.field, row.off_value)
+    return merge_patch(owner, after)
 
 
 def restart_patch(row: OwnerKind, owner: Object, placement: Placement | None) -> dict[str, Any]:
@@ -60,14 +60,14 @@ def restart_patch(row: OwnerKind, owner: Object, placement: Placement | None) ->
         owner: the object as it was read.
         placement: where its pods may run; None: its templates stay as they are.
     """
-    record = record_of(at(owner, ("metadata", "annotations")) or {})
-    after = put(owner, _RECORD, None)
+    record = record_of(value_at(owner, ("metadata", "annotations")) or {})
+    after = with_value(owner, _RECORD, None)
     if record is not None and row.field and is_off(row, owner):
-        after = put(after, row.field, record.previous)
+        after = with_value(after, row.field, record.previous)
         if placement is not None:
-            steer = partial(steered, placement=placement)
+            steer = partial(steer_template, placement=placement)
             after = reduce(lambda whole, path: change_at(whole, path, steer), row.templates, after)
-    return difference(owner, after)
+    return merge_patch(owner, after)
 
 
 def fence_patches(request: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -75,10 +75,10 @@ def fence_patches(request: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"metadata": {"annotations": {FENCE: request}}}, {"metadata": {"annotations": {FENCE: None}}}
 
 
-def command(row: OwnerKind, owner: Object, request: str, *, on: bool) -> dict[str, Any]:
+def volcano_command(row: OwnerKind, owner: Object, request: str, *, on: bool) -> dict[str, Any]:
     """The object that orders an owner of Volcano to stop or to restart; its name follows from the request.
 
-    Volcano deletes it before it acts on it, and ignores an order that the job already fulfils: so it may be made again.
+    Volcano deletes it before it acts on it, and ignores an order that the job already fulfils: so it may be sent again.
     """
     action = "ResumeJob" if on else "AbortJob"
     meta = owner["metadata"]
@@ -104,4 +104,4 @@ def command(row: OwnerKind, owner: Object, request: str, *, on: bool) -> dict[st
 
 def record_of(annotations: Mapping[str, str]) -> Record | None:
     """The record of a stop on an owner; None if there is none, or it is unreadable (then the stop is not undone)."""
-    return untrusted.document(annotations.get(STOPPED), Record)
+    return untrusted.read_json(annotations.get(STOPPED), Record)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from upgrader.core.workloads.gang_rules import PodMarks
+from upgrader.core.workloads.gang_rules import PodMetadata
 from upgrader.core.workloads.owner_chain import Chains, Link
 from upgrader.core.workloads.owner_kinds import OWNERS
 from upgrader.core.workloads.owner_objects import (
@@ -21,7 +21,7 @@ from upgrader.core.workloads.owner_objects import (
     sort_of,
 )
 
-NO_CONTROLLER = "Its pods have no controller that would make them again."
+NO_CONTROLLER = "Its pods have no controller that would create them again."
 
 
 class Switched(Struct, frozen=True, kw_only=True):
@@ -34,9 +34,9 @@ class Switched(Struct, frozen=True, kw_only=True):
     problem: str = ""  # why it cannot be stopped and restarted
 
 
-def switch_of(pod: PodMarks, chains: Chains) -> Switched:
+def switch_of(pod: PodMetadata, chains: Chains) -> Switched:
     """The switch that stops and restarts one pod."""
-    links = chains.above(pod.controller)
+    links = chains.owners_above(pod.controller)
     top = next((link.work for link in reversed(links) if link.work is not None and link.work.row is not None), None)
     workload = chains.workload([*(link.owner.uid for link in reversed(links)), pod.uid])
     if workload is not None:
@@ -52,10 +52,9 @@ def switch_of(pod: PodMarks, chains: Chains) -> Switched:
         return Switched(problem=NO_CONTROLLER)
     owner = links[-1].owner
     problem = (
-        f"Its {describe_owner(owner)} is gone or was replaced by another of this name."
+        f"Its {describe_owner(owner)} was deleted or replaced by another object of this name."
         if sort_of(owner) in _SORTS
-        else f"Nothing is known here that stops and restarts a {owner.kind}, "
-        f"and its pods belong to {describe_owner(owner)}."
+        else f"The operator cannot stop and restart a {owner.kind}, and its pods belong to {describe_owner(owner)}."
     )
     return Switched(uid=owner.uid, name=describe_owner(owner), problem=problem)
 
@@ -88,11 +87,11 @@ def shared_owners(groups: Iterable[Sequence[Switched]]) -> Mapping[str, str]:
 
 def _admission_problem(workload: Work) -> str:
     if not is_admitted(workload):
-        return f"Kueue has not admitted its {describe_owner(workload.owner)}, so that one does not say whether it runs."
+        return f"Kueue has not admitted its {describe_owner(workload.owner)}, so its state is not known."
     return ""
 
 
-def _plain_pod_problem(pod: PodMarks, workload: Work) -> str:
+def _plain_pod_problem(pod: PodMetadata, workload: Work) -> str:
     """Why a pod without a controller cannot be restarted: Kueue deletes plain pods that it evicts, and makes none."""
     if pod.uid not in workload.owned_by or pod.controller is not None:
         return ""
@@ -103,9 +102,7 @@ def _queue_problem(links: Iterable[Link]) -> str:
     for link in links:
         queue = link.work.labels.get(LABEL_QUEUE) if link.work is not None else None
         if queue:
-            return (
-                f"{describe_owner(link.owner)} belongs to Kueue's queue {queue}, and no Workload of it is to be seen."
-            )
+            return f"{describe_owner(link.owner)} belongs to Kueue's queue {queue}, but it has no Workload."
     return ""
 
 
@@ -113,13 +110,13 @@ def _unknown_owner_problem(top: Work, links: Sequence[Link]) -> str:
     last = links[-1].owner
     if last.uid == top.owner.uid:
         return ""
-    what = "which is not known here and may undo what is done to it"
+    what = "which is not supported and may revert a stop"
     return f"{describe_owner(top.owner)} belongs to {describe_owner(last)}, {what}."
 
 
 def _manager_problem(top: Work) -> str:
     manager = managed_by(top)
-    return f"{describe_owner(top.owner)} is managed by {manager}, which may undo what is done to it." if manager else ""
+    return f"{describe_owner(top.owner)} is managed by {manager}, which may revert a stop." if manager else ""
 
 
 _SORTS = frozenset(f"{row.group}/{row.kind}" for row in OWNERS) - {WORKLOAD}

@@ -1,4 +1,4 @@
-"""Modules proven on the kernel that they are for: booted in QEMU, loaded, judged by the kernel's answers."""
+"""Boot checks: the kernel of a driver image is booted in QEMU and loads the modules."""
 
 from upgrader.images.boot.check import (
     BOOT_SECONDS,
@@ -6,7 +6,7 @@ from upgrader.images.boot.check import (
     boot_modules,
     find_kernel,
 )
-from upgrader.images.boot.judging import judge, loads_on, undecided
+from upgrader.images.boot.judging import is_undecided, judge_boot, parse_loads
 from upgrader.images.boot.values import Boot, BootKernel, Load
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "Load",
     "boot_modules",
     "find_kernel",
-    "judge",
-    "loads_on",
-    "undecided",
+    "is_undecided",
+    "judge_boot",
+    "parse_loads",
 ]

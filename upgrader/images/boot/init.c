@@ -1,9 +1,9 @@
 /*
- * The first and only process of a boot check: loads the modules that /list names, in that order, and says in the
- * kernel's log, and so on the console, what the kernel answered. Lines of /list are "FILE" or "FILE PARAMETERS".
+ * The init process of a boot check, and its only process: loads the modules in the order of /list, and writes the results
+ * to the kernel's log, which appears on the console. Lines of /list are "FILE" or "FILE PARAMETERS".
  *
- * A program and no shell with insmod, because insmod tells a text and no errno, and its texts are ambiguous.
- * Linked statically: nothing else is in the initramfs.
+ * A program instead of a shell with insmod, since insmod prints an ambiguous text instead of errno. It is linked
+ * statically, since the initramfs has no libraries.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static int load(const char *file, const char *parameters)
 	return answer;
 }
 
-/* One write per line, as the kernel's log wants it; dprintf() refuses this file, as it cannot tell a position in it. */
+/* The kernel's log requires one write per line. dprintf() fails on this file, which has no position. */
 static void say(int log, const char *what, const char *file, const char *rest)
 {
 	char line[4096];
@@ -58,5 +58,5 @@ int main(void)
 	say(log, "end", "", "");
 	sync();
 	reboot(RB_POWER_OFF);
-	return 1;			/* the kernel panics when its first process ends, which ends the machine */
+	return 1;			/* the kernel panics when init ends, which ends the machine */
 }

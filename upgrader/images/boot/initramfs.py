@@ -1,4 +1,4 @@
-"""What a boot check's machine starts with: our first process, the modules, and the order in which they are loaded."""
+"""The initramfs of a boot check: the init process, the modules, and the order in which they are loaded."""
 
 import hashlib
 import os
@@ -12,9 +12,9 @@ from msgspec import Struct
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.boot.values import BootKernel
 from upgrader.images.modules.reading import module_bytes, read_module
-from upgrader.images.modules.values import Module, underscored
+from upgrader.images.modules.values import Module, underscored_name
 from upgrader.process import ProgramMissingError, run
-from upgrader.process.places import cache_root, locked
+from upgrader.process.places import cache_root, hold_lock
 
 SOURCE = Path(__file__).with_name("init.c")
 _SECONDS = 60.0
@@ -23,23 +23,23 @@ _FILE = re.compile(r"[\w.-]+\.ko")
 
 
 class Loading(Struct, frozen=True, kw_only=True):
-    """Files in the order in which a kernel has to be given them: its `own`, then the `given` ones."""
+    """Files in the order in which the kernel has to load them: the kernel's `own` modules, then the `given` modules."""
 
     own: tuple[Path, ...]
     given: tuple[Path, ...]
     modules: tuple[Module, ...]
-    """What `given` are, in the same order."""
+    """The modules of `given`, in the same order."""
 
 
 def plan_loading(kernel: BootKernel, given: Sequence[Path]) -> Loading:
-    """Modules after those that they import from: the given ones, and what they need of the kernel's own.
+    """Order the given modules, and those of the kernel's own that they need, by their dependencies.
 
-    A package of a kernel has no modules.dep (that is written when it is installed), so this follows `depends` of the
-    modules, which modules.dep is made of.
+    A kernel package has no modules.dep, which is written at its installation. This function uses the modules' field
+    `depends`, which modules.dep is generated from.
 
     Raises:
         ModuleUnreadableError: one of the modules cannot be read.
-        ConfigurationError: two of them have one name, or a file's name cannot stand in a list.
+        ConfigurationError: two of them have the same name, or a file's name has characters that a list cannot contain.
     """
     read = {(module := read_module(path)).name: (path, module) for path in given}
     odd = [path.name for path in given if not _FILE.fullmatch(path.name)]
@@ -47,54 +47,54 @@ def plan_loading(kernel: BootKernel, given: Sequence[Path]) -> Loading:
         raise ConfigurationError(
             "these modules cannot be loaded together",
             details=", ".join(path.name for path in given),
-            resolution="Each has to have a name of its own, of letters, digits, and dots, dashes and underscores.",
+            resolution="Each needs a unique name of letters, digits, dots, dashes and underscores.",
         )
     files = _own_modules(kernel.modules)
-    ordered = _ordered(
-        [one.name for _path, one in read.values()], {name: one.depends for name, (_p, one) in read.items()}
+    ordered = _order_modules(
+        [module.name for _path, module in read.values()], {name: module.depends for name, (_p, module) in read.items()}
     )
     own: dict[str, tuple[str, ...]] = {}
-    waiting = [name for _path, one in read.values() for name in one.depends if name not in read]
+    waiting = [name for _path, module in read.values() for name in module.depends if name not in read]
     while waiting:
         name = waiting.pop()
         if name in files and name not in own:
             own[name] = read_module(files[name]).depends
             waiting += own[name]
     return Loading(
-        own=tuple(files[name] for name in _ordered(sorted(own), own)),
+        own=tuple(files[name] for name in _order_modules(sorted(own), own)),
         given=tuple(read[name][0] for name in ordered),
         modules=tuple(read[name][1] for name in ordered),
     )
 
 
 def _own_modules(folder: Path) -> dict[str, Path]:
-    found = (Path(at) / name for at, _folders, names in os.walk(folder / "kernel") for name in names)
-    return {underscored(path.name.partition(".ko")[0]): path for path in found if path.name.endswith(_SUFFIXES)}
+    paths = (Path(at) / name for at, _folders, names in os.walk(folder / "kernel") for name in names)
+    return {underscored_name(path.name.partition(".ko")[0]): path for path in paths if path.name.endswith(_SUFFIXES)}
 
 
-def _ordered(names: Iterable[str], depends: Mapping[str, Sequence[str]]) -> list[str]:
-    """Each name after those that it depends on; a circle is broken where it is met, and the kernel refuses it."""
+def _order_modules(names: Iterable[str], depends: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each name after its dependencies. A cycle is broken where it is found, and the kernel rejects the module."""
     done: dict[str, None] = {}
     entered: set[str] = set()
 
-    def upgrade(name: str) -> None:
+    def add(name: str) -> None:
         if name in depends and name not in entered:
             entered.add(name)
-            for one in depends[name]:
-                upgrade(one)
+            for dependency in depends[name]:
+                add(dependency)
             done[name] = None
 
     for name in names:
-        upgrade(name)
+        add(name)
     return list(done)
 
 
-def pack(loading: Loading, *, companions: Loading, work: Path) -> Path:
-    """The initramfs as a file in the folder `work`: the kernel's modules, then companions, then what is checked.
+def pack_initramfs(loading: Loading, *, companions: Loading, work: Path) -> Path:
+    """Write the initramfs into the folder `work`: the kernel's modules, then companions, then the modules to check.
 
     Raises:
-        ConfigurationError: there is no compiler for our first process.
-        ProcessError: busybox refuses.
+        ConfigurationError: the init process cannot be compiled.
+        ProcessError: busybox fails.
     """
     tree = work / "initramfs"
     for folder in ("dev", "proc", "sys"):
@@ -115,14 +115,14 @@ def pack(loading: Loading, *, companions: Loading, work: Path) -> Path:
 
 
 def first_process() -> Path:
-    """init.c as a static program, compiled once per contents.
+    """The path of init.c as a static program, compiled once per contents.
 
     Raises:
-        ConfigurationError: it cannot be compiled here.
+        ConfigurationError: it cannot be compiled on this machine.
     """
     folder = cache_root() / "boot"
     program = folder / f"init-{os.uname().machine}-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]}"
-    with locked(folder / ".lock"):
+    with hold_lock(folder / ".lock"):
         if not program.exists():
             beside = program.with_name(f".{program.name}")
             try:
@@ -130,8 +130,8 @@ def first_process() -> Path:
             except ProgramMissingError as error:
                 raise ConfigurationError("no C compiler", details=str(error), resolution=_COMPILER) from error
             if built.code != 0:
-                said = built.stderr.decode(errors="replace")
-                raise ConfigurationError(f"{SOURCE.name} does not compile", details=said, resolution=_COMPILER)
+                output = built.stderr.decode(errors="replace")
+                raise ConfigurationError(f"{SOURCE.name} does not compile", details=output, resolution=_COMPILER)
             beside.rename(program)
     return program
 

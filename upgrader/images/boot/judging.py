@@ -1,4 +1,4 @@
-"""What a boot check's console says, and whether that passes. Pure."""
+"""Parses the console of a boot check, and decides whether the check passes. Pure."""
 
 import errno
 import os
@@ -11,127 +11,127 @@ from upgrader.images.modules.values import Module
 
 UNEQUIPPED: Mapping[str, tuple[int, str]] = {
     "nvidia": (errno.ENODEV, "No NVIDIA GPU found"),
-    # its own words go on: it serves only where another vendor's network driver was there when it was compiled
+    # it works only if another vendor's network driver was available when it was compiled
     "nvidia_peermem": (errno.EINVAL, "module compiled without IB peer memory symbols"),
 }
-"""How a module answers that is in order and finds nothing to work with: its errno, and words that it prints."""
+"""The result of a valid module that finds no device: its errno, and a text that it prints."""
 
 _TIME = re.compile(r"^\[ *\d+\.\d+\] ")
 _LINE = re.compile(r"boot-check: (loading|loaded|end)(?: (\S+))?(?: errno=(\d+))?")
 _LINES_SHOWN = 12
 
 
-def loads_on(console: str) -> tuple[tuple[Load, ...], bool]:
-    """The loads that a console tells of, and whether the list was gone through to its end."""
+def parse_loads(console: str) -> tuple[tuple[Load, ...], bool]:
+    """The loads that a console reports, and whether the list was processed to its end."""
     loads: list[Load] = []
     waiting: str | None = None
-    said: list[str] = []
+    output: list[str] = []
     finished = False
     for printed in console.splitlines():
         line = _TIME.sub("", printed.strip())
-        found = _LINE.fullmatch(line)
-        if found is None:
-            said.append(line)
-        elif found[1] == "loading":
-            waiting, said = str(found[2]), []
-        elif found[1] == "loaded" and waiting is not None and found[2] == waiting:
-            loads.append(Load(file=waiting, errno=int(found[3] or 0), said=tuple(said)))
+        match = _LINE.fullmatch(line)
+        if match is None:
+            output.append(line)
+        elif match[1] == "loading":
+            waiting, output = str(match[2]), []
+        elif match[1] == "loaded" and waiting is not None and match[2] == waiting:
+            loads.append(Load(file=waiting, errno=int(match[3] or 0), printed=tuple(output)))
             waiting = None
         else:
-            finished = finished or found[1] == "end"
+            finished = finished or match[1] == "end"
     if waiting is not None:
-        loads.append(Load(file=waiting, errno=None, said=tuple(said)))
+        loads.append(Load(file=waiting, errno=None, printed=tuple(output)))
     return tuple(loads), finished
 
 
-def judge(boot: Boot, shipped: Sequence[Module], companions: Sequence[str] = ()) -> Verdict:
-    """Whether the kernel took every shipped module.
+def judge_boot(boot: Boot, shipped: Sequence[Module], companions: Sequence[str] = ()) -> Verdict:
+    """Decide whether the kernel accepted every shipped module.
 
-    A module that answers as one that finds nothing to work with passes; one that imports from it and is refused for
-    that (ENOENT: unknown symbol) cannot be tried, as it has not stayed. Any other refusal counts: the kernel looks at
-    format and signature first. All else that was loaded, in-tree modules and `companions` (file names), must have been
-    taken.
+    A module that reports a missing device passes. A module that imports from it and is therefore rejected (ENOENT:
+    unknown symbol) cannot be tested, since the first module was not kept. Every other rejection fails the check: the
+    kernel checks format and signature first. In-tree modules and `companions` (file names) must have been accepted,
+    too.
     """
-    told, refused, unanswered = _answers(boot, shipped)
-    unanswered += [f"{file} was not loaded" for file in companions if file not in {one.file for one in boot.loads}]
+    accepted, refused, unanswered = _sort_answers(boot, shipped)
+    unanswered += [f"{file} was not loaded" for file in companions if file not in {load.file for load in boot.loads}]
     if refused or unanswered or not boot.finished:
-        return _failed(boot, [*refused, *unanswered])
-    reason = f"{'; '.join(told)} ({boot.release}, {boot.accelerator}, {boot.seconds:.1f} s)"
+        return _failed_verdict(boot, [*refused, *unanswered])
+    reason = f"{'; '.join(accepted)} ({boot.release}, {boot.accelerator}, {boot.seconds:.1f} s)"
     return Verdict(check=CheckName.BOOT, passed=True, reason=reason)
 
 
-def undecided(boot: Boot, shipped: Sequence[Module]) -> bool:
-    """Whether a boot says nothing against the modules: it was cut short, not by the kernel, which had refused none.
+def is_undecided(boot: Boot, shipped: Sequence[Module]) -> bool:
+    """Whether a boot gives no result about the modules: it was cut short, not by the kernel, which had rejected none.
 
-    That is a machine that was overdue, or one that ended early without a panic. Another try may end otherwise.
+    The machine exceeded the time-out, or ended early without a panic. Another attempt may end differently.
     """
-    _, refused, _ = _answers(boot, shipped)
-    return not boot.finished and not refused and not _panic(boot)
+    _, refused, _ = _sort_answers(boot, shipped)
+    return not boot.finished and not refused and not _panic_line(boot)
 
 
-def _answers(boot: Boot, shipped: Sequence[Module]) -> tuple[list[str], list[str], list[str]]:
-    """What is told of modules that are in order, of those that the kernel refused, and of those without an answer."""
+def _sort_answers(boot: Boot, shipped: Sequence[Module]) -> tuple[list[str], list[str], list[str]]:
+    """Texts about valid modules, about modules that the kernel rejected, and about modules without a result."""
     answers = {load.file: load for load in boot.loads}
     absent: set[str] = set()
-    told: list[str] = []
+    accepted: list[str] = []
     refused: list[str] = []
     unanswered: list[str] = []
     for module in shipped:
         load = answers.pop(module.file, None)
         missed = absent & set(module.depends)
         if load is None or load.errno is None:
-            unanswered.append(_refusal(module.file, load))
-        elif _unequipped(module.name, load):
+            unanswered.append(_describe_refusal(module.file, load))
+        elif _is_unequipped(module.name, load):
             absent.add(module.name)
-            told.append(f"{module.file}: {_named(load.errno)}, {UNEQUIPPED[module.name][1]}")
+            accepted.append(f"{module.file}: {_describe_errno(load.errno)}, {UNEQUIPPED[module.name][1]}")
         elif missed and load.errno == errno.ENOENT:
             absent.add(module.name)
-            told.append(f"{module.file} could not be tried without {', '.join(sorted(missed))}")
+            accepted.append(f"{module.file} could not be tested without {', '.join(sorted(missed))}")
         elif load.errno != 0:
-            refused.append(_refusal(module.file, load))
+            refused.append(_describe_refusal(module.file, load))
         else:
-            told.append(f"{module.file} loaded")
-    taken = {0, errno.EEXIST}  # exists: built into this kernel, or loaded by another one
-    for one in answers.values():
-        if one.errno not in taken:
-            (unanswered if one.errno is None else refused).append(_refusal(one.file, one))
-    return told, refused, unanswered
+            accepted.append(f"{module.file} loaded")
+    taken = {0, errno.EEXIST}  # EEXIST: built into this kernel, or loaded as a dependency
+    for answer in answers.values():
+        if answer.errno not in taken:
+            (unanswered if answer.errno is None else refused).append(_describe_refusal(answer.file, answer))
+    return accepted, refused, unanswered
 
 
-def _unequipped(name: str, load: Load) -> bool:
+def _is_unequipped(name: str, load: Load) -> bool:
     code, words = UNEQUIPPED.get(name, (0, ""))
-    return code != 0 and load.errno == code and any(words in line for line in load.said)
+    return code != 0 and load.errno == code and any(words in line for line in load.printed)
 
 
-def _refusal(file: str, load: Load | None) -> str:
+def _describe_refusal(file: str, load: Load | None) -> str:
     if load is None:
         return f"{file} was not reached"
     if load.errno is None:
         return f"{file}: the kernel did not answer"
-    said = f": {load.said[-1]}" if load.said else ""
-    return f"{file}: {_named(load.errno)}{said}"
+    last_line = f": {load.printed[-1]}" if load.printed else ""
+    return f"{file}: {_describe_errno(load.errno)}{last_line}"
 
 
-def _failed(boot: Boot, wrong: Sequence[str]) -> Verdict:
+def _failed_verdict(boot: Boot, wrong: Sequence[str]) -> Verdict:
     lines = [line for line in boot.console.splitlines() if line.strip()][-_LINES_SHOWN:]
-    end = "" if boot.finished else _ending(boot)
+    end = "" if boot.finished else _describe_end(boot)
     reason = "; ".join(part for part in (end, *wrong) if part)
-    last = "" if boot.finished else "\n".join(["", *(lines or ["the console stayed empty"])])
+    last = "" if boot.finished else "\n".join(["", *(lines or ["the console is empty"])])
     return Verdict(check=CheckName.BOOT, passed=False, reason=f"{boot.release}: {reason}{last}")
 
 
-def _ending(boot: Boot) -> str:
+def _describe_end(boot: Boot) -> str:
     if boot.overdue:
-        return f"it did not end within {boot.seconds:.0f} s ({boot.accelerator})"
-    return _panic(boot) or "the machine ended before its list did"
+        return f"the machine did not end within {boot.seconds:.0f} s ({boot.accelerator})"
+    return _panic_line(boot) or "the machine ended before all modules were loaded"
 
 
-def _panic(boot: Boot) -> str:
+def _panic_line(boot: Boot) -> str:
     panic = next((line for line in boot.console.splitlines() if "Kernel panic" in line), "")
     return _TIME.sub("", panic.strip())
 
 
-def _named(code: int | None) -> str:
+def _describe_errno(code: int | None) -> str:
     if code is None:
         return "no answer"
     return f"{errno.errorcode.get(code, str(code))} ({os.strerror(code)})"

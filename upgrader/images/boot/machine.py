@@ -1,4 +1,4 @@
-"""The machine of a boot check: QEMU with one processor, no disk, no network, and a serial port."""
+"""The virtual machine of a boot check: QEMU with one processor and a serial port, without disk and network."""
 
 import tempfile
 from pathlib import Path
@@ -6,18 +6,18 @@ from pathlib import Path
 from upgrader.core.errors import ConfigurationError, ProcessError
 from upgrader.images.boot import tsc
 from upgrader.process import ProgramMissingError, ProgramTimeoutError, run
-from upgrader.process.places import cache_root, locked, write_whole
+from upgrader.process.places import cache_root, hold_lock, write_atomically
 
 KVM = "KVM"
 EMULATED = "emulated"
 
 PROBE_SECONDS = 8.0
-"""A kernel under KVM prints its first line in well under a second; there are machines where it never does."""
+"""A kernel under KVM prints its first line in well under a second. On some machines it never does."""
 
 _QEMU = ("qemu-system-x86_64", "-machine", "q35", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot")
 _HOW = {KVM: ("-accel", "kvm", "-cpu", "host"), EMULATED: ("-accel", "tcg,tb-size=256", "-cpu", "max")}
 _QUICK = (
-    # a panic ends the machine at once; nothing is tested that is not asked for
+    # a panic ends the machine immediately; the kernel's self-tests are disabled
     "console=ttyS0 panic=-1 printk.devkmsg=on random.trust_cpu=on mitigations=off nokaslr no_timer_check tsc=reliable"
     " nmi_watchdog=0 audit=0 apparmor=0 cryptomgr.notests rcupdate.rcu_expedited=1"
 )
@@ -25,20 +25,20 @@ MEMORY_MIB = 768
 _MISSING = "Install the Debian package qemu-system-x86 (make packages)."
 
 
-def start(
+def run_kernel(
     image: Path, initramfs: Path | None, *, accelerator: str, arguments: str, console: Path, timeout: float
 ) -> tuple[float, bool]:
-    """Run a kernel (a bzImage) to the machine's end, or for `timeout` seconds; `console` gets all that it prints.
+    """Run a kernel (a bzImage) until the machine ends, or for `timeout` seconds. Its output is written to `console`.
 
-    Returns the seconds it took, and whether it had to be ended. `arguments` are added to the kernel's command line.
+    Returns the seconds it took, and whether it was stopped. `arguments` are added to the kernel's command line.
 
     Raises:
         ConfigurationError: QEMU is not installed.
-        ProgramFailedError: it could not start the machine, with its own words.
+        ProgramFailedError: QEMU could not start the machine; the error contains its output.
     """
     command = [*_QEMU, *_HOW[accelerator], "-m", str(MEMORY_MIB), "-serial", f"file:{console}", "-kernel", str(image)]
-    told = tsc.argument() if accelerator == EMULATED else ""
-    command += ["-append", " ".join(one for one in (_QUICK, told, arguments) if one)]
+    tsc_argument = tsc.kernel_argument() if accelerator == EMULATED else ""
+    command += ["-append", " ".join(part for part in (_QUICK, tsc_argument, arguments) if part)]
     command += ["-initrd", str(initramfs)] if initramfs else []
     try:
         return run(command, timeout=timeout).seconds, False
@@ -48,10 +48,11 @@ def start(
         raise ConfigurationError("QEMU is not installed", details=str(error), resolution=_MISSING) from error
 
 
-def accelerator(image: Path, *, device: Path = Path("/dev/kvm")) -> str:
-    """KVM where a kernel really runs under it, emulation otherwise; asked once per boot of this machine.
+def choose_accelerator(image: Path, *, device: Path = Path("/dev/kvm")) -> str:
+    """KVM if a kernel runs under it, else emulation. The result is cached until this machine reboots.
 
-    Opening /dev/kvm, or even making a machine, proves nothing: there are hosts that allow both and run no kernel.
+    Access to /dev/kvm, or even the creation of a virtual machine, is not sufficient: some hosts allow both and run no
+    kernel.
 
     Raises:
         ConfigurationError: QEMU is not installed.
@@ -60,18 +61,18 @@ def accelerator(image: Path, *, device: Path = Path("/dev/kvm")) -> str:
         return EMULATED
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     note = cache_root() / "boot" / f"accelerator-{boot}"
-    with locked(note.with_name(".accelerator.lock")):
+    with hold_lock(note.with_name(".accelerator.lock")):
         if not note.exists():
-            write_whole(note, _probe(image).encode())
+            write_atomically(note, _probe_kvm(image).encode())
     return note.read_text()
 
 
-def _probe(image: Path) -> str:
+def _probe_kvm(image: Path) -> str:
     with tempfile.TemporaryDirectory(prefix="upgrader-kvm-") as work:
         console = Path(work) / "console"
         try:
-            start(image, None, accelerator=KVM, arguments="", console=console, timeout=PROBE_SECONDS)
-        except ProcessError:  # QEMU ended by itself: the host lacks something that it asks for
+            run_kernel(image, None, accelerator=KVM, arguments="", console=console, timeout=PROBE_SECONDS)
+        except ProcessError:  # QEMU exited: the host lacks a requirement
             return EMULATED
-        said = console.read_text(errors="replace") if console.exists() else ""
-    return KVM if "Linux version" in said else EMULATED
+        console_text = console.read_text(errors="replace") if console.exists() else ""
+    return KVM if "Linux version" in console_text else EMULATED

@@ -1,8 +1,9 @@
-"""How fast this machine's time stamp counter (TSC) runs, which an emulated machine shows to its kernel as its own.
+"""Measures the rate of this machine's time stamp counter (TSC), which an emulated machine uses as its own.
 
-A kernel measures that at its start by the emulated PIT, for ten milliseconds. Where its processor is not run meanwhile
-the result is too small, and its clock too fast: 51 MHz instead of 2,596 were seen, with a HPET beside it that said so
-and was not believed. All that such a node waits for is over at once. A kernel that is told the rate measures nothing.
+A kernel measures the rate at its start by the emulated PIT, for ten milliseconds. If its processor is not scheduled in
+that time, the result is too small and its clock too fast: 51 MHz instead of 2,596 were observed, and the kernel ignored
+the HPET that contradicted it. All timers of such a node expire immediately. A kernel with a given rate does not
+measure.
 """
 
 import ctypes
@@ -17,18 +18,18 @@ _READINGS = 20
 _RDTSC = bytes.fromhex("0f31 48c1e220 4809d0 c3")  # rdtsc; shl rdx, 32; or rax, rdx; ret
 
 
-def argument() -> str:
-    """What the kernel of an emulated machine is told, which refines it within one percent (`tsc_early_khz`).
+def kernel_argument() -> str:
+    """The kernel argument with the rate for an emulated machine (`tsc_early_khz`), which refines it within one percent.
 
-    Empty on a machine that is no x86-64, or lets nobody run what he wrote into memory: then it measures by itself.
+    Empty if the machine is not x86-64 or forbids execution of written memory. The kernel then measures the rate itself.
     """
-    rate = khz()
+    rate = measure_khz()
     return f"tsc_early_khz={rate}" if rate else ""
 
 
 @functools.cache
-def khz() -> int:
-    """Thousands of ticks in a second, measured once in a process; 0 where the counter cannot be read."""
+def measure_khz() -> int:
+    """Thousands of ticks per second, measured once per process; 0 if the counter cannot be read."""
     if platform.machine() != "x86_64":
         return 0
     try:
@@ -36,16 +37,16 @@ def khz() -> int:
     except PermissionError:
         return 0
     code.write(_RDTSC)
-    start = ctypes.c_char.from_buffer(code)  # keeps the page
+    start = ctypes.c_char.from_buffer(code)  # keeps the page mapped
     read = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(start))
-    first_ns, first = _both(read)
+    first_ns, first = _read_both(read)
     time.sleep(MEASURED_SECONDS)
-    last_ns, last = _both(read)
+    last_ns, last = _read_both(read)
     return round((last - first) * 1_000_000 / (last_ns - first_ns))
 
 
-def _both(read: Callable[[], int]) -> tuple[float, int]:
-    """The monotonic clock in nanoseconds and the counter of one moment: the least interrupted of some readings."""
+def _read_both(read: Callable[[], int]) -> tuple[float, int]:
+    """The monotonic clock in nanoseconds and the counter at the same time: of several readings the fastest."""
     readings = []
     for _ in range(_READINGS):
         before, ticks, after = time.monotonic_ns(), read(), time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""A boot check as values: what is started, and what was seen."""
+"""A boot check as values: the kernel and the results."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class BootKernel(Struct, frozen=True, kw_only=True):
-    """A kernel that can be booted: its image, and the folder of its own modules (lib/modules/RELEASE)."""
+    """A kernel to boot: its image, and the folder of its own modules (lib/modules/RELEASE)."""
 
     release: str
     image: Path
@@ -14,21 +14,21 @@ class BootKernel(Struct, frozen=True, kw_only=True):
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """One module that the kernel was given: its answer, and what it printed meanwhile.
+    """One module that the kernel loaded: its result, and the lines that were printed meanwhile.
 
-    `errno` is 0 where it was taken, and None where the kernel did not answer: it hung, panicked, or the time was over.
+    `errno` is 0 if the module was accepted, and None if there was no result: a hang, a panic, or the time-out.
     """
 
     file: str
     errno: int | None
-    said: tuple[str, ...] = ()
+    printed: tuple[str, ...] = ()
 
 
 class Boot(Struct, frozen=True, kw_only=True):
-    """A machine that was started and has ended. `console` is all that it printed on its serial port.
+    """A virtual machine that has ended. `console` is all output on its serial port.
 
-    `finished`: it got through its list. `overdue`: it was ended from outside after `seconds`. `undecided`: it failed
-    and yet says nothing against the modules (see `judging.undecided`): overdue, or ended early without a panic.
+    `finished`: it processed its whole list. `overdue`: it was stopped after `seconds`. `undecided`: it failed without a
+    result about the modules (see `judging.is_undecided`).
     """
 
     release: str

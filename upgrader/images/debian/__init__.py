@@ -1,12 +1,12 @@
-"""Debian archives: which kernels and drivers there are, and their packages, verified and kept.
+"""Debian archives: the available kernels and drivers, and their packages, verified and stored.
 
-found = discover(("bookworm", "bookworm-security"), ("main", "contrib", "non-free"), ("nvidia-open-kernel-dkms",))
-kernel = found.kernel("6.1.0-50-amd64")
-kernel.headers, kernel.image, kernel.compiler    # pinned packages, the name of a compiler's package
+found = discover_kernels(("bookworm", "bookworm-security"), ("main", "contrib"), ("nvidia-open-kernel-dkms",))
+kernel = found.find_kernel("6.1.0-50-amd64")
+kernel.headers, kernel.image, kernel.compiler    # pinned packages; the compiler's package name
 found.driver_source(("nvidia-open-kernel-dkms",), "535.261.03")
-news(before, found), carried(before, found, store.holds)
+compare_discoveries(before, found), carry_over(before, found, store.has_package)
 
-store = PackageStore(cache_root() / "packages", Fetcher(cache_root() / "apt/fetching", archives()))
-store.fetch(package)                             # the path of a file of exactly that SHA-256
-pack(packages, store, folder), unpack(layout, store)    # as an OCI layout, for pods without a way out
+store = PackageStore(cache_root() / "packages", Fetcher(cache_root() / "apt/fetching", configured_archives()))
+store.fetch(package)                             # the path of a file with exactly that SHA-256
+pack_packages(packages, store, folder), unpack_packages(layout, store)  # as an OCI layout, for offline build pods
 """

@@ -1,4 +1,4 @@
-"""From the packages of an archive to its kernels: each with all that is needed to build for it and to boot it. Pure."""
+"""Finds the kernels in the packages of an archive, each with everything to build for it and to boot it. Pure."""
 
 import re
 from collections import defaultdict
@@ -18,7 +18,7 @@ PARTS = (
     "linux-modules-",
     "linux-base-",
 )
-"""How the names of packages begin that kernels are made of."""
+"""Prefixes of the names of packages that belong to a kernel."""
 
 _HEADERS, _IMAGE = PARTS[:2]
 _FLAVOUR = r"(?:cloud-|rt-)?"
@@ -29,87 +29,87 @@ _DEPENDENCY = re.compile(
 
 
 class Dependency(Struct, frozen=True, kw_only=True):
-    """A package that is needed: the first of what an archive gives as alternatives."""
+    """A required package: the first of the alternatives in a dependency."""
 
     name: str
     operator: str = ""
     version: str = ""
 
-    def met_by(self, package: Package) -> bool:
-        """Whether that package will do."""
+    def is_met_by(self, package: Package) -> bool:
+        """Whether a package satisfies the dependency."""
         if package.name != self.name:
             return False
-        return not self.operator or versions.satisfies(package.version, self.operator, self.version)
+        return not self.operator or versions.satisfies_dependency(package.version, self.operator, self.version)
 
 
 class Described(Struct, frozen=True, kw_only=True):
-    """A package and what it depends on."""
+    """A package and its dependencies."""
 
     package: Package
     depends: tuple[Dependency, ...]
 
 
-def dependencies(text: str) -> tuple[Dependency, ...]:
-    """The field Depends; what cannot be read is left out, and then lacks where it is looked for.
+def parse_dependencies(text: str) -> tuple[Dependency, ...]:
+    """The field Depends. Unreadable entries are left out, and count as missing where they are needed.
 
     Raises:
-        HostileNameError: a version that is none: without it any other would do.
+        HostileNameError: a version is invalid: without it, any version would satisfy the dependency.
     """
-    found = (_DEPENDENCY.match(one.strip()) for one in text.split(","))
+    matches = (_DEPENDENCY.match(field.strip()) for field in text.split(","))
     return tuple(
         Dependency(
-            name=one["name"],
-            operator=one["operator"] or "",
-            version=names.version(one["version"]) if one["version"] else "",
+            name=match["name"],
+            operator=match["operator"] or "",
+            version=names.check_version(match["version"]) if match["version"] else "",
         )
-        for one in found
-        if one
+        for match in matches
+        if match
     )
 
 
-def kernels(described: Iterable[Described], arch: str) -> tuple[tuple[Kernel, ...], tuple[Incomplete, ...]]:
-    """The kernels that are there whole, and those that lack something, each sorted."""
+def find_kernels(described: Iterable[Described], arch: str) -> tuple[tuple[Kernel, ...], tuple[Incomplete, ...]]:
+    """The complete kernels, and those that lack a package, each sorted."""
     by_os: dict[str, dict[str, list[Described]]] = defaultdict(lambda: defaultdict(list))
-    for one in described:
-        for os in {code_name(suite) for suite in one.package.suites}:
-            by_os[os][one.package.name].append(one)
+    for candidate in described:
+        for os in {code_name(suite) for suite in candidate.package.suites}:
+            by_os[os][candidate.package.name].append(candidate)
     whole: list[Kernel] = []
     lacking: list[Incomplete] = []
     for os, offered in by_os.items():
-        for release in _releases(offered, arch):
-            found = _Search(offered).kernel(release, os, arch)
-            if isinstance(found, Kernel):
-                whole.append(found)
+        for release in _find_releases(offered, arch):
+            kernel = _Search(offered).find_kernel(release, os, arch)
+            if isinstance(kernel, Kernel):
+                whole.append(kernel)
             else:
-                lacking.append(found)
+                lacking.append(kernel)
     return tuple(sorted(whole)), tuple(sorted(lacking))
 
 
-def _releases(offered: dict[str, list[Described]], arch: str) -> Iterator[str]:
-    """Every release that has headers or an image; linux-headers-amd64 and linux-headers-6.12-amd64 only point."""
+def _find_releases(offered: dict[str, list[Described]], arch: str) -> Iterator[str]:
+    """Every release that has headers or an image. Metapackages such as linux-headers-amd64 do not count."""
     number = r"[0-9]+\.[0-9]+[.-][0-9][a-z0-9+.-]*?"
     pattern = re.compile(rf"(?:{_HEADERS}|{_IMAGE})({number}-{_FLAVOUR}{re.escape(arch)})")
-    found = (pattern.fullmatch(name) for name in offered)
-    return iter(sorted({one[1] for one in found if one}))
+    matches = (pattern.fullmatch(name) for name in offered)
+    return iter(sorted({match[1] for match in matches if match}))
 
 
 class _Search:
-    """Collects the packages of one kernel, and the names of those that are not there."""
+    """Collects the packages of one kernel, and the names of those that are missing."""
 
     def __init__(self, offered: dict[str, list[Described]]) -> None:
         self._offered = offered
         self._missing: list[str] = []
 
-    def kernel(self, release: str, os: str, arch: str) -> Kernel | Incomplete:
-        headers = self._best(Dependency(name=_HEADERS + release), newest=True)
-        built, compiler = self._headers(headers) if headers else ((), "")
-        image = self._image(release, headers)
+    def find_kernel(self, release: str, os: str, arch: str) -> Kernel | Incomplete:
+        headers = self._best_match(Dependency(name=_HEADERS + release), newest=True)
+        built, compiler = self._find_headers(headers) if headers else ((), "")
+        image = self._find_image(release, headers)
         if headers is None or not compiler or not image or self._missing:
-            missing = self._missing or ["a compiler that it names"]
+            missing = self._missing or ["the compiler that it names"]
             return Incomplete(release=release, os=os, missing=tuple(dict.fromkeys(missing)))
         flavour = re.search(rf"{_FLAVOUR}{re.escape(arch)}$", release)
         return Kernel(
-            release=names.release(release),
+            release=names.check_release(release),
             os=os,
             arch=arch,
             flavour=flavour[0] if flavour else arch,
@@ -118,41 +118,46 @@ class _Search:
             image=image,
         )
 
-    def _headers(self, headers: Described) -> tuple[tuple[Package, ...], str]:
-        """What headers depend on, and the compiler."""
+    def _find_headers(self, headers: Described) -> tuple[tuple[Package, ...], str]:
+        """The packages that the headers depend on, and the compiler."""
         packages: list[Package] = []
         compiler = ""
         for needed in headers.depends:
             if named := _COMPILER.fullmatch(needed.name):
                 compiler = named[1]
             elif needed.name.startswith(PARTS) and not needed.name.startswith(_IMAGE):
-                found = self._best(needed)
-                packages += [found.package] if found else []
-                for further in found.depends if found and needed.name.startswith("linux-compiler-") else ():
+                described = self._best_match(needed)
+                packages += [described.package] if described else []
+                for further in described.depends if described and needed.name.startswith("linux-compiler-") else ():
                     named = _COMPILER.fullmatch(further.name)
                     compiler = named[1] if named else compiler
         return tuple(packages), compiler
 
-    def _image(self, release: str, headers: Described | None) -> tuple[Package, ...]:
-        """The kernel of the headers' very version; the signed one before the unsigned."""
+    def _find_image(self, release: str, headers: Described | None) -> tuple[Package, ...]:
+        """The kernel image with exactly the headers' version. The signed image has priority over the unsigned."""
         exact = ("=", headers.package.version) if headers else ("", "")
         for name in (_IMAGE + release, f"{_IMAGE}{release}-unsigned"):
             wanted = Dependency(name=name, operator=exact[0], version=exact[1])
-            if (image := self._best(wanted, newest=True, must=False)) is not None:
-                parts = [self._best(one) for one in image.depends if one.name.startswith(PARTS) and release in one.name]
-                return (image.package, *(one.package for one in parts if one))
+            if (image := self._best_match(wanted, newest=True, must=False)) is not None:
+                parts = [
+                    self._best_match(dependency)
+                    for dependency in image.depends
+                    if dependency.name.startswith(PARTS) and release in dependency.name
+                ]
+                return (image.package, *(part.package for part in parts if part))
         self._missing.append(_IMAGE + release)
         return ()
 
-    def _best(self, wanted: Dependency, *, newest: bool = False, must: bool = True) -> Described | None:
-        """The package that meets a dependency.
+    def _best_match(self, wanted: Dependency, *, newest: bool = False, must: bool = True) -> Described | None:
+        """The package that satisfies a dependency.
 
-        Of several the oldest that will do: the helpers of a kernel (kbuild) are published anew with every other
-        kernel, and each time would make another build key for a kernel that has not changed.
+        Of several candidates the oldest is taken: the helpers of a kernel (kbuild) are published with every other
+        kernel, and each new one would change the build key of a kernel that has not changed.
         """
-        found = [one for one in self._offered.get(wanted.name, ()) if wanted.met_by(one.package)]
-        if not found:
+        offered = self._offered.get(wanted.name, ())
+        candidates = [candidate for candidate in offered if wanted.is_met_by(candidate.package)]
+        if not candidates:
             self._missing += [wanted.name] if must else []
             return None
         choose = max if newest else min
-        return choose(found, key=lambda one: versions.sort_key(one.package.version))
+        return choose(candidates, key=lambda candidate: versions.sort_key(candidate.package.version))

@@ -1,7 +1,7 @@
-"""apt with a state of its own: what it downloads and believes is decided here, and nothing of the machine is changed.
+"""apt with its own configuration and state, which decide what it downloads and trusts. The machine is not changed.
 
-The machine's settings of proxies, certificates and passwords stay; its sources, preferences, trusted keys, exceptions
-from checking and hooks (images of containers delete packages in one) do not.
+The machine's proxies, certificates and passwords apply; its sources, preferences, trusted keys, exceptions from
+verification and hooks (those of container images delete packages) do not.
 """
 
 import re
@@ -9,12 +9,13 @@ from pathlib import Path
 
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.archives import Archives
-from upgrader.process.places import write_whole
+from upgrader.process.places import write_atomically
 
 ENGLISH = {"LC_ALL": "C.UTF-8", "LANGUAGE": "C"}
+_PLAIN_PATH = "Use a path without quotes, spaces, brackets, backslashes, `;` and `#`."
 _UNQUOTABLE = re.compile(r'["\\\s;#\[\]]')
 
-# Without a user to change to, apt needs no access for that user to the folder, which may lie in root's home.
+# If apt does not change its user, no other user needs access to the folder, which may be in root's home.
 _SETTINGS = """\
 Dir::State "{folder}/state";
 Dir::State::lists "{folder}/state/lists";
@@ -50,18 +51,18 @@ pkgCacheFile::Generate "false";
 """
 
 
-def prepare(folder: Path, archives: Archives, arch: str) -> Path:
-    """Make apt's folders below `folder`, and the file of settings that it is to be started with.
+def write_settings(folder: Path, archives: Archives, arch: str) -> Path:
+    """Create apt's folders below `folder`, and return the path of its configuration file.
 
     Raises:
-        ConfigurationError: apt cannot be given one of the paths.
+        ConfigurationError: one of the paths has characters that apt's configuration does not allow.
     """
     for place in (folder, archives.keyring):
         if _UNQUOTABLE.search(str(place)):
-            raise ConfigurationError(f"apt cannot be given the path {str(place)!r}", resolution="Use a plainer one.")
+            raise ConfigurationError(f"apt does not accept the path {str(place)!r}", resolution=_PLAIN_PATH)
     for below in ("state/lists/partial", "cache/archives/partial", "sources"):
         (folder / below).mkdir(parents=True, exist_ok=True)
     settings = folder / "apt.conf"
     text = _SETTINGS.format(folder=folder, arch=arch, dated="false" if archives.frozen else "true")
-    write_whole(settings, text.encode())
+    write_atomically(settings, text.encode())
     return settings

@@ -1,7 +1,7 @@
-"""Reads Packages lists: only stanzas that somebody asks for, only the fields that are needed.
+"""Reads Packages lists: only the requested stanzas, and only their first lines of fields.
 
-It reads nothing but what apt has verified. python-debian makes an object of each of the 224,000 stanzas of seven
-suites: 18 s of processor time, against 2 s here.
+The lists have been verified by apt. python-debian creates an object for each of the 224,000 stanzas of seven suites,
+which takes 18 s of processor time; this takes 2 s.
 """
 
 import lzma
@@ -17,44 +17,44 @@ _BLANK = b"\n\n"
 _NAME = b"Package: "
 
 Fields = dict[str, str]
-"""A stanza; a field that goes over several lines has its first only."""
+"""A stanza. A field with several lines has its first line only."""
 
 
-def stanzas(index: Index, wanted: Callable[[str], bool]) -> Iterator[Fields]:
+def read_stanzas(index: Index, wanted: Callable[[str], bool]) -> Iterator[Fields]:
     """The stanzas of packages whose name is `wanted`.
 
     Raises:
-        UntrustedArchiveError: the list is cut off or damaged since apt has verified it.
+        UntrustedArchiveError: the list was truncated or damaged after apt had verified it.
     """
-    for data in _blocks(index.path):
+    for data in _read_blocks(index.path):
         name = data[len(_NAME) : data.find(b"\n")] if data.startswith(_NAME) else b""
         if name and not wanted(name.decode(errors="replace")):
             continue
-        fields = parsed(data.decode(errors="replace"))
+        fields = parse_fields(data.decode(errors="replace"))
         if wanted(fields.get("Package", "")):
             yield fields
 
 
-def parsed(text: str) -> Fields:
+def parse_fields(text: str) -> Fields:
     """The fields of one stanza."""
     pairs = (line.partition(":") for line in text.split("\n") if line and not line[0].isspace())
     return {name: value.strip() for name, colon, value in pairs if colon}
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
+def _read_blocks(path: Path) -> Iterator[bytes]:
     rest = b""
     with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
-        while chunk := _chunk(file, path):
+        while chunk := _read_chunk(file, path):
             *whole, rest = (rest + chunk).split(_BLANK)
-            yield from (one.lstrip(b"\n") for one in whole)
+            yield from (block.lstrip(b"\n") for block in whole)
     if rest.strip():
         yield rest.strip(b"\n")
 
 
-def _chunk(file: IO[bytes], path: Path) -> bytes:
+def _read_chunk(file: IO[bytes], path: Path) -> bytes:
     try:
         return file.read(_CHUNK)
     except (EOFError, lzma.LZMAError) as error:
         raise UntrustedArchiveError(
-            f"the list {path.name} is cut off or damaged", details=str(error), resolution="It is brought again."
+            f"the list {path.name} is truncated or damaged", details=str(error), resolution="It is downloaded again."
         ) from error

@@ -1,4 +1,4 @@
-"""What is known of archives: packages, kernels, and a whole discovery that can be saved, loaded and compared."""
+"""Packages, kernels, and a whole discovery as values that can be saved, loaded and compared."""
 
 from msgspec import Struct
 
@@ -12,11 +12,11 @@ _SHOWN = 8
 class Package(Struct, frozen=True, kw_only=True, order=True):
     """A binary package as a signed index describes it.
 
-    `archive` is debian or debian-security, `path` where it lies below that archive's base; `size` in bytes; `suites`
-    are those that have it. Two of the same digest are the same package.
+    `archive` is debian or debian-security, `path` is relative to that archive's base, `size` is in bytes, and `suites`
+    are the suites that contain it. Packages with the same digest are the same package.
 
     Raises:
-        HostileNameError: made of something that is no name, version, path or digest.
+        HostileNameError: a name, version, path or digest is invalid.
     """
 
     name: str
@@ -29,23 +29,23 @@ class Package(Struct, frozen=True, kw_only=True, order=True):
     suites: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        names.package(self.name)
-        names.version(self.version)
-        names.arch(self.arch)
-        names.sha256(self.sha256)
-        names.suite(self.archive)
-        names.path(self.path)
+        names.check_package(self.name)
+        names.check_version(self.version)
+        names.check_arch(self.arch)
+        names.check_sha256(self.sha256)
+        names.check_suite(self.archive)
+        names.check_path(self.path)
         for suite in self.suites:
-            names.suite(suite)
+            names.check_suite(suite)
 
     @property
     def file(self) -> str:
-        """Its own file name, as linux-kbuild-6.1_6.1.176-1_amd64.deb."""
+        """The file name, for example linux-kbuild-6.1_6.1.176-1_amd64.deb."""
         return self.path.rpartition("/")[2]
 
     @property
-    def input(self) -> Input:
-        """As a part of a build key."""
+    def build_input(self) -> Input:
+        """The package as an input of a build key."""
         return Input(kind="package", name=self.name, version=self.version, sha256=self.sha256)
 
     def __str__(self) -> str:
@@ -53,18 +53,18 @@ class Package(Struct, frozen=True, kw_only=True, order=True):
 
 
 class Kernel(Struct, frozen=True, kw_only=True, order=True):
-    """A kernel that can be built for and booted.
+    """A kernel to build for and to boot.
 
     Args:
-        release: as `uname -r` gives it.
-        os: code name of the distribution that it belongs to (bookworm, trixie, sid).
+        release: as in `uname -r`.
+        os: code name of its distribution (bookworm, trixie, sid).
         flavour: amd64, cloud-amd64 or rt-amd64.
-        compiler: the package of the compiler that it was built with, as gcc-12.
-        headers: all that a module is compiled against, pinned: its headers, their common part, kbuild, and the
-            compiler's package of the kernel where there is one. They unpack to `/`, in any order.
-        image: the kernel itself and its modules, for the boot check: one package, more from
-            Linux 6.18 on. Read `/boot/vmlinuz-<release>` and `/lib/modules/<release>` of all of them together.
-        in_archive: false when the archive has dropped it; its packages are in the store then.
+        compiler: the package of the compiler that built it, for example gcc-12.
+        headers: the pinned packages that a module is compiled against: the headers, their common part, kbuild, and the
+            kernel's compiler package if there is one. They unpack to `/` in any order.
+        image: the packages of the kernel and its modules for the boot check: one package, or several since
+            Linux 6.18. `/boot/vmlinuz-<release>` and `/lib/modules/<release>` come from all of them together.
+        in_archive: false if the archive has dropped the kernel; then the store has its packages.
     """
 
     release: str
@@ -77,19 +77,19 @@ class Kernel(Struct, frozen=True, kw_only=True, order=True):
     in_archive: bool = True
 
     def __post_init__(self) -> None:
-        names.release(self.release)
-        names.suite(self.os)
-        names.package(self.compiler)
-        names.arch(self.arch)
+        names.check_release(self.release)
+        names.check_suite(self.os)
+        names.check_package(self.compiler)
+        names.check_arch(self.arch)
 
     @property
     def packages(self) -> tuple[Package, ...]:
-        """All of it, for the store."""
+        """All packages of the kernel."""
         return tuple(dict.fromkeys((*self.headers, *self.image)))
 
 
 class Incomplete(Struct, frozen=True, kw_only=True, order=True):
-    """A kernel of an archive that nothing can be built for (`headers-missing`): `missing` names what it lacks."""
+    """A kernel that cannot be built for (`headers-missing`). `missing` names the packages that it lacks."""
 
     release: str
     os: str
@@ -97,9 +97,9 @@ class Incomplete(Struct, frozen=True, kw_only=True, order=True):
 
 
 class Discovery(Struct, frozen=True, kw_only=True):
-    """What the archives had: kernels, those that lack something, and every version of the packages that were asked for.
+    """The contents of the archives: kernels, incomplete kernels, and every version of the requested packages.
 
-    `indices` has the SHA-256 of each suite's signed InRelease (or Release) that all this was read from.
+    `indices` has the SHA-256 of the signed InRelease (or Release) of each suite.
     """
 
     kernels: tuple[Kernel, ...] = ()
@@ -107,14 +107,14 @@ class Discovery(Struct, frozen=True, kw_only=True):
     packages: tuple[Package, ...] = ()
     indices: dict[str, str] = {}
 
-    def kernel(self, release: str) -> Kernel:
-        """The kernel of this release.
+    def find_kernel(self, release: str) -> Kernel:
+        """The kernel with this release.
 
         Raises:
-            HostileNameError: it is no release.
-            MissingPackageError: no archive has it, or not all of it; it is filed as headers-missing.
+            HostileNameError: the text is not a release.
+            MissingPackageError: no archive has the kernel, or all of its packages (headers-missing).
         """
-        names.release(release)
+        names.check_release(release)
         for kernel in self.kernels:
             if kernel.release == release:
                 return kernel
@@ -128,42 +128,45 @@ class Discovery(Struct, frozen=True, kw_only=True):
             f"no archive has the kernel {release}",
             name=name,
             details=f"searched: {', '.join(sorted(self.indices)) or 'nothing'}",
-            resolution=f"Near it are: {', '.join(near)}." if near else "",
+            resolution=f"Similar kernels: {', '.join(near)}." if near else "",
         )
 
-    def drivers(self, name: str) -> tuple[str, ...]:
+    def driver_versions(self, name: str) -> tuple[str, ...]:
         """Upstream versions of a package (535.261.03), oldest first."""
-        found = {versions.upstream(one.version) for one in self.packages if one.name == name}
-        return tuple(sorted(found, key=versions.sort_key))
+        upstream = {versions.upstream_version(package.version) for package in self.packages if package.name == name}
+        return tuple(sorted(upstream, key=versions.sort_key))
 
     def driver_source(self, wanted: tuple[str, ...], driver: str, os: str = "") -> tuple[Package, ...]:
-        """One package per name of `wanted` in the version `driver`: an upstream version (550.163.01) or a whole one.
+        """One package per name of `wanted` in the version `driver`: an upstream version (550.163.01) or a complete one.
 
-        Of several revisions those of the distribution `os` come first, then those that are no backport, then the
-        newest.
+        Revisions of the distribution `os` have priority, then revisions that are not backports, then the newest.
 
         Raises:
-            MissingPackageError: one of them is not in that version; the versions that it has are named.
+            MissingPackageError: a package does not have that version; the error names the available versions.
         """
-        names.version(driver)
-        return tuple(self._of_driver(names.package(name), driver, os) for name in wanted)
+        names.check_version(driver)
+        return tuple(self._find_driver_package(names.check_package(name), driver, os) for name in wanted)
 
-    def _of_driver(self, name: str, driver: str, os: str) -> Package:
-        found = [
-            one for one in self.packages if one.name == name and driver in {one.version, versions.upstream(one.version)}
+    def _find_driver_package(self, name: str, driver: str, os: str) -> Package:
+        candidates = [
+            package
+            for package in self.packages
+            if package.name == name and driver in {package.version, versions.upstream_version(package.version)}
         ]
-        if not found:
-            others = ", ".join(self.drivers(name)) or "none at all"
-            raise MissingPackageError(f"no archive has {name} {driver}", name=name, details=f"versions there: {others}")
-        return max(found, key=lambda one: _preference(one, os))
+        if not candidates:
+            others = ", ".join(self.driver_versions(name)) or "none"
+            raise MissingPackageError(
+                f"no archive has {name} {driver}", name=name, details=f"available versions: {others}"
+            )
+        return max(candidates, key=lambda package: _preference_key(package, os))
 
 
-def _preference(package: Package, os: str) -> tuple[bool, bool, object]:
-    ours = any(code_name(suite) == os for suite in package.suites)
+def _preference_key(package: Package, os: str) -> tuple[bool, bool, object]:
+    same_os = any(code_name(suite) == os for suite in package.suites)
     backport = all(suite.endswith("-backports") for suite in package.suites)
-    return ours, not backport, versions.sort_key(package.version)
+    return same_os, not backport, versions.sort_key(package.version)
 
 
 def code_name(suite: str) -> str:
-    """The distribution that a suite belongs to: trixie for trixie-security."""
+    """The distribution of a suite: trixie for trixie-security."""
     return suite.partition("-")[0]

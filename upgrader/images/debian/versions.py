@@ -1,4 +1,4 @@
-"""Order of Debian versions, as dpkg has it. Debian policy, section 5.6.12; a property test compares with dpkg."""
+"""The order of Debian versions as in dpkg (Debian policy, section 5.6.12). A property test compares it with dpkg."""
 
 import re
 
@@ -10,38 +10,38 @@ Order = tuple[tuple[int, ...], ...]
 
 
 def sort_key(version: str) -> tuple[int, Order, Order]:
-    """Versions sort by this as dpkg sorts them."""
+    """A key that sorts versions as dpkg does."""
     epoch, colon, rest = version.partition(":")
     if not colon:
         epoch, rest = "0", version
     body, dash, revision = rest.rpartition("-")
     if not dash:
         body, revision = rest, ""
-    return int(epoch), _order(body), _order(revision)
+    return int(epoch), _order_key(body), _order_key(revision)
 
 
-def upstream(version: str) -> str:
-    """What the authors call it: 535.261.03 of 535.261.03-1~deb12u1."""
+def upstream_version(version: str) -> str:
+    """The upstream part of a version: 535.261.03 of 535.261.03-1~deb12u1."""
     rest = version.partition(":")[2] or version
     return rest.rpartition("-")[0] or rest
 
 
-def satisfies(version: str, operator: str, wanted: str) -> bool:
-    """Whether a version fulfils a dependency, as `>= 6.1.176-1`."""
-    ours, theirs = sort_key(version), sort_key(wanted)
-    return (ours > theirs) - (ours < theirs) in _OPERATORS[operator]
+def satisfies_dependency(version: str, operator: str, wanted: str) -> bool:
+    """Whether a version satisfies a dependency such as `>= 6.1.176-1`."""
+    actual, required = sort_key(version), sort_key(wanted)
+    return (actual > required) - (actual < required) in _OPERATORS[operator]
 
 
-def _order(text: str) -> Order:
-    """Parts without digits and numbers in turn, up to an empty one of both that stands for the end.
+def _order_key(text: str) -> Order:
+    """Alternating parts without digits and numbers, up to an empty pair that marks the end.
 
-    A tilde sorts before the end, then come letters, then the rest. Nothing at all is the same as 0.
+    A tilde sorts before the end, letters after it, then all other characters. An empty text is the same as 0.
     """
-    found = _PARTS.findall(text or "0")
-    return tuple((*(_letter(one) for one in letters), _END, int(number or 0)) for letters, number in found)
+    parts = _PARTS.findall(text or "0")
+    return tuple((*(_letter_weight(letter) for letter in letters), _END, int(number or 0)) for letters, number in parts)
 
 
-def _letter(letter: str) -> int:
+def _letter_weight(letter: str) -> int:
     if letter == "~":
         return -1
     return ord(letter) if letter.isalpha() else ord(letter) + 256

@@ -1,1 +1,1 @@
-"""Driver images: from a recipe, a kernel and packages of an archive to an image that is proven before it is kept."""
+"""Driver images: built from a recipe, a kernel and packages of an archive, and checked before they are stored."""

@@ -1,4 +1,4 @@
-"""Where this machine keeps what driver images are made of, and the parts of the chain over it. Opened from settings."""
+"""The caches of this machine for driver images, and the components of the build, created from settings."""
 
 import asyncio
 import os
@@ -14,37 +14,37 @@ from upgrader.core.driver_build.build_results import BuildResult, CellState
 from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.driver_build.driver_matrix import Cell, Matrix
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.debian.archives import archives
+from upgrader.images.debian.archives import configured_archives
 from upgrader.images.debian.discovery import News
 from upgrader.images.debian.errors import ArchiveError, UnreachableArchiveError
 from upgrader.images.debian.fetching import Fetcher
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers.builder.budget import Budget, memory_available_mib
-from upgrader.images.drivers.builder.catalog import Catalog, Cells, load, look
+from upgrader.images.drivers.builder.catalog import Catalog, Cells, load_catalog, update_catalog
 from upgrader.images.drivers.builder.cell_build import Places, Workshop
-from upgrader.images.drivers.builder.image_store import Remembered, Shelf
+from upgrader.images.drivers.builder.image_store import FailureStore, Shelf
 from upgrader.images.drivers.builder.trees import Trees
-from upgrader.images.drivers.publish.build_matrix import Definitions, Publishing, Round, red, with_alternatives
+from upgrader.images.drivers.publish.build_matrix import Definitions, Publishing, Round, red_result, with_alternatives
 from upgrader.images.drivers.publish.bundle_registry import Judge, Signer, pull_bundle, push_bundle
-from upgrader.images.drivers.publish.bundles import Bundled, bundle, open_bundle
+from upgrader.images.drivers.publish.bundles import Bundled, open_bundle, pack_bundle
 from upgrader.images.drivers.publish.inspection import KernelTrees
 from upgrader.images.drivers.recipe.definition import Definition, identity_of
 from upgrader.images.drivers.recipe.recipes import RecipeFolder, read_matrix, read_recipes, recipes_root
-from upgrader.images.modules.signing import SigningKey, fingerprint, open_key
+from upgrader.images.modules.signing import SigningKey, certificate_fingerprint, open_key
 from upgrader.process.places import Progress, cache_root
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What a person may say of a build.
+    """The user's settings of a build.
 
     Args:
-        store: folder of the OCI layout with the images; beside the other caches where it is None.
+        store: folder of the OCI layout with the images; None for the default in the cache.
         cache: packages, unpacked trees, apt's state.
-        recipes: driver-images/ of the checkout where it is None.
-        module_key: private key and certificate that modules are signed with, PEM.
-        module_certificate: of whoever signs them elsewhere, for definitions that are only packed here.
-        cores: that all builds together use; 0 for all.
-        memory_mib: that all builds together use; 0 for four fifths of what is free.
+        recipes: driver-images/; None for that of the checkout.
+        module_key: private key and certificate that sign modules, PEM.
+        module_certificate: the certificate of another machine that signs modules, for definitions that are packed here.
+        cores: the cores of all builds together; 0 for all.
+        memory_mib: the memory of all builds together; 0 for four fifths of the free memory.
     """
 
     store: Path | None = None
@@ -57,7 +57,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class Site:
-    """The parts of the chain, each made when it is first asked for."""
+    """The components of the build, each created on first use."""
 
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._settings = settings
@@ -66,7 +66,7 @@ class Site:
         self._state = self._cache / "driver-builds"
         self.root = settings.recipes or recipes_root()
         self.shelf = Shelf(settings.store or self._cache / "driver-images", progress)
-        self.remembered = Remembered(self.shelf.folder, progress)
+        self.remembered = FailureStore(self.shelf.folder, progress)
 
     @cached_property
     def recipes(self) -> Mapping[str, RecipeFolder]:
@@ -75,130 +75,134 @@ class Site:
 
     @cached_property
     def matrix(self) -> Matrix:
-        """Which images are wanted."""
+        """The matrix of wanted images."""
         return read_matrix(self.root)
 
     @cached_property
     def packages(self) -> PackageStore:
-        """Packages that were ever used; the archive is asked for the others."""
+        """The store of packages, which downloads missing packages from the archive."""
         return PackageStore(self._cache / "packages", _Archive(self._cache / "apt/fetching"))
 
     @cached_property
     def signer(self) -> SigningKey | None:
-        """Who signs modules."""
+        """The key that signs modules."""
         pair = self._settings.module_key
         return open_key(*pair) if pair else None
 
     def check_key(self) -> None:
-        """Whether modules can be signed, where they are to be; asked before anything is fetched for them.
+        """Check whether modules can be signed, before anything is fetched.
 
         Raises:
-            ConfigurationError: the key or its certificate cannot be used.
+            ConfigurationError: the key or its certificate is invalid.
         """
         if self.signed_by:
-            self._progress(f"modules are signed by the key of the certificate {self.signed_by}")
+            self._progress(f"modules are signed with the key of the certificate {self.signed_by}")
 
     @cached_property
     def signed_by(self) -> str:
-        """Fingerprint of the certificate that modules are, or will be, signed with; empty where there is none."""
+        """Fingerprint of the certificate that signs modules, now or on another machine; empty if there is none."""
         certificate = self.signer.certificate if self.signer else self._settings.module_certificate
-        return fingerprint(certificate) if certificate else ""
+        return certificate_fingerprint(certificate) if certificate else ""
 
-    def look(self) -> tuple[Catalog, News]:
-        """Ask the archives anew."""
+    def update_catalog(self) -> tuple[Catalog, News]:
+        """Read the archives again."""
         with self.packages.in_use(self._progress):
-            return look(
+            return update_catalog(
                 self.matrix,
                 self.recipes,
-                source=archives(),
+                source=configured_archives(),
                 packages=self.packages,
                 folder=self._state,
                 progress=self._progress,
             )
 
-    def catalog(self) -> Catalog:
-        """What the archives had when they were last asked for all that the recipes name; else they are asked."""
+    def current_catalog(self) -> Catalog:
+        """The saved catalog if it covers all recipes; otherwise the archives are read."""
         last = self.last_catalog()
-        if last is not None and last.answers(self.recipes):
+        if last is not None and last.covers_recipes(self.recipes):
             return last
         try:
-            return self.look()[0]
+            return self.update_catalog()[0]
         except UnreachableArchiveError as error:
             if last is None:
                 raise
-            self._progress(f"{error.brief}; going by the last answer, which lacks packages that recipes name now")
+            self._progress(f"{error.brief}; using the last catalog, which lacks packages of new recipes")
             return last
 
     def last_catalog(self) -> Catalog | None:
-        """As `catalog`, and nobody is asked; None where nobody ever was."""
-        return load(self._state)
+        """The saved catalog, without a request; None if there is none."""
+        return load_catalog(self._state)
 
-    def kernels(self) -> KernelTrees:
-        """Kernels of which the packages are here; nobody is asked for others."""
+    def kernel_trees(self) -> KernelTrees:
+        """Kernels whose packages are in the store. No other kernel is fetched."""
         packages = PackageStore(self._cache / "packages")
         return KernelTrees(self.last_catalog(), Trees(self._state / "trees", packages, self._progress))
 
-    def cells(self, catalog: Catalog) -> Cells:
-        """The cells over a catalog."""
+    def matrix_cells(self, catalog: Catalog) -> Cells:
+        """The cells of the matrix and a catalog."""
         return Cells(catalog, self.matrix, self.recipes, self.root, signer=self.signed_by)
 
-    def identity(self, catalog: Catalog, *, driver: str, kernel: str, os: str = "", recipe: str = "") -> Identity:
-        """The image that a person means.
+    def find_identity(self, catalog: Catalog, *, driver: str, kernel: str, os: str = "", recipe: str = "") -> Identity:
+        """The identity of the image that the user selects.
 
         Raises:
             MissingPackageError: no archive has the kernel.
-            ConfigurationError: no recipe has the driver, or several have it.
+            ConfigurationError: none or several recipes have the driver.
         """
-        found = catalog.kernel(kernel, os)
-        having = [one for one in self.recipes.values() if driver in catalog.drivers(one, found.os)]
-        chosen = [one for one in having if recipe in {"", one.name}]
+        known_kernel = catalog.find_kernel(kernel, os)
+        system, folders = known_kernel.os, self.recipes.values()
+        having = [folder for folder in folders if driver in catalog.driver_versions(folder, system)]
+        chosen = [folder for folder in having if recipe in {"", folder.name}]
         if len(chosen) == 1:
-            return identity_of(chosen[0].name, chosen[0].recipe, driver, found)
+            return identity_of(chosen[0].name, chosen[0].recipe, driver, known_kernel)
         if len(chosen) > 1:
-            names = ", ".join(one.name for one in chosen)
-            raise ConfigurationError(f"several recipes have {driver}: {names}", resolution="Name one with --recipe.")
+            names = ", ".join(folder.name for folder in chosen)
+            raise ConfigurationError(f"several recipes have {driver}: {names}", resolution="Select one with --recipe.")
         if recipe and recipe not in self.recipes:
-            raise ConfigurationError(f"there is no recipe {recipe}", resolution=f"One of: {', '.join(self.recipes)}.")
-        versions = {one.name: catalog.drivers(one, found.os) for one in self.recipes.values()}
+            raise ConfigurationError(
+                f"the recipe {recipe} does not exist", resolution=f"One of: {', '.join(self.recipes)}."
+            )
+        versions = {folder.name: catalog.driver_versions(folder, known_kernel.os) for folder in self.recipes.values()}
         offered = [f"{name}: {', '.join(known) or 'none'}" for name, known in versions.items()]
         raise ConfigurationError(
-            f"no {recipe or 'recipe'} has a driver {driver} for {found.os}", details="\n".join(offered)
+            f"no {recipe or 'recipe'} has a driver {driver} for {known_kernel.os}", details="\n".join(offered)
         )
 
-    def pack(
+    def push_packages(
         self, definition: Definition, image: str, *, insecure: Collection[str], signer: Signer | None = None
     ) -> str:
-        """Push a definition with all its packages, for builders without an archive; `name@sha256:...`.
+        """Push a definition with all its packages, for builders without an archive; returns `name@sha256:...`.
 
         Raises:
-            ArchiveError: a package cannot be had.
-            RegistryError: the registry does not take it.
+            ArchiveError: a package is not available.
+            RegistryError: the registry rejects it.
             ProcessError: cosign fails.
         """
-        with self._packing() as place:
-            layout = bundle(definition, self.packages, place / "layout")
+        with self._packing_folder() as place:
+            layout = pack_bundle(definition, self.packages, place / "layout")
             self._progress(f"{definition.identity}: pushing {layout.size / 1e6:.1f} MB of packages")
             return asyncio.run(push_bundle(layout, definition, image, signer=signer, insecure=insecure))
 
-    def bundled(self, image: str, *, insecure: Collection[str], judge: Judge | None = None) -> Bundled:
-        """What `pack` has pushed, if it is signed by whom `judge` wants; its packages are in the store then.
+    def pull_packages(self, image: str, *, insecure: Collection[str], judge: Judge | None = None) -> Bundled:
+        """The bundle that `push_packages` pushed, if the key of `judge` has signed it. Its packages are then in the
+        store.
 
         Raises:
-            UnverifiedError: it is not.
-            RegistryError: it does not come, whole.
+            UnverifiedError: the key has not signed the bundle.
+            RegistryError: the registry does not send all of it.
             ProcessError: cosign does not answer.
-            ConfigurationError: it is not there, or no such thing.
-            ArchiveError: a package is not what its digest says, or the disk is full.
+            ConfigurationError: the bundle does not exist or is invalid.
+            ArchiveError: a package differs from its digest, or the disk is full.
         """
-        with self._packing() as place:
+        with self._packing_folder() as place:
             folder = place / "layout"
             pulling = pull_bundle(image, folder, judge=judge, insecure=insecure, progress=self._progress)
-            found = open_bundle(asyncio.run(pulling), self.packages)
-            return Bundled(found, self.recipes, self.root, signer=self.signed_by)
+            definition = open_bundle(asyncio.run(pulling), self.packages)
+            return Bundled(definition, self.recipes, self.root, signer=self.signed_by)
 
     @contextmanager
-    def _packing(self) -> Iterator[Path]:
-        """A folder for a layout of packages, which nobody sweeps meanwhile."""
+    def _packing_folder(self) -> Iterator[Path]:
+        """A folder for a layout of packages. No sweep runs meanwhile."""
         self._state.mkdir(parents=True, exist_ok=True)
         with (
             self.packages.in_use(self._progress),
@@ -207,11 +211,13 @@ class Site:
             yield Path(place)
 
     @contextmanager
-    def round(self, cells: Definitions, *, publisher: Publishing | None = None, parallel: int = 0) -> Iterator[Round]:
-        """Builds cells, for as long as the context lasts. What would be wrong with every cell is asked first.
+    def open_round(
+        self, cells: Definitions, *, publisher: Publishing | None = None, parallel: int = 0
+    ) -> Iterator[Round]:
+        """A Round that builds cells during the context. Problems that concern every cell are checked first.
 
         Raises:
-            ConfigurationError: a recipe or the key cannot be read, or nothing can be compiled on this machine.
+            ConfigurationError: a recipe or the key is invalid, or nothing can be compiled on this machine.
         """
         cores = self._settings.cores or os.cpu_count() or 1
         memory = self._settings.memory_mib or memory_available_mib()
@@ -227,7 +233,7 @@ class Site:
                 progress=self._progress,
                 signer=self.signer,
             )
-            workshop.check()
+            workshop.check_machine()
             yield Round(
                 cells,
                 workshop,
@@ -237,27 +243,27 @@ class Site:
                 parallel=parallel or cores,
             )
 
-    def state(self, cells: Cells, wanted: Sequence[Cell]) -> tuple[BuildResult, ...]:
-        """What is known of cells without building any; one that cannot be defined is red and stops no other.
+    def known_results(self, cells: Cells, wanted: Sequence[Cell]) -> tuple[BuildResult, ...]:
+        """The results of cells without a build. A cell that cannot be defined is red and does not stop others.
 
         Raises:
             ConfigurationError: the store cannot be read.
-            ProcessError: buildah, whose version is in every build key, is not there.
+            ProcessError: buildah, whose version is part of every build key, is missing.
         """
-        kept = self.shelf.records()
-        return with_alternatives((self._known(cells, cell) for cell in wanted), kept)
+        kept = self.shelf.list_records()
+        return with_alternatives((self._known_result(cells, cell) for cell in wanted), kept)
 
-    def _known(self, cells: Cells, cell: Cell) -> BuildResult:
+    def _known_result(self, cells: Cells, cell: Cell) -> BuildResult:
         try:
-            key = cells.definition(cell).key
+            key = cells.define_cell(cell).key
         except (ArchiveError, ConfigurationError) as error:
-            return red(cell, error, self._progress)
-        known = self.shelf.result(key) or self.remembered.find(key)
+            return red_result(cell, error, self._progress)
+        known = self.shelf.find_result(key) or self.remembered.find_failure(key)
         return known or BuildResult(identity=cell.identity, state=CellState.MISSING, build_key=key)
 
 
 class _Archive:
-    """The archive of this machine, which is not looked for before a package is missing: that takes apt a second."""
+    """The archive of this machine. It is determined when a package is missing, since that takes apt a second."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -267,4 +273,4 @@ class _Archive:
 
     @cached_property
     def _fetcher(self) -> Fetcher:
-        return Fetcher(self._folder, archives())
+        return Fetcher(self._folder, configured_archives())

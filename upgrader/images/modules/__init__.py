@@ -1,9 +1,9 @@
-"""Kernel modules as files: what stands in them, whether a kernel would take them, and their signatures."""
+"""Kernel modules as files: their contents, whether a kernel would accept them, and their signatures."""
 
 from upgrader.images.modules.elf import ModuleUnreadableError
 from upgrader.images.modules.kernel import read_kernel
 from upgrader.images.modules.reading import read_module
-from upgrader.images.modules.signing import SigningKey, open_key, sign
+from upgrader.images.modules.signing import SigningKey, open_key, sign_module
 from upgrader.images.modules.values import Export, Kernel, Module, SignatureFacts
 from upgrader.images.modules.verify import verify_modules
 
@@ -17,6 +17,6 @@ __all__ = [
     "open_key",
     "read_kernel",
     "read_module",
-    "sign",
+    "sign_module",
     "verify_modules",
 ]

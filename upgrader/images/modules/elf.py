@@ -1,6 +1,6 @@
-"""Sections of a relocatable ELF file as views into its bytes: nothing is copied, and every size is checked first.
+"""Sections of a relocatable ELF file as views of its bytes. Nothing is copied, and every size is checked first.
 
-pyelftools reads the headers; its symbols are Python objects, too slow for the 100,000 of an nvidia.ko.
+pyelftools reads the headers. Its symbols are Python objects, which are too slow for the 100,000 symbols of nvidia.ko.
 """
 
 import io
@@ -15,7 +15,7 @@ from elftools.elf.elffile import ELFFile
 from upgrader.core.errors import ConfigurationError
 
 SECTIONS_AT_MOST = 0xFEFF
-"""More are counted in another way (SHN_LORESERVE), which no linker uses for a module."""
+"""Larger numbers have another encoding (SHN_LORESERVE), which no linker uses for a module."""
 
 NAME_AT_MOST = 512
 """KSYM_NAME_LEN of the kernel."""
@@ -28,11 +28,11 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 
 
 class ModuleUnreadableError(ConfigurationError):
-    """A file that is no module of a 64-bit little-endian kernel, or a damaged one."""
+    """A file that is damaged, or not a module of a 64-bit little-endian kernel."""
 
 
 class Section(NamedTuple):
-    """One section: its contents, and the index of the section that it refers to (a symbol table's strings)."""
+    """A section: its contents, and the index of the section that it refers to (the strings of a symbol table)."""
 
     name: str
     data: memoryview
@@ -40,7 +40,7 @@ class Section(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """One symbol; `name` is bytes, as most are never shown."""
+    """A symbol. `name` is bytes, since most names are never shown."""
 
     name: bytes
     binding: int
@@ -54,26 +54,27 @@ class Elf(NamedTuple):
     machine: str
     sections: tuple[Section, ...]
 
-    def section(self, name: str) -> memoryview:
-        """The contents of the first section of that name, as the kernel takes it; empty where there is none."""
-        return next((one.data for one in self.sections if one.name == name), memoryview(b""))
+    def section_data(self, name: str) -> memoryview:
+        """The contents of the first section with that name, as the kernel takes it; empty if there is none."""
+        return next((section.data for section in self.sections if section.name == name), memoryview(b""))
 
-    def symbols(self) -> Iterator[Symbol]:
-        """Symbols that a loader resolves or exports: undefined ones and those whose name begins with two underscores.
+    def linked_symbols(self) -> Iterator[Symbol]:
+        """Symbols that a loader resolves or exports: undefined symbols, and those whose name begins with two
+        underscores.
 
         Raises:
             ModuleUnreadableError: the table is damaged.
         """
-        table = next((one for one in self.sections if one.name == ".symtab"), None)
+        table = next((section for section in self.sections if section.name == ".symtab"), None)
         if table is None:
             raise ModuleUnreadableError("it has no symbol table")
-        names = self._strings(table.link)
+        names = self._string_table(table.link)
         whole = len(table.data) - len(table.data) % _SYMBOL.size
         for at, info, _other, section, value, _size in _SYMBOL.iter_unpack(table.data[:whole]):
             if (section == UNDEFINED and at) or names[at : at + 2] == b"__":
                 yield Symbol(text_at(names, at), info >> 4, section, value)
 
-    def _strings(self, index: int) -> bytes:
+    def _string_table(self, index: int) -> bytes:
         if not 0 < index < len(self.sections):
             raise ModuleUnreadableError("its symbol table has no names")
         return bytes(self.sections[index].data)
@@ -83,41 +84,41 @@ def read_elf(data: bytes) -> Elf:
     """The sections of a module's bytes.
 
     Raises:
-        ModuleUnreadableError: it is no relocatable 64-bit little-endian ELF file, or its headers point outside of it.
+        ModuleUnreadableError: the bytes are not a relocatable 64-bit little-endian ELF file, or are truncated.
     """
-    stream = io.BytesIO(data)  # shares the bytes until somebody writes
+    stream = io.BytesIO(data)  # shares the bytes until the first write
     try:
         file = ELFFile(stream)
-        return _read(file, stream, memoryview(data))
+        return _read_sections(file, stream, memoryview(data))
     except (ELFError, UnicodeDecodeError) as error:
-        raise ModuleUnreadableError("it is no ELF file, or a damaged one", details=str(error)) from error
+        raise ModuleUnreadableError("it is not an ELF file, or is damaged", details=str(error)) from error
 
 
-def _read(file: ELFFile, stream: io.BytesIO, data: memoryview) -> Elf:
+def _read_sections(file: ELFFile, stream: io.BytesIO, data: memoryview) -> Elf:
     header = file.header
     if (file.elfclass, file.little_endian, header["e_type"]) != (64, True, "ET_REL"):
-        raise ModuleUnreadableError("it is no 64-bit little-endian relocatable file")
+        raise ModuleUnreadableError("it is not a 64-bit little-endian relocatable file")
     start, count, size = header["e_shoff"], header["e_shnum"], header["e_shentsize"]
     if not 0 < count <= SECTIONS_AT_MOST or size != file.structs.Elf_Shdr.sizeof() or start + count * size > len(data):
-        raise ModuleUnreadableError("its section headers are not in the file: it is damaged or cut off")
+        raise ModuleUnreadableError("its section headers are outside of the file: it is damaged or truncated")
     headers = [struct_parse(file.structs.Elf_Shdr, stream, start + at * size) for at in range(count)]
-    parts = [_part(one, data) for one in headers]
+    parts = [_section_data(section_header, data) for section_header in headers]
     if header["e_shstrndx"] >= count:
         raise ModuleUnreadableError("its sections have no names: it is damaged")
     names = bytes(parts[header["e_shstrndx"]])
     sections = [
-        Section(text_at(names, one["sh_name"]).decode("ascii"), part, one["sh_link"])
-        for one, part in zip(headers, parts, strict=True)
+        Section(text_at(names, section_header["sh_name"]).decode("ascii"), part, section_header["sh_link"])
+        for section_header, part in zip(headers, parts, strict=True)
     ]
     return Elf(str(header["e_machine"]), tuple(sections))
 
 
-def _part(header: dict[str, int | str], data: memoryview) -> memoryview:
+def _section_data(header: dict[str, int | str], data: memoryview) -> memoryview:
     if header["sh_type"] in {_NO_DATA, "SHT_NULL"}:
         return memoryview(b"")
     start, size = int(header["sh_offset"]), int(header["sh_size"])
     if start + size > len(data):
-        raise ModuleUnreadableError("a section lies outside of the file: it is damaged or cut off")
+        raise ModuleUnreadableError("a section is outside of the file: it is damaged or truncated")
     return data[start : start + size]
 
 
@@ -125,7 +126,7 @@ def text_at(data: bytes, start: int) -> bytes:
     """A name that ends with a zero byte.
 
     Raises:
-        ModuleUnreadableError: none begins there, or it does not end.
+        ModuleUnreadableError: no name begins there, or it does not end.
     """
     end = data.find(b"\0", start, start + NAME_AT_MOST)
     if start > len(data) or end < 0:

@@ -1,4 +1,4 @@
-"""Modules and kernels as values: what the kernel's loader looks at, and nothing else.
+"""Modules and kernels as values with the fields that the kernel's loader reads.
 
 Source: kernel/module/main.c and version.c of Linux 6.1 and 6.12.
 """
@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 LAYOUT = "module_layout"
-"""Stands for the layout of `struct module` and others: the first CRC that the loader compares."""
+"""Represents the layout of `struct module` and others: the first CRC that the loader compares."""
 
 SHOWN = 10
-"""As many names are told of a longer list."""
+"""The most names that a message lists."""
 
 
 class Export(Struct, frozen=True, kw_only=True):
-    """A symbol that a kernel or a module offers.
+    """A symbol that a kernel or a module exports.
 
-    `crc` is None where the exporter has none: the loader then accepts any. `gpl`: only for modules with a licence that
-    is compatible with the GPL. `namespace` is empty, or has to stand in the importer's `import_ns`.
-    `owner` is vmlinux, the path of an in-tree module without .ko, or the name of a sibling.
+    `crc` is None if the exporter has none: the loader then accepts any. `gpl`: only for modules with a licence that is
+    compatible with the GPL. `namespace` is empty, or must be in the importer's `import_ns`. `owner` is vmlinux, the
+    path of an in-tree module without .ko, or the name of a sibling.
     """
 
     crc: int | None
@@ -29,7 +29,7 @@ class Export(Struct, frozen=True, kw_only=True):
 
 
 class SignatureFacts(Struct, frozen=True, kw_only=True):
-    """A signature at a module's end: `content` bytes are signed, `pkcs7` is the DER of the CMS message."""
+    """A signature at a module's end: `content` is the number of signed bytes, `pkcs7` the DER of the CMS message."""
 
     content: int
     pkcs7: bytes
@@ -38,9 +38,9 @@ class SignatureFacts(Struct, frozen=True, kw_only=True):
 class Module(Struct, frozen=True, kw_only=True):
     """One .ko file. Names have underscores, as the kernel shows them in /proc/modules.
 
-    `versions` are the CRCs that the module was built against, by symbol, `module_layout` among them; empty where it was
-    built without CONFIG_MODVERSIONS. `undefined` are all symbols that it does not have itself, `weak` those of them
-    that may be missing. `machine` is e_machine as elf.h names it.
+    `versions` are the CRCs that the module was built against, by symbol, including `module_layout`; empty if it was
+    built without CONFIG_MODVERSIONS. `undefined` are all symbols that it does not define, `weak` those of them that may
+    be missing. `machine` is e_machine as elf.h names it.
     """
 
     file: str
@@ -60,7 +60,7 @@ class Module(Struct, frozen=True, kw_only=True):
 
 
 class Kernel(Struct, frozen=True, kw_only=True):
-    """What a kernel asks of a module: `vermagic` is its own string, `exports` its Module.symvers by symbol."""
+    """What a kernel requires of a module: `vermagic` is its own string, `exports` its Module.symvers by symbol."""
 
     release: str
     machine: str
@@ -68,6 +68,6 @@ class Kernel(Struct, frozen=True, kw_only=True):
     exports: Mapping[str, Export]
 
 
-def underscored(name: str) -> str:
-    """A module's name as the kernel has it: `nvidia-uvm` is `nvidia_uvm`."""
+def underscored_name(name: str) -> str:
+    """A module's name as the kernel shows it: `nvidia_uvm` for `nvidia-uvm`."""
     return name.replace("-", "_")

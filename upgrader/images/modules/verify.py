@@ -1,4 +1,4 @@
-"""Everything about a driver's modules that can be known without booting: one verdict per check."""
+"""All checks of a driver's modules that need no boot: one verdict per check."""
 
 import re
 from collections.abc import Sequence
@@ -25,19 +25,19 @@ def verify_modules(
     tree: Path | None = None,
     certificate: Path | None = None,
 ) -> tuple[Verdict, ...]:
-    """Contents, vermagic, CRCs, versions and signatures of the modules of one image, in this order.
+    """Check contents, vermagic, CRCs, versions and signatures of the modules of one image, in this order.
 
     Args:
-        paths: the .ko files, as they will be shipped.
-        headers: an unpacked linux-headers package of the kernel that they are for (/usr/src/linux-headers-RELEASE);
-            without, vermagic and CRCs are not looked at.
-        driver: the version that modules, libraries and firmware have to have.
-        expected: names of modules that have to be there; others may.
-        tree: where libraries (lib*.so.VERSION) and firmware (firmware/nvidia/VERSION) of the same image are.
-        certificate: whose signatures the modules have to carry; without, signatures are not looked at.
+        paths: the .ko files as they will be shipped.
+        headers: an unpacked linux-headers package (/usr/src/linux-headers-RELEASE); without it, vermagic
+            and CRCs are not checked.
+        driver: the version that modules, libraries and firmware must have.
+        expected: names of modules that must exist; further modules are allowed.
+        tree: the folder with libraries (lib*.so.VERSION) and firmware (firmware/nvidia/VERSION) of the same image.
+        certificate: the modules must have its signatures; without it, signatures are not checked.
 
     Raises:
-        ConfigurationError: the headers or the certificate cannot be used. What is wrong with a module is a verdict.
+        ConfigurationError: the headers or the certificate are invalid. A problem of a module is a verdict.
     """
     kernel = read_kernel(headers) if headers else None
     try:
@@ -45,37 +45,37 @@ def verify_modules(
     except ModuleUnreadableError as error:
         reason = f"a module cannot be read: {error}"
         unread = Verdict(check=CheckName.CONTENTS, passed=False, reason=reason.replace("\n", ": "))
-        rest = "not looked at: a module cannot be read"
-        return (unread, *(Verdict(check=one, passed=None, reason=rest) for one in _CHECKS[1:]))
+        rest = "not checked: a module cannot be read"
+        return (unread, *(Verdict(check=check, passed=None, reason=rest) for check in _CHECKS[1:]))
     return (
         checks.check_contents(modules, expected),
-        checks.check_vermagic(modules, kernel) if kernel else _unknown(CheckName.VERMAGIC),
-        checks.check_symbols(modules, kernel) if kernel else _unknown(CheckName.CRC),
+        checks.check_vermagic(modules, kernel) if kernel else _unchecked_verdict(CheckName.VERMAGIC),
+        checks.check_symbols(modules, kernel) if kernel else _unchecked_verdict(CheckName.CRC),
         checks.check_versions(driver, modules, versions_in(tree) if tree else {}),
         check_signatures(paths, certificate),
     )
 
 
-def _unknown(check: CheckName) -> Verdict:
-    return Verdict(check=check, passed=None, reason="not looked at: the kernel's headers are not here")
+def _unchecked_verdict(check: CheckName) -> Verdict:
+    return Verdict(check=check, passed=None, reason="not checked: the kernel's headers are not available")
 
 
 def versions_in(tree: Path) -> dict[str, str]:
-    """Versions that files below a folder carry in their names: a driver's libraries, and its firmware's folders.
+    """Versions in the names of files below a folder: a driver's libraries, and the folders of its firmware.
 
     A library of another project has a small number (libnvidia-egl-wayland.so.1.1.10); a driver's has three digits.
 
     Raises:
-        ConfigurationError: the folder is not there.
+        ConfigurationError: the folder does not exist.
     """
     if not tree.is_dir():
-        raise ConfigurationError(f"{tree} is no folder: libraries and firmware cannot be looked at")
-    found: dict[str, str] = {}
+        raise ConfigurationError(f"{tree} is not a folder: libraries and firmware cannot be checked")
+    versions: dict[str, str] = {}
     for path in sorted(tree.rglob("*")):
         named = str(path.relative_to(tree))
         library = _LIBRARY.fullmatch(path.name)
         if library and path.is_file() and not path.is_symlink():
-            found[named] = library[1]
+            versions[named] = library[1]
         elif path.is_dir() and path.parts[-3:-1] == ("firmware", "nvidia") and path.name[:1].isdigit():
-            found[named] = path.name
-    return found
+            versions[named] = path.name
+    return versions

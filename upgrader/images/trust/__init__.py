@@ -1,12 +1,12 @@
-"""Signatures, SBOM and provenance of driver images, made by cosign, spdx-tools and in-toto-attestation.
+"""Signatures, SBOM and provenance of driver images, created by cosign, spdx-tools and in-toto-attestation.
 
-`publish` signs what was pushed; `Verifier` is what a consumer asks before it lets a node near an image.
-docs/guides/driver-images/trust.md says what is trusted, and what is not.
+`publish_signatures` signs a pushed image. A consumer calls `Verifier` before it lets a node use an image.
+docs/guides/driver-images/trust.md describes what is trusted.
 """
 
-from upgrader.images.trust.cosign import Cosign, find
+from upgrader.images.trust.cosign import Cosign, find_cosign
 from upgrader.images.trust.keys import parse_public_key, public_key, signing_key
-from upgrader.images.trust.publish import publish, sign
+from upgrader.images.trust.publish import publish_signatures, sign_image
 from upgrader.images.trust.values import BUILD_KEY, BUILDER, Bundle, ImageFacts, PublicKey, ShippedFile, SigningKey
 from upgrader.images.trust.verify import CHECKS, NOT_SIGNED, Verifier
 
@@ -22,10 +22,10 @@ __all__ = [
     "ShippedFile",
     "SigningKey",
     "Verifier",
-    "find",
+    "find_cosign",
     "parse_public_key",
     "public_key",
-    "publish",
-    "sign",
+    "publish_signatures",
+    "sign_image",
     "signing_key",
 ]

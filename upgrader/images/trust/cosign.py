@@ -1,10 +1,10 @@
-"""cosign's command lines: a statement and a key become a bundle, a bundle and a key a verdict. No registry, no network.
+"""cosign's command lines: sign a statement into a bundle, and verify a bundle. Without registry and network.
 
-cosign is given files and gives files. What goes over the network goes through our registry client, whose answers
-have three values: cosign's own look-up takes a registry that does not answer for an image that is not signed.
+cosign reads and writes files only. The registry client of this package does all network requests, since cosign's own
+look-up treats a registry without an answer as an unsigned image.
 
-There is no transparency log: the signing configuration and the trusted root that it gets are empty, and verification
-ignores the log. The key alone is trusted.
+There is no transparency log: the signing configuration and the trusted root are empty, and verification ignores the
+log. Only the key is trusted.
 """
 
 import shutil
@@ -28,42 +28,45 @@ _KEY_TROUBLE = ("loading public key", "loading verifier from key opts", "reading
 
 
 class Cosign:
-    """The program at a path; `find` looks for it.
+    """The cosign program at a path; `find_cosign` finds it.
 
     Args:
-        program: of version 3; upgrader.devcluster.base.binaries builds it, the controller's image has it on its PATH.
+        program: of version 3; the controller's image has it on its PATH.
     """
 
     def __init__(self, program: Path) -> None:
         self._program = program
 
     async def sign(self, statement: bytes, predicate_type: str, key: SigningKey) -> Bundle:
-        """A bundle of an in-toto statement, whose bytes are signed as they are.
+        """Sign the bytes of an in-toto statement, and return the bundle.
 
         Raises:
-            ConfigurationError: the key cannot be used, its password included.
-            ProcessError: cosign fails otherwise.
+            ConfigurationError: the key or its password is invalid.
+            ProcessError: cosign fails for another reason.
         """
         with tempfile.TemporaryDirectory(prefix="upgrader-sign-") as folder:
             place = Path(folder)
             (place / "statement").write_bytes(statement)
             words: list[str | Path] = ["attest-blob", "--yes", "--key", key.path.absolute()]
             words += ["--statement", place / "statement"]
-            words += ["--bundle", place / "bundle", *_files(place)]
+            words += ["--bundle", place / "bundle", *_signing_options(place)]
             try:
                 await run_async(
                     [self._program, *words], timeout=SECONDS, env={PASSWORD: key.password}, secrets=(key.password,)
                 )
             except ProgramFailedError as error:
-                raise _of_key(error, str(key.path), "Check the file, and the password in COSIGN_PASSWORD.") from error
+                raise _key_error(
+                    error, str(key.path), "Check the file, and the password in COSIGN_PASSWORD."
+                ) from error
             return Bundle(data=(place / "bundle").read_bytes(), predicate_type=predicate_type)
 
-    async def refusal(self, bundle: Bundle, key: PublicKey, sha256: str) -> str | None:
-        """Why a bundle is no signature by `key` over a statement of its type about the digest; None when it is one.
+    async def find_refusal(self, bundle: Bundle, key: PublicKey, sha256: str) -> str | None:
+        """The reason why a bundle is not a signature by `key` over a statement of its type about the digest; None if it
+        is.
 
         Raises:
-            ConfigurationError: the key cannot be used.
-            ProcessError: cosign does not say that the signature is wrong, but fails: nothing is known.
+            ConfigurationError: the key is invalid.
+            ProcessError: cosign fails without a result about the signature.
         """
         with tempfile.TemporaryDirectory(prefix="upgrader-verify-") as folder:
             place = Path(folder)
@@ -76,28 +79,29 @@ class Cosign:
             try:
                 await run_async([self._program, *words], timeout=SECONDS)
             except ProgramFailedError as error:
-                if (said := _refusal(error.finished)) is not None:
-                    return said
-                raise _of_key(error, "the public key", "Give the .pub file of a pair that cosign knows.") from error
+                if (reason := _refusal_reason(error.finished)) is not None:
+                    return reason
+                raise _key_error(error, "the public key", "Use the .pub file of a key pair of cosign.") from error
             return None
 
 
-def find(program: str = "cosign") -> Cosign:
-    """A cosign by its path, or the one on PATH, as in the controller's image.
+def find_cosign(program: str = "cosign") -> Cosign:
+    """The cosign at a path, or the one on PATH, as in the controller's image.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: the program does not exist.
     """
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         raise ConfigurationError(
             f"{program} is missing: images can be neither signed nor verified",
-            resolution="Use the controller's image, or set UPGRADER_COSIGN to the path that `make binaries` prints.",
+            resolution="Install cosign 3, or build it with `upgrader dev cosign` (gpu-upgrader-dev), and set "
+            "UPGRADER_COSIGN to its path. The controller's image has it.",
         )
-    return Cosign(Path(found))
+    return Cosign(Path(path))
 
 
-def _files(place: Path) -> list[str | Path]:
+def _signing_options(place: Path) -> list[str | Path]:
     (place / "config").write_bytes(msgspec.json.encode(SIGNING_CONFIG))
     return ["--signing-config", place / "config", "--trusted-root", _trusted_root(place)]
 
@@ -107,16 +111,16 @@ def _trusted_root(place: Path) -> Path:
     return place / "root"
 
 
-def _refusal(finished: Finished) -> str | None:
-    """What cosign says when it is about the signature; it has one exit code for everything."""
+def _refusal_reason(finished: Finished) -> str | None:
+    """The reason if cosign's output is about the signature. cosign has a single exit code for all errors."""
     for line in finished.stderr.decode(errors="replace").splitlines():
-        _, found, reason = line.partition(_REFUSED)
-        if found:
+        _, prefix, reason = line.partition(_REFUSED)
+        if prefix:
             return reason
     return None
 
 
-def _of_key(error: ProgramFailedError, key: str, resolution: str) -> ConfigurationError | ProcessError:
+def _key_error(error: ProgramFailedError, key: str, resolution: str) -> ConfigurationError | ProcessError:
     if any(words in error.details for words in _KEY_TROUBLE):
         return ConfigurationError(f"{key} cannot be used", details=error.details, resolution=resolution)
     return error

@@ -1,14 +1,14 @@
-"""Bundles on an image in a registry: hung there as cosign does it, found there, and what each says unverified."""
+"""Bundles on an image in a registry: attached as cosign does it, listed, and parsed without verification."""
 
 import base64
 
 import msgspec
 from msgspec import Struct
 
-from upgrader.images.attachments import Attachment, attach, attachments, read
-from upgrader.images.registry import RegistryClient
-from upgrader.images.registry_http import ChangedContentsError
-from upgrader.images.trust.statements import Said, subject_of
+from upgrader.images.registry.attachments import Attachment, attach_blob, list_attachments, read_attachment
+from upgrader.images.registry.client import RegistryClient
+from upgrader.images.registry.transport import ChangedContentsError
+from upgrader.images.trust.statements import StatementError, subject_of
 from upgrader.images.trust.values import Bundle
 
 MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -34,71 +34,71 @@ class _Envelope(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Bundle(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A Sigstore bundle with a DSSE envelope that a key signed, not a certificate."""
+    """A Sigstore bundle with a DSSE envelope that was signed by a key, not by a certificate."""
 
     media_type: str
     verification_material: _Material
     dsse_envelope: _Envelope
 
 
-class Found(Struct, frozen=True, kw_only=True):
-    """A bundle as it was found; nothing of it is verified. `payload` is the statement's bytes."""
+class FoundBundle(Struct, frozen=True, kw_only=True):
+    """An unverified bundle from a registry. `payload` is the statement's bytes."""
 
     bundle: Bundle
     payload: bytes
     hint: str
-    """Whose signature it says it is, as PublicKey.hint."""
+    """The signer that the bundle claims, as in PublicKey.hint."""
 
 
-async def put(registry: RegistryClient, image: str, bundle: Bundle) -> Attachment:
-    """Hang a bundle on `name@sha256:...`, so that `cosign verify` and `cosign verify-attestation` find it.
+async def attach_bundle(registry: RegistryClient, image: str, bundle: Bundle) -> Attachment:
+    """Attach a bundle to `name@sha256:...`, so that `cosign verify` and `cosign verify-attestation` find it.
 
     Raises:
-        RegistryError: the registry does not take it.
+        RegistryError: the registry rejects it.
     """
     annotations = {
         "dev.sigstore.bundle.content": "dsse-envelope",
         "dev.sigstore.bundle.predicateType": bundle.predicate_type,
     }
-    return await attach(registry, image, bundle.data, MEDIA_TYPE, annotations)
+    return await attach_blob(registry, image, bundle.data, MEDIA_TYPE, annotations)
 
 
-async def look(registry: RegistryClient, image: str) -> tuple[Found, ...]:
-    """All bundles on an image that can be read as such; what else hangs there is somebody else's.
+async def find_bundles(registry: RegistryClient, image: str) -> tuple[FoundBundle, ...]:
+    """All readable bundles of an image. Other attachments are ignored.
 
     Raises:
-        RegistryError: the registry does not say what hangs there, or does not give it.
+        RegistryError: the registry does not list the attachments, or does not return one.
     """
-    found: list[Found] = []
-    for attachment in await attachments(registry, image):
-        # the list may leave the type out, the annotations may say anything: the bundle itself counts
+    bundles: list[FoundBundle] = []
+    for attachment in await list_attachments(registry, image):
+        # the list may omit the type, and annotations are unreliable: only the bundle itself counts
         if attachment.artifact_type not in {MEDIA_TYPE, ""}:
             continue
         try:
-            data = await read(registry, image, attachment)
-        except ChangedContentsError:  # whoever may push can hang broken things there, and signs nothing by it
+            data = await read_attachment(registry, image, attachment)
+        except ChangedContentsError:  # anyone with push access can attach damaged data
             continue
-        one = None if data is None else parse_bundle(data)
-        if one is not None:
-            found.append(one)
-    return tuple(found)
+        bundle = None if data is None else parse_bundle(data)
+        if bundle is not None:
+            bundles.append(bundle)
+    return tuple(bundles)
 
 
-def parse_bundle(data: bytes) -> Found | None:
-    """A bundle; None where it is none that a key has signed.
+def parse_bundle(data: bytes) -> FoundBundle | None:
+    """Parse a bundle; None if it is not a bundle signed by a key.
 
-    It is written anew from what is known here: whatever else it holds (certificates, entries of logs, other versions'
-    fields) counts for nothing, and could only keep cosign from reading the rest.
+    It is re-encoded from the known fields. All others (certificates, log entries, fields of other versions) have no
+    effect, and could only prevent cosign from reading the rest.
     """
     try:
-        made = msgspec.json.decode(data, type=_Bundle)
-        payload = base64.b64decode(made.dsse_envelope.payload, validate=True)
-        for one in made.dsse_envelope.signatures:
-            base64.b64decode(one.sig, validate=True)
+        decoded = msgspec.json.decode(data, type=_Bundle)
+        payload = base64.b64decode(decoded.dsse_envelope.payload, validate=True)
+        for signature in decoded.dsse_envelope.signatures:
+            base64.b64decode(signature.sig, validate=True)
         predicate_type, _ = subject_of(payload)
-    except (ValueError, RecursionError, Said):  # of msgspec, binascii and UTF-8 too
+    except (ValueError, RecursionError, StatementError):  # ValueError includes errors of msgspec, binascii and UTF-8
         return None
-    if made.media_type != MEDIA_TYPE or made.dsse_envelope.payload_type != PAYLOAD_TYPE:
+    if decoded.media_type != MEDIA_TYPE or decoded.dsse_envelope.payload_type != PAYLOAD_TYPE:
         return None
-    bundle = Bundle(data=msgspec.json.encode(made), predicate_type=predicate_type)
-    return Found(bundle=bundle, payload=payload, hint=made.verification_material.public_key.hint)
+    bundle = Bundle(data=msgspec.json.encode(decoded), predicate_type=predicate_type)
+    return FoundBundle(bundle=bundle, payload=payload, hint=decoded.verification_material.public_key.hint)

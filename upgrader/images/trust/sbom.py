@@ -1,4 +1,5 @@
-"""The bill of materials of an image: SPDX 2.3, one package per input, the image as what is described, its modules.
+"""The bill of materials of an image: SPDX 2.3, with the image as the described package, one package per input, and
+files.
 
 https://spdx.github.io/spdx-spec/v2.3/
 """
@@ -27,63 +28,63 @@ from spdx_tools.spdx.parser.error import SPDXParsingError
 from spdx_tools.spdx.parser.jsonlikedict.json_like_dict_parser import JsonLikeDictParser
 from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
-from upgrader.core.driver_build.driver_builds import Input, digits
+from upgrader.core.driver_build.driver_builds import Input, hash_facts
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.trust.statements import SBOM, Said, predicate_of, statement
+from upgrader.images.trust.statements import SBOM, StatementError, image_statement, predicate_of
 from upgrader.images.trust.values import ImageFacts, ShippedFile
 
 _DOCUMENT = "SPDXRef-DOCUMENT"
 _IMAGE = "SPDXRef-image"
 _INPUT = re.compile(r"SPDXRef-input-(?P<kind>[a-z-]+)-(?P<digits>[0-9a-f]{16})")
-_SUCH = "Every input has a kind of lower-case letters, a name, and 64 hex digits; every file its two digests."
+_SUCH = "Every input needs a kind in lower case, a name, and 64 hex digits; every file needs its two digests."
 
 
-def sbom(facts: ImageFacts) -> bytes:
-    """The statement that holds the document.
+def sbom_statement(facts: ImageFacts) -> bytes:
+    """The statement with the document.
 
     Raises:
-        ConfigurationError: the facts make no document that SPDX allows, with the validator's words.
+        ConfigurationError: the facts give no valid SPDX document; the details contain the validator's messages.
     """
-    document = _document(facts)
+    document = _spdx_document(facts)
     wrong = [message.validation_message for message in validate_full_spdx_document(document)]
-    odd = [one.name for one in facts.inputs if _INPUT.fullmatch(_input_id(one)) is None]
+    odd = [image_input.name for image_input in facts.inputs if _INPUT.fullmatch(_input_id(image_input)) is None]
     if wrong or odd:
         raise ConfigurationError(
-            f"no SBOM can be written of {facts.identity}", details="\n".join([*wrong, *odd]), resolution=_SUCH
+            f"no SBOM can be created for {facts.identity}", details="\n".join([*wrong, *odd]), resolution=_SUCH
         )
-    return statement(facts, SBOM, _plain(DocumentConverter().convert(document)))
+    return image_statement(facts, SBOM, _plain_json(DocumentConverter().convert(document)))
 
 
 def read_sbom(payload: bytes) -> tuple[str, tuple[Input, ...]]:
-    """The digits of the image that is described, and the inputs that the document names.
+    """The digits of the described image, and the inputs in the document.
 
     Raises:
-        Said: it is no SBOM of a driver image.
+        StatementError: the document is not an SBOM of a driver image.
     """
     try:
         document = JsonLikeDictParser().parse(predicate_of(payload))
     except SPDXParsingError as error:
-        raise Said(f"it is no SPDX document: {'; '.join(map(str, error.get_messages()))}") from error
+        raise StatementError(f"it is not an SPDX document: {'; '.join(map(str, error.get_messages()))}") from error
     described = {
-        one.related_spdx_element_id
-        for one in document.relationships
-        if one.relationship_type is RelationshipType.DESCRIBES and one.spdx_element_id == _DOCUMENT
+        edge.related_spdx_element_id
+        for edge in document.relationships
+        if edge.relationship_type is RelationshipType.DESCRIBES and edge.spdx_element_id == _DOCUMENT
     }
-    images = [one for one in document.packages if one.spdx_id in described]
+    images = [package for package in document.packages if package.spdx_id in described]
     if len(images) != 1:
-        raise Said(f"it describes {len(images)} images")
-    return _sha256(images[0]), tuple(
-        _input(one) for one in document.packages if one.spdx_id.startswith("SPDXRef-input-")
+        raise StatementError(f"it describes {len(images)} images")
+    return _sha256_digits(images[0]), tuple(
+        _read_input(package) for package in document.packages if package.spdx_id.startswith("SPDXRef-input-")
     )
 
 
-def _document(facts: ImageFacts) -> Document:
+def _spdx_document(facts: ImageFacts) -> Document:
     inputs = sorted(facts.inputs)
     files = sorted(facts.files)
     edges = [Relationship(_DOCUMENT, RelationshipType.DESCRIBES, _IMAGE)]
-    edges += [Relationship(_IMAGE, RelationshipType.GENERATED_FROM, _input_id(one)) for one in inputs]
-    # not CONTAINS: that would claim that every file of the image was looked at
-    edges += [Relationship(_DOCUMENT, RelationshipType.DESCRIBES, _file_id(one)) for one in files]
+    edges += [Relationship(_IMAGE, RelationshipType.GENERATED_FROM, _input_id(image_input)) for image_input in inputs]
+    # not CONTAINS, which would claim that every file of the image is listed
+    edges += [Relationship(_DOCUMENT, RelationshipType.DESCRIBES, _file_id(file)) for file in files]
     return Document(
         creation_info=CreationInfo(
             spdx_version="SPDX-2.3",
@@ -93,13 +94,13 @@ def _document(facts: ImageFacts) -> Document:
             creators=[Actor(ActorType.TOOL, "gpu-upgrader")],
             created=datetime.fromtimestamp(facts.epoch, UTC).replace(tzinfo=None),  # the library's times are UTC
         ),
-        packages=[_image(facts), *(_package(one) for one in inputs)],
-        files=[_file(one) for one in files],
+        packages=[_image_package(facts), *(_input_package(image_input) for image_input in inputs)],
+        files=[_spdx_file(file) for file in files],
         relationships=edges,
     )
 
 
-def _image(facts: ImageFacts) -> Package:
+def _image_package(facts: ImageFacts) -> Package:
     return Package(
         spdx_id=_IMAGE,
         name=facts.identity.recipe,
@@ -111,44 +112,47 @@ def _image(facts: ImageFacts) -> Package:
     )
 
 
-def _package(one: Input) -> Package:
+def _input_package(image_input: Input) -> Package:
     return Package(
-        spdx_id=_input_id(one),
-        name=one.name,
-        version=one.version or None,
+        spdx_id=_input_id(image_input),
+        name=image_input.name,
+        version=image_input.version or None,
         download_location=SpdxNoAssertion(),
         files_analyzed=False,
-        checksums=[Checksum(ChecksumAlgorithm.SHA256, one.sha256)],
+        checksums=[Checksum(ChecksumAlgorithm.SHA256, image_input.sha256)],
     )
 
 
-def _file(one: ShippedFile) -> File:
-    checksums = [Checksum(ChecksumAlgorithm.SHA1, one.sha1), Checksum(ChecksumAlgorithm.SHA256, one.sha256)]
-    return File(name=f"./{one.path}", spdx_id=_file_id(one), checksums=checksums)
+def _spdx_file(file: ShippedFile) -> File:
+    checksums = [Checksum(ChecksumAlgorithm.SHA1, file.sha1), Checksum(ChecksumAlgorithm.SHA256, file.sha256)]
+    return File(name=f"./{file.path}", spdx_id=_file_id(file), checksums=checksums)
 
 
-def _input_id(one: Input) -> str:
-    """SPDX has no field for an input's kind, so the identifier says it, and covers all the rest."""
-    return f"SPDXRef-input-{one.kind}-{digits([one.kind, one.name, one.version, one.sha256], 16)}"
+def _input_id(image_input: Input) -> str:
+    """SPDX has no field for an input's kind, so the identifier contains it, and a hash of all fields."""
+    facts = [image_input.kind, image_input.name, image_input.version, image_input.sha256]
+    return f"SPDXRef-input-{image_input.kind}-{hash_facts(facts, 16)}"
 
 
-def _file_id(one: ShippedFile) -> str:
-    return f"SPDXRef-file-{digits(one.path, 16)}"
+def _file_id(file: ShippedFile) -> str:
+    return f"SPDXRef-file-{hash_facts(file.path, 16)}"
 
 
-def _input(package: Package) -> Input:
-    found = _INPUT.fullmatch(package.spdx_id)
-    kind = found["kind"] if found else ""
-    one = Input(kind=kind, name=package.name, version=package.version or "", sha256=_sha256(package))
-    if _input_id(one) != package.spdx_id:
-        raise Said(f"{package.name} {package.version} is not the package that its identifier says")
-    return one
+def _read_input(package: Package) -> Input:
+    match = _INPUT.fullmatch(package.spdx_id)
+    kind = match["kind"] if match else ""
+    image_input = Input(kind=kind, name=package.name, version=package.version or "", sha256=_sha256_digits(package))
+    if _input_id(image_input) != package.spdx_id:
+        raise StatementError(f"{package.name} {package.version} differs from its identifier")
+    return image_input
 
 
-def _sha256(package: Package) -> str:
-    return next((one.value for one in package.checksums if one.algorithm is ChecksumAlgorithm.SHA256), "")
+def _sha256_digits(package: Package) -> str:
+    return next(
+        (checksum.value for checksum in package.checksums if checksum.algorithm is ChecksumAlgorithm.SHA256), ""
+    )
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """The converter's values through JSON: enumerations and times become texts."""
+def _plain_json(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """The converter's values through JSON, which converts enumerations and times to text."""
     return json.loads(json.dumps(value))

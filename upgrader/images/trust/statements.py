@@ -1,7 +1,6 @@
-"""in-toto statements about an image, as the bytes that are signed: the signature's own and SLSA provenance v1.
+"""in-toto statements about an image, as the bytes that are signed: cosign's signature statement and SLSA provenance v1.
 
-https://github.com/in-toto/attestation/tree/main/spec/v1
-https://slsa.dev/spec/v1.0/provenance
+https://github.com/in-toto/attestation/tree/main/spec/v1 https://slsa.dev/spec/v1.0/provenance
 """
 
 import json
@@ -20,111 +19,111 @@ SIGNATURE = "https://sigstore.dev/cosign/sign/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 SBOM = "https://spdx.dev/Document"
 BUILD_TYPE = "https://gpu-upgrader.io/driver-image/v1"
-"""What externalParameters mean: the fields of an Identity. docs/guides/driver-images/trust.md describes it."""
+"""The meaning of externalParameters: the fields of an Identity. docs/guides/driver-images/trust.md describes it."""
 
 
-class Said(Exception):  # noqa: N818 - no error of ours, but what is wrong with a document of somebody else
-    """A document does not say what it should; the sentence is for people."""
+class StatementError(Exception):
+    """A document is invalid, or lacks required contents. The text is shown to users."""
 
 
-def signature(facts: ImageFacts) -> bytes:
-    """What `cosign sign` signs: that this digest is meant."""
-    return statement(facts, SIGNATURE, {})
+def signature_statement(facts: ImageFacts) -> bytes:
+    """The statement that `cosign sign` signs; it contains the digest only."""
+    return image_statement(facts, SIGNATURE, {})
 
 
-def provenance(facts: ImageFacts) -> bytes:
-    """What the image was made of, for whom and by whom.
+def provenance_statement(facts: ImageFacts) -> bytes:
+    """The inputs of the image, its identity, and its builder.
 
-    It has no times: who builds the same again gets the same document.
+    It contains no times, so that the same build gives the same document.
     """
-    made = Provenance()
-    definition, details = made.build_definition, made.run_details
+    message = Provenance()
+    definition, details = message.build_definition, message.run_details
     definition.build_type = BUILD_TYPE
-    definition.external_parameters.update(_parameters(facts.identity))
-    definition.resolved_dependencies.extend(_dependency(one) for one in sorted(facts.inputs))
+    definition.external_parameters.update(_identity_parameters(facts.identity))
+    definition.resolved_dependencies.extend(_input_descriptor(image_input) for image_input in sorted(facts.inputs))
     details.builder.id = facts.builder
     details.metadata.invocation_id = facts.key
-    return statement(facts, PROVENANCE, json_format.MessageToDict(made))
+    return image_statement(facts, PROVENANCE, json_format.MessageToDict(message))
 
 
-def statement(facts: ImageFacts, predicate_type: str, predicate: Mapping[str, Any]) -> bytes:
-    """A statement about the image; the same values give the same bytes."""
+def image_statement(facts: ImageFacts, predicate_type: str, predicate: Mapping[str, Any]) -> bytes:
+    """A statement about the image. The same values give the same bytes."""
     subject = ResourceDescriptor(name=facts.identity.recipe, digest={"sha256": facts.sha256}).pb
-    made = Statement([subject], predicate_type, dict(predicate))
-    made.pb.predicate.SetInParent()  # an empty one is said too: verifiers ask for it
-    said = json_format.MessageToDict(made.pb)
-    return json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+    message = Statement([subject], predicate_type, dict(predicate))
+    message.pb.predicate.SetInParent()  # verifiers require the field even if it is empty
+    document = json_format.MessageToDict(message.pb)
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def subject_of(payload: bytes) -> tuple[str, tuple[str, ...]]:
     """The predicate's type and the SHA-256 digits of all subjects.
 
     Raises:
-        Said: it is no statement.
+        StatementError: the payload is not a statement.
     """
-    made = _statement(payload)
-    return made.predicate_type, tuple(one.digest.get("sha256", "") for one in made.subject)
+    message = _parse_statement(payload)
+    return message.predicate_type, tuple(subject.digest.get("sha256", "") for subject in message.subject)
 
 
 def predicate_of(payload: bytes) -> dict[str, Any]:
-    """The predicate as values of JSON.
+    """The predicate as JSON values.
 
     Raises:
-        Said: it is no statement.
+        StatementError: the payload is not a statement.
     """
-    return dict(json_format.MessageToDict(_statement(payload).predicate))
+    return dict(json_format.MessageToDict(_parse_statement(payload).predicate))
 
 
 def read_provenance(payload: bytes) -> tuple[Identity, tuple[Input, ...], str]:
-    """Identity, inputs and build key as a provenance of ours says them.
+    """Identity, inputs and build key of a provenance of this project.
 
     Raises:
-        Said: it is none of ours.
+        StatementError: the provenance has another form.
     """
-    made = Provenance()
+    message = Provenance()
     try:
-        json_format.ParseDict(predicate_of(payload), made)
-        said = json_format.MessageToDict(made.build_definition.external_parameters)
-        identity = Identity(**{name: _text(said[name]) for name in Identity.__struct_fields__})
-        inputs = tuple(_input(one) for one in made.build_definition.resolved_dependencies)
+        json_format.ParseDict(predicate_of(payload), message)
+        parameters = json_format.MessageToDict(message.build_definition.external_parameters)
+        identity = Identity(**{name: _require_text(parameters[name]) for name in Identity.__struct_fields__})
+        inputs = tuple(_read_input(resource) for resource in message.build_definition.resolved_dependencies)
     except (json_format.ParseError, KeyError, TypeError) as error:
-        raise Said(f"it is no provenance of a driver image: {error}") from error
-    if made.build_definition.build_type != BUILD_TYPE:
-        raise Said(f"its build type is {made.build_definition.build_type!r}")
-    return identity, inputs, made.run_details.metadata.invocation_id
+        raise StatementError(f"it is not a provenance of a driver image: {error}") from error
+    if message.build_definition.build_type != BUILD_TYPE:
+        raise StatementError(f"its build type is {message.build_definition.build_type!r}")
+    return identity, inputs, message.run_details.metadata.invocation_id
 
 
-def _statement(payload: bytes) -> Any:  # noqa: ANN401 - the library's messages have no types
-    made = Statement([], "", {})
+def _parse_statement(payload: bytes) -> Any:  # noqa: ANN401 - the library's messages have no types
+    message = Statement([], "", {})
     try:
-        json_format.Parse(payload, made.pb)
+        json_format.Parse(payload, message.pb)
     except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
-        raise Said(f"it is no in-toto statement: {error}") from error
-    if made.pb.type != STATEMENT_TYPE_URI:
-        raise Said(f"it is a statement of another version: {made.pb.type!r}")
-    return made.pb
+        raise StatementError(f"it is not an in-toto statement: {error}") from error
+    if message.pb.type != STATEMENT_TYPE_URI:
+        raise StatementError(f"it has another statement type: {message.pb.type!r}")
+    return message.pb
 
 
-def _parameters(identity: Identity) -> dict[str, str]:
+def _identity_parameters(identity: Identity) -> dict[str, str]:
     return {name: getattr(identity, name) for name in Identity.__struct_fields__}
 
 
-def _dependency(one: Input) -> Any:  # noqa: ANN401 - as _statement
-    annotations = {"kind": one.kind, "version": one.version}
-    return ResourceDescriptor(name=one.name, digest={"sha256": one.sha256}, annotations=annotations).pb
+def _input_descriptor(image_input: Input) -> Any:  # noqa: ANN401 - as _parse_statement
+    annotations = {"kind": image_input.kind, "version": image_input.version}
+    return ResourceDescriptor(name=image_input.name, digest={"sha256": image_input.sha256}, annotations=annotations).pb
 
 
-def _input(one: Any) -> Input:  # noqa: ANN401 - as _statement
-    annotations = json_format.MessageToDict(one.annotations)
+def _read_input(resource: Any) -> Input:  # noqa: ANN401 - as _parse_statement
+    annotations = json_format.MessageToDict(resource.annotations)
     return Input(
-        kind=_text(annotations["kind"]),
-        name=one.name,
-        version=_text(annotations["version"]),
-        sha256=_text(one.digest.get("sha256")),
+        kind=_require_text(annotations["kind"]),
+        name=resource.name,
+        version=_require_text(annotations["version"]),
+        sha256=_require_text(resource.digest.get("sha256")),
     )
 
 
-def _text(value: object) -> str:
+def _require_text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value

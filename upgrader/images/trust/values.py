@@ -1,4 +1,4 @@
-"""What is said about an image, and signed: the facts that its documents are made of, and the keys."""
+"""The facts about an image that its signed documents contain, and the keys."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,23 +11,24 @@ BUILD_KEY = "gpu-upgrader.io/build-key"
 """Label of an image's configuration: the build key, 64 hex digits."""
 
 BUILDER = "https://gpu-upgrader.io/builder/v1"
-"""Who built it, in the provenance; a site with several builders names each of them."""
+"""The builder in the provenance. A site with several builders gives each a name."""
 
 
 class ShippedFile(Struct, frozen=True, kw_only=True, order=True):
-    """A file of the image that the SBOM lists: path from the image's root, without a slash before it; hex digits."""
+    """A file of the image in the SBOM: path from the image's root without a leading slash, digests in hex digits."""
 
     path: str
     sha1: str
-    """SPDX 2.3 asks for it of every file; nothing is decided by it."""
+    """Required by SPDX 2.3 for every file; not used otherwise."""
     sha256: str
 
 
 class ImageFacts(Struct, frozen=True, kw_only=True):
-    """All that is said about one image. `digest` is that of its manifest, `sha256:...`; where it lies is not said.
+    """The facts in an image's documents. `digest` is its manifest's, `sha256:...`. The image's location is not
+    included.
 
-    `epoch` is what the build stamped its files with (SOURCE_DATE_EPOCH, seconds): the same facts give the same
-    documents, byte by byte, whenever they are made.
+    `epoch` is the build's file time (SOURCE_DATE_EPOCH, seconds). The same facts always give the same documents, byte
+    by byte.
     """
 
     digest: str
@@ -39,41 +40,44 @@ class ImageFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def sha256(self) -> str:
-        """The digits of its digest."""
+        """The digits of the digest."""
         return self.digest.partition(":")[2]
 
     @property
     def key(self) -> str:
-        """Its build key."""
+        """The build key."""
         return build_key(self.identity, self.inputs)
 
 
 class PublicKey(Struct, frozen=True, kw_only=True):
-    """A key that verifies, as PEM."""
+    """A public key as PEM."""
 
     pem: str
     hint: str
-    """Base64 of the key's SHA-256: what cosign writes beside a signature to say by whom it is."""
+    """Base64 of the key's SHA-256, which cosign stores with a signature to identify the signer."""
 
 
 class SigningKey(Struct, frozen=True, kw_only=True):
-    """A key that signs, in the encrypted file that `cosign generate-key-pair` writes."""
+    """A private key in the encrypted file that `cosign generate-key-pair` writes."""
 
     path: Path
     password: str
 
     def __repr__(self) -> str:
-        """Without the password: values are shown in tracebacks and logs."""
+        """Omits the password, since tracebacks and logs contain values."""
         return f"SigningKey(path={str(self.path)!r})"
 
 
 class Bundle(Struct, frozen=True, kw_only=True):
-    """One signed statement as cosign stores it (a Sigstore bundle, JSON), and what it says unsigned."""
+    """A signed statement as cosign stores it (a Sigstore bundle, JSON), and its unverified type."""
 
     data: bytes
     predicate_type: str
 
 
-def named(inputs: Sequence[Input]) -> str:
-    """Inputs as a sentence lists them."""
-    return ", ".join(" ".join(part for part in (one.kind, one.name, one.version) if part) for one in inputs)
+def list_inputs(inputs: Sequence[Input]) -> str:
+    """Inputs as a list in a message."""
+    return ", ".join(
+        " ".join(part for part in (image_input.kind, image_input.name, image_input.version) if part)
+        for image_input in inputs
+    )

@@ -1,4 +1,4 @@
-"""The commands of `python -m upgrader.node`, a module each with a function `main`.
+"""The commands of `python -m upgrader.node`: one module each, with a function `main`.
 
-Only the module of the command that runs is imported: on a slow node loading what others need took longer than the work.
+Only the module of the command is imported: on a slow node, imports for other commands took longer than the command.
 """

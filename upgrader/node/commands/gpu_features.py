@@ -1,29 +1,29 @@
-"""`gpu-features`: what is known of the GPUs."""
+"""`gpu-features`: a report of the loaded driver and its devices."""
 
 import time
 from collections.abc import Sequence
 
 from upgrader.core.node_protocol.gpu_features import GpuReport
-from upgrader.node.commands.options import parser
-from upgrader.node.commands.report import reported
-from upgrader.node.sim.gpu_features import changed_gpus, leave_done, read_gpus
+from upgrader.node.commands.options import create_parser
+from upgrader.node.commands.report import run_report
+from upgrader.node.sim.gpu_features import read_gpus, wait_for_changed_gpus, write_report
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code of the command; with `--watch` it reports only when another driver is loaded.
+    """Report the GPUs; with `--watch`, end with a report only when another driver is loaded.
 
-    The kubelet carries the message, and starts it again.
+    The kubelet copies the message into the status of the pod, and restarts the container.
     """
-    known = parser("gpu-features", "labels of the simulated devices")
-    known.add_argument("--watch", action="store_true", help="end when another driver is loaded")
-    options = known.parse_args(arguments)
+    parser = create_parser("gpu-features", "report of the simulated devices")
+    parser.add_argument("--watch", action="store_true", help="end when another driver is loaded")
+    options = parser.parse_args(arguments)
 
     def read() -> GpuReport:
         return read_gpus(options.run, driver=options.driver, count=options.count)
 
     def read_and_leave() -> GpuReport:
-        report = changed_gpus(read, time.sleep) if options.watch else read()
-        leave_done(options.run, report)
+        report = wait_for_changed_gpus(read, time.sleep) if options.watch else read()
+        write_report(options.run, report)
         return report
 
-    return reported(read_and_leave)
+    return run_report(read_and_leave)

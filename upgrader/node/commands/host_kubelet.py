@@ -1,4 +1,4 @@
-"""The node's kubelet, as an order names it."""
+"""The kubelet of the node, by the path in the order."""
 
 import os
 
@@ -13,9 +13,11 @@ def host_kubelet(host: Host, target: KubeletTarget | KubeletSettings | None) -> 
     """The kubelet of this pod's node.
 
     Raises:
-        OrderFailedError: BAD_ORDER, if the order is about the kubelet and the pod does not say which node this is.
+        OrderFailedError: BAD_ORDER, if the order contains the kubelet and the environment not the name of the node.
     """
     node = os.environ.get(NODE_VARIABLE, "")
     if target is not None and not node:
-        raise OrderFailedError(Reason.BAD_ORDER, f"{NODE_VARIABLE} is not set: the pod passes spec.nodeName in it")
+        raise OrderFailedError(
+            Reason.BAD_ORDER, f"{NODE_VARIABLE} is not set; it must contain spec.nodeName of the pod"
+        )
     return HostKubelet(host, binary=target.binary if target else "", node=node, programs=SystemPrograms())

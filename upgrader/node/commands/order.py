@@ -1,4 +1,4 @@
-"""What commands that carry out an order share: it comes from the environment, the answer goes to the kubelet."""
+"""Common part of the commands that execute an order: it comes from the environment, the result goes to the kubelet."""
 
 import errno
 import os
@@ -10,27 +10,31 @@ from typing import TypeVar
 import msgspec
 
 from upgrader.core.node_protocol.orders import ORDER_VARIABLE, TERMINATION_LOG, OrderResult, Reason
-from upgrader.node.host.task_result import EXIT_CODES, OrderFailedError, leave_message
+from upgrader.node.host.task_result import EXIT_CODES, OrderFailedError, write_message
 
 Order = TypeVar("Order")
 
 
-def answered(command: str, arguments: Sequence[str], kind: type[Order], act: Callable[[Order], OrderResult]) -> int:
-    """Exit code of an order's command; its result is printed, and left as the termination message."""
+def run_order(command: str, arguments: Sequence[str], kind: type[Order], act: Callable[[Order], OrderResult]) -> int:
+    """Execute an order, print its result and write it as the termination message; returns the exit code."""
     if arguments:
-        raise SystemExit(f"`{command}` takes its order from {ORDER_VARIABLE}, not {' '.join(arguments)!r}")
-    result = _carry_out(command, kind, act)
+        raise SystemExit(
+            f"`{command}` reads its order from {ORDER_VARIABLE} and has no arguments, not {' '.join(arguments)!r}"
+        )
+    result = _execute_order(command, kind, act)
     sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
-    leave_message(result, Path(TERMINATION_LOG))
+    write_message(result, Path(TERMINATION_LOG))
     return EXIT_CODES[result.reason]
 
 
-def _carry_out(command: str, kind: type[Order], act: Callable[[Order], OrderResult]) -> OrderResult:
-    """The result of an order, also where it failed in one of the ways that have a reason."""
+def _execute_order(command: str, kind: type[Order], act: Callable[[Order], OrderResult]) -> OrderResult:
+    """The result of an order, including failures that have a reason."""
     try:
         order = msgspec.json.decode(os.environ.get(ORDER_VARIABLE, ""), type=kind)
     except msgspec.DecodeError as error:
-        return OrderResult(reason=Reason.BAD_ORDER, message=f"{ORDER_VARIABLE} is no order to {command}: {error}")
+        return OrderResult(
+            reason=Reason.BAD_ORDER, message=f"{ORDER_VARIABLE} is not a valid order for {command}: {error}"
+        )
     try:
         return act(order)
     except OrderFailedError as error:
@@ -38,4 +42,4 @@ def _carry_out(command: str, kind: type[Order], act: Callable[[Order], OrderResu
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        return OrderResult(reason=Reason.DISK_FULL, message=f"the node's disk is full: {error}")
+        return OrderResult(reason=Reason.DISK_FULL, message=f"the disk of the node is full: {error}")

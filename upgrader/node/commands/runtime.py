@@ -1,29 +1,31 @@
-"""`runtime`: the simulated vendor's runtime hook."""
+"""`runtime`: the runtime hook of the simulated vendor."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.node.commands.options import CHECK, parser
+from upgrader.node.commands.options import CHECK, create_parser
 from upgrader.node.host.clock import SystemClock
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serves until it is ended; with --ready and --check the exit code is the answer."""
-    known = parser("runtime", "the simulated vendor's runtime hook")
-    known.add_argument("--folder", type=Path, default=Path("/var/run/cdi"))
-    known.add_argument("--proc", type=Path, default=Path("/proc"))
-    known.add_argument(
-        "--ready", action="store_true", help="exit 0 if this pod's hook has done its work on this boot, else 1"
+    """Serve until the process ends; with --ready or --check, only return an exit code."""
+    parser = create_parser("runtime", "the runtime hook of the simulated vendor")
+    parser.add_argument("--folder", type=Path, default=Path("/var/run/cdi"))
+    parser.add_argument("--proc", type=Path, default=Path("/proc"))
+    parser.add_argument(
+        "--ready",
+        action="store_true",
+        help="exit with code 0 if the hook of this pod is done on this boot, else with 1",
     )
-    known.add_argument("--check", action="store_true", help=CHECK)
-    options = known.parse_args(arguments)
+    parser.add_argument("--check", action="store_true", help=CHECK)
+    options = parser.parse_args(arguments)
     if options.check:
         return 0
-    # As of the device plugin: a check of the options needs none of it.
+    # As in the device plugin: a check of the options does not need these imports.
     from upgrader.core.node_protocol.orders import POD_VARIABLE  # noqa: PLC0415
     from upgrader.node.host.programs import SystemPrograms  # noqa: PLC0415
-    from upgrader.node.sim.runtime import RuntimeHook, serve  # noqa: PLC0415
+    from upgrader.node.sim.runtime import RuntimeHook, serve_hook  # noqa: PLC0415
 
     hook = RuntimeHook(
         folder=options.folder,
@@ -33,6 +35,6 @@ def main(arguments: Sequence[str]) -> int:
         pod=os.environ.get(POD_VARIABLE, ""),
     )
     if options.ready:
-        return 0 if hook.done(options.driver) is not None else 1
-    serve(hook, options.count, options.driver, SystemClock())
+        return 0 if hook.finished_record(options.driver) is not None else 1
+    serve_hook(hook, options.count, options.driver, SystemClock())
     return 0

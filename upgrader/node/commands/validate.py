@@ -1,4 +1,4 @@
-"""`validate`: from inside a pod that asked for GPUs."""
+"""`validate`: checks the devices of a pod that requests GPUs."""
 
 import os
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from pathlib import Path
 
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.core.node_protocol.orders import OrderResult, ValidateOrder
-from upgrader.node.commands.order import answered
-from upgrader.node.driver.validate import validate
+from upgrader.node.commands.order import run_order
+from upgrader.node.driver.validate import validate_devices
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code of the command."""
-    return answered("validate", arguments, ValidateOrder, _validate)
+    """Execute the order; returns the exit code."""
+    return run_order("validate", arguments, ValidateOrder, _validate_devices)
 
 
-def _validate(order: ValidateOrder) -> OrderResult:
-    return validate(order, run=Path(RUN_DIRECTORY), devices=Path("/dev"), environment=os.environ)
+def _validate_devices(order: ValidateOrder) -> OrderResult:
+    return validate_devices(order, run=Path(RUN_DIRECTORY), devices=Path("/dev"), environment=os.environ)

@@ -1,11 +1,11 @@
-"""`validate-driver`: the node's driver, its devices, and what the kubelet offers of them."""
+"""`validate-driver`: checks the driver of the node, its devices, and the devices that the kubelet advertises."""
 
 from collections.abc import Sequence
 
 import grpc
 
 from upgrader.core.node_protocol.orders import OrderResult, Reason, ValidateDriverOrder
-from upgrader.node.commands.order import answered
+from upgrader.node.commands.order import run_order
 from upgrader.node.driver.driver_validation import Places, validate_driver
 from upgrader.node.host.clock import SystemClock
 from upgrader.node.host.programs import SystemPrograms
@@ -14,15 +14,17 @@ from upgrader.node.kubelet.pod_resources import SOCKET, PodResources
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code of the command."""
-    return answered("validate-driver", arguments, ValidateDriverOrder, _validate)
+    """Execute the order; returns the exit code."""
+    return run_order("validate-driver", arguments, ValidateDriverOrder, _validate_node)
 
 
-def _validate(order: ValidateDriverOrder) -> OrderResult:
-    def offered() -> dict[str, str]:
+def _validate_node(order: ValidateDriverOrder) -> OrderResult:
+    def list_allocatable() -> dict[str, str]:
         try:
-            return PodResources(SOCKET, order.resource).offered()
+            return PodResources(SOCKET, order.resource).list_allocatable()
         except grpc.RpcError as error:
-            raise OrderFailedError(Reason.MISSING, f"the kubelet does not say what it offers: {error}") from error
+            raise OrderFailedError(Reason.MISSING, f"the kubelet does not list its devices: {error}") from error
 
-    return validate_driver(order, places=Places(), offered=offered, programs=SystemPrograms(), clock=SystemClock())
+    return validate_driver(
+        order, places=Places(), list_allocatable=list_allocatable, programs=SystemPrograms(), clock=SystemClock()
+    )

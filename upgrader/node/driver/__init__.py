@@ -1,5 +1,5 @@
-"""The driver of the node: loaded or not, its devices, its proof, its removal.
+"""The driver of the node: its record, its devices, its validation, its removal.
 
-Here: what is true of any vendor, and NVIDIA.
+Here: checks for all vendors and for NVIDIA.
 Not here: operands of the simulated vendor (sim).
 """

@@ -1,99 +1,102 @@
-"""The devices of the `sim` vendor: plain files that say which they are, or a real driver's control device.
+"""The devices of the `sim` vendor: regular files that contain their name, or the control device of a real driver.
 
-No GPU stands behind them.
+There is no GPU behind them.
 """
 
 from pathlib import Path
 
 VENDOR = "sim"
 VISIBLE = "SIM_VISIBLE_DEVICES"
-"""Set in a container by the device plugin: names of its devices, separated by commas; each is a file in /dev."""
+"""Variable that the device plugin sets in a container: names of its devices, separated by commas; each is in /dev."""
 
 SHARED = "::"
-"""Between the name of a device that is offered several times and the number of the offer, as NVIDIA's plugin has it."""
+"""Separator between the name of a shared device and the number of the share, as in the plugin of NVIDIA."""
 
-OFF_THE_BUS = 79
-"""NVIDIA's XID for a GPU that has fallen off the bus: what an unhealthy device has met where nobody says otherwise."""
+XID_OFF_THE_BUS = 79
+"""XID of NVIDIA for a GPU that has fallen off the bus; default of an unhealthy device without a number."""
 
 _PREFIX = "sim-gpu"
 
 
-def name_of(number: int) -> str:
-    """Name of a device, of its id in the device plugin and of its file."""
+def device_name(number: int) -> str:
+    """Name of a device, which is also its ID in the device plugin and the name of its file."""
     return f"{_PREFIX}{number}"
 
 
-def number_of(name: str) -> int:
-    """The number of a device; the way back from `name_of`."""
+def device_number(name: str) -> int:
+    """The number of a device; the inverse of `device_name`."""
     return int(name.removeprefix(_PREFIX))
 
 
-def is_name(text: str) -> bool:
+def is_device_name(text: str) -> bool:
     """Whether a text is the name of a device."""
     return text.startswith(_PREFIX) and text.removeprefix(_PREFIX).isdecimal()
 
 
-def shared_name(identifier: str) -> tuple[str, str]:
-    """The device that an id of the plugin stands for, and which of its offers; that is empty where it is not shared."""
+def split_shared_name(identifier: str) -> tuple[str, str]:
+    """The name of the device in an ID of the plugin, and the number of the share, empty if it is not shared."""
     name, _, offer = identifier.partition(SHARED)
     return name, offer
 
 
-def names_in(visible: str) -> tuple[str, ...]:
-    """The devices that VISIBLE names."""
+def parse_visible(visible: str) -> tuple[str, ...]:
+    """The names of devices in a value of VISIBLE."""
     return tuple(name for name in visible.split(",") if name)
 
 
-def folder(run: Path) -> Path:
-    """Where the driver makes its device files, below the node's RUN_DIRECTORY."""
+def device_folder(run: Path) -> Path:
+    """Folder of the device files of the driver, below RUN_DIRECTORY of the node."""
     return run / VENDOR / "dev"
 
 
 CONTROL = {"nvidia": "/dev/nvidiactl"}
-"""Device node of a real driver, by its vendor: on such a driver a simulated GPU is this node under its own name, so
-that whoever opens it holds the driver."""
+"""Control device of a real driver, by vendor. With such a driver a simulated GPU is this device under another name: a
+process that opens it keeps the driver in use.
+"""
 
 
-def unhealthy(run: Path) -> dict[str, int]:
-    """The XID of each device that somebody called unhealthy in RUN_DIRECTORY/sim/unhealthy.
+def unhealthy_devices(run: Path) -> dict[str, int]:
+    """The XIDs of the devices that are listed in RUN_DIRECTORY/sim/unhealthy.
 
-    The file holds names, each of which a number may follow: `sim-gpu3 63 sim-gpu5`. See docs/concepts/validation.md.
+    The file contains names, each with an optional XID: `sim-gpu3 63 sim-gpu5`. See docs/concepts/validation.md.
     """
     try:
         words = (run / VENDOR / "unhealthy").read_text(encoding="utf-8").split()
     except FileNotFoundError:
         return {}
-    found: dict[str, int] = {}
+    xids: dict[str, int] = {}
     name = ""
     for word in words:
         if word.isdecimal():
-            found[name] = int(word)
+            xids[name] = int(word)
         else:
             name = word
-            found[name] = OFF_THE_BUS
-    found.pop("", None)  # a number before any name speaks of no device
-    return found
+            xids[name] = XID_OFF_THE_BUS
+    xids.pop("", None)  # a number before the first name belongs to no device
+    return xids
 
 
-def statement(version: str, name: str) -> str:
-    """What a device file says, as the driver image's `load` writes it."""
+def device_contents(version: str, name: str) -> str:
+    """The contents of a device file, as `load` of the driver image writes it."""
     return f"{VENDOR} {version} {name} simulated"
 
 
-def inspect(run: Path, version: str, count: int) -> dict[str, str]:
-    """What is wrong with each device of the loaded driver, by name; empty where nothing is."""
-    called = unhealthy(run)
-    names = [name_of(number) for number in range(count)]
+def inspect_devices(run: Path, version: str, count: int) -> dict[str, str]:
+    """The fault of each device of the loaded driver, by name; empty for a healthy device."""
+    unhealthy = unhealthy_devices(run)
+    names = [device_name(number) for number in range(count)]
     return {
-        name: f"called unhealthy (XID {called[name]})" if name in called else _fault(folder(run) / name, version)
+        name: f"marked unhealthy (XID {unhealthy[name]})"
+        if name in unhealthy
+        else _device_fault(device_folder(run) / name, version)
         for name in names
     }
 
 
-def _fault(file: Path, version: str) -> str:
-    expected = statement(version, file.name)
+def _device_fault(file: Path, version: str) -> str:
+    expected = device_contents(version, file.name)
     try:
-        said = file.read_text(encoding="utf-8", errors="replace").strip()
+        contents = file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError as error:
         return f"cannot be opened: {error.strerror}"
-    return "" if said == expected else f"says {said[:100]!r}, expected was {expected!r}"
+    return "" if contents == expected else f"contains {contents[:100]!r} instead of {expected!r}"

@@ -1,52 +1,53 @@
-"""How the driver that is loaded on a node is unloaded.
+"""Unloading the driver that is loaded on a node.
 
-A driver image that loads leaves beside its record (loaded.py) its own `unload`: the driver that is loaded says itself
-how it is taken out, also when its image is long gone.
+A driver image writes its own `unload` beside the record of the loaded driver (loaded_driver.py), so the driver can be
+unloaded without its image.
 """
 
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import Driver, Reason
-from upgrader.node.driver.loaded_driver import loaded
-from upgrader.node.host.clock import Clock, until
+from upgrader.node.driver.loaded_driver import read_loaded_driver
+from upgrader.node.host.clock import Clock, poll_until_no_fault
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import Programs
 from upgrader.node.host.task_result import EXIT_CODES, OrderFailedError
 
 UNLOAD_SECONDS = 60.0
-BUSY_LOOK_SECONDS = 2.0
+BUSY_POLL_SECONDS = 2.0
 
 
-def unload(host: Host, driver: Driver, programs: Programs, clock: Clock, *, patience: float) -> str:
-    """See to it that a driver (without a version: whichever there is) is not loaded; says what was done.
+def unload_driver(host: Host, driver: Driver, programs: Programs, clock: Clock, *, patience: float) -> str:
+    """Unload a driver if it is loaded; returns a summary for the result.
 
-    Processes that hold a device are waited for, `patience` seconds long; nobody is ended.
+    A driver without a version means any version. Waits up to `patience` seconds for processes that use a device; it
+    ends no process.
 
     Raises:
-        OrderFailedError: BUSY with pids and names, or the driver's own `unload` failed.
+        OrderFailedError: BUSY, with PIDs and names of processes; or `unload` of the driver failed.
     """
-    present = loaded(host.run, driver.vendor)
+    present = read_loaded_driver(host.run, driver.vendor)
     if present is None:
         return f"{driver.vendor} {driver.version or 'driver'} was not loaded"
     if driver.version not in {"", present.version}:
         return f"{driver.vendor} {driver.version} was not loaded; {present.version} is"
     name = f"{driver.vendor} {present.version}"
-    holders = until(
-        lambda: _unload(host, driver.vendor, name, programs), clock=clock, seconds=patience, every=BUSY_LOOK_SECONDS
+    holders = poll_until_no_fault(
+        lambda: _run_unload(host, driver.vendor, name, programs), clock=clock, seconds=patience, every=BUSY_POLL_SECONDS
     )
     if holders:
         raise OrderFailedError(Reason.BUSY, f"{name} is in use: {holders}")
     return f"{name} unloaded" + (" (simulated)" if present.simulated else "")
 
 
-def _unload(host: Host, vendor: str, name: str, programs: Programs) -> str:
-    """Who holds it; empty once it is unloaded."""
+def _run_unload(host: Host, vendor: str, name: str, programs: Programs) -> str:
+    """The processes that use the driver; empty when it is unloaded."""
     try:
         ended = programs.run(["/bin/sh", str(host.run / vendor / "unload")], seconds=UNLOAD_SECONDS)
     except ProcessError as error:
-        raise OrderFailedError(Reason.DEVICE_FAILED, f"{name} is not unloaded: {error}") from error
-    said = " ".join(ended.output.split())
+        raise OrderFailedError(Reason.DEVICE_FAILED, f"{name} cannot be unloaded: {error}") from error
+    output = " ".join(ended.output.split())
     if ended.code == EXIT_CODES[Reason.BUSY]:
-        return said or "somebody"
+        return output or "unknown processes"
     if ended.code != 0:
-        raise OrderFailedError(Reason.DEVICE_FAILED, f"unloading {name} ended with {ended.code}: {said}")
+        raise OrderFailedError(Reason.DEVICE_FAILED, f"`unload` of {name} ended with exit code {ended.code}: {output}")
     return ""

@@ -1,7 +1,7 @@
-"""Driver validation, on the node itself: the driver that should run, every one of its devices, and what is offered.
+"""Driver validation on the node: the expected driver, all of its devices, and the devices that the kubelet advertises.
 
-All is looked at and nothing is changed, so it may run beside jobs. A failure names the check and each device that is
-not well, not only the first. See docs/concepts/validation.md.
+It only reads, so it may run beside jobs. A failure names the check and all devices with a fault, not only the first.
+See docs/concepts/validation.md.
 """
 
 from collections import Counter
@@ -14,18 +14,19 @@ from msgspec import Struct
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.core.node_protocol.orders import OrderResult, Reason, ValidateDriverOrder
 from upgrader.node.driver import devices, modules, nvidia
-from upgrader.node.driver.loaded_driver import Loaded, check_loaded, loaded
-from upgrader.node.host.clock import Clock, until
+from upgrader.node.driver.listed_devices import inspect_listed_devices
+from upgrader.node.driver.loaded_driver import LoadedDriver, check_loaded, read_loaded_driver
+from upgrader.node.host.clock import Clock, poll_until_no_fault
 from upgrader.node.host.programs import Programs
 from upgrader.node.host.task_result import OrderFailedError
 
 T = TypeVar("T")
-OFFER_SECONDS = 15.0
-"""A kubelet that has just been told of a device may take a moment until it offers it."""
+KUBELET_SECONDS = 15.0
+"""Time for a kubelet to advertise a device that its plugin has just reported."""
 
 
 class Places(Struct, frozen=True, kw_only=True):
-    """Where things of the node are in this container."""
+    """Paths of the node in this container."""
 
     run: Path = Path(RUN_DIRECTORY)
     drivers: Path = Path(STATE_DIRECTORY) / "drivers"
@@ -34,8 +35,8 @@ class Places(Struct, frozen=True, kw_only=True):
     dev: Path = Path("/dev")
 
 
-class Inspected(Struct, frozen=True, kw_only=True):
-    """What a vendor sees: what is wrong with each device, empty where nothing is, by its id in the device plugin."""
+class DeviceFindings(Struct, frozen=True, kw_only=True):
+    """The fault of each device by its ID in the device plugin, empty for a healthy device; and facts for the result."""
 
     devices: dict[str, str]
     facts: dict[str, str] = {}
@@ -45,98 +46,104 @@ def validate_driver(
     order: ValidateDriverOrder,
     *,
     places: Places,
-    offered: Callable[[], Mapping[str, str]],
+    list_allocatable: Callable[[], Mapping[str, str]],
     programs: Programs,
     clock: Clock,
 ) -> OrderResult:
-    """Look at everything, the cheapest first.
+    """Run all checks, the cheapest first.
 
     Args:
-        order: what should be there.
-        places: where to look.
-        offered: devices that the kubelet offers now, by id, with the extended resource of each.
-        programs: runs the driver's own tools.
-        clock: for a kubelet that is not as far yet.
+        order: the expected state.
+        places: paths of the node.
+        list_allocatable: returns the extended resource of each device that the kubelet advertises, by ID.
+        programs: runs the tools of the driver.
+        clock: clock of the wait for the kubelet.
 
     Raises:
         OrderFailedError: DRIVER_MISMATCH or DEVICE_FAILED; `facts["check"]` names the check.
     """
-    present = _check(
-        "driver", lambda: check_loaded(loaded(places.run, order.driver.vendor), order.driver, order.boot_id)
+    present = _run_check(
+        "driver", lambda: check_loaded(read_loaded_driver(places.run, order.driver.vendor), order.driver, order.boot_id)
     )
     if not present.simulated:
-        _check("module", lambda: modules.check(places.run, places.sys, present))
-    inspected = _check("devices", lambda: _inspect(places, present, programs))
-    wrong = {name: trouble for name, trouble in inspected.devices.items() if trouble}
-    if wrong:
-        said = "; ".join(f"{name}: {trouble}" for name, trouble in wrong.items())
-        raise _failed("devices", Reason.DEVICE_FAILED, f"{len(wrong)} of {len(inspected.devices)} not well: {said}")
-    seen: dict[str, str] = {}
+        _run_check("module", lambda: modules.check_modules(places.run, places.sys, present))
+    inspected = _run_check("devices", lambda: _inspect_devices(places, present, programs))
+    faulty = {name: trouble for name, trouble in inspected.devices.items() if trouble}
+    if faulty:
+        faults = "; ".join(f"{name}: {trouble}" for name, trouble in faulty.items())
+        raise _failed_check(
+            "devices", Reason.DEVICE_FAILED, f"{len(faulty)} of {len(inspected.devices)} with faults: {faults}"
+        )
+    allocatable: dict[str, str] = {}
 
-    def look() -> str:
+    def check_allocatable() -> str:
         try:
-            now = offered()
+            devices_now = list_allocatable()
         except OrderFailedError as error:
-            return str(error)  # it may just be starting
-        seen.clear()
-        seen.update(now)
-        return _offer_fault(seen, frozenset(inspected.devices), order)
+            return str(error)  # the kubelet may be starting
+        allocatable.clear()
+        allocatable.update(devices_now)
+        return _offer_fault(allocatable, frozenset(inspected.devices), order)
 
-    if fault := until(look, clock=clock, seconds=OFFER_SECONDS):
-        called = [f"{name} is called unhealthy (XID {xid})" for name, xid in devices.unhealthy(places.run).items()]
-        raise _failed("offered", Reason.DEVICE_FAILED, "; ".join([fault, *called]))
+    if fault := poll_until_no_fault(check_allocatable, clock=clock, seconds=KUBELET_SECONDS):
+        unhealthy = [
+            f"{name} is marked unhealthy (XID {xid})" for name, xid in devices.unhealthy_devices(places.run).items()
+        ]
+        raise _failed_check("offered", Reason.DEVICE_FAILED, "; ".join([fault, *unhealthy]))
     simulated = " (simulated)" if present.simulated else ""
     return OrderResult(
         reason=Reason.DONE,
-        message=f"{present.vendor} {present.version}{simulated}: {len(inspected.devices)} device(s) well, "
-        f"{_counted(seen, order.resource)} offered{f'; {order.besides}' if order.besides else ''}",
+        message=f"{present.vendor} {present.version}{simulated}: {len(inspected.devices)} healthy device(s), "
+        f"{_device_counts(allocatable, order.resource)} advertised{f'; {order.besides}' if order.besides else ''}",
         facts={"driver": present.version, "devices": str(len(inspected.devices)), **inspected.facts},
     )
 
 
-def _check(name: str, act: Callable[[], T]) -> T:
-    """Run a check; what it finds wrong carries its name."""
+def _run_check(name: str, act: Callable[[], T]) -> T:
+    """Run a check; its failures contain its name."""
     try:
         return act()
     except OrderFailedError as error:
-        raise _failed(name, error.reason, str(error)) from error
+        raise _failed_check(name, error.reason, str(error)) from error
 
 
-def _failed(check: str, reason: Reason, message: str) -> OrderFailedError:
+def _failed_check(check: str, reason: Reason, message: str) -> OrderFailedError:
     return OrderFailedError(reason, f"check {check}: {message}", facts={"check": check})
 
 
-def _inspect(places: Places, present: Loaded, programs: Programs) -> Inspected:
+def _inspect_devices(places: Places, present: LoadedDriver, programs: Programs) -> DeviceFindings:
     match present.vendor:
         case devices.VENDOR:
-            return Inspected(devices=devices.inspect(places.run, present.version, present.devices))
+            return DeviceFindings(devices=devices.inspect_devices(places.run, present.version, present.devices))
         case nvidia.VENDOR:
-            found, facts = nvidia.inspect(
-                nvidia.Node(proc=places.proc, dev=places.dev, library=places.drivers / nvidia.VENDOR / "current"),
+            faults, facts = nvidia.inspect_gpus(
+                nvidia.NodePaths(proc=places.proc, dev=places.dev, library=places.drivers / nvidia.VENDOR / "current"),
                 present,
                 programs,
             )
-            return Inspected(devices=found, facts=facts)
+            return DeviceFindings(devices=faults, facts=facts)
         case _:
-            raise OrderFailedError(Reason.BAD_ORDER, f"no check is known of devices of vendor {present.vendor!r}")
+            return DeviceFindings(devices=inspect_listed_devices(places.run, present.vendor, programs))
 
 
-def _counted(now: Mapping[str, str], resource: str) -> str:
-    """How many of each resource are offered; partitions of GPUs have names of their own."""
-    found = Counter(now.values()) or {resource: 0}
-    return ", ".join(f"{found[name]} x {name}" for name in sorted(found))
+def _device_counts(allocatable: Mapping[str, str], resource: str) -> str:
+    """The number of devices of each resource; partitions of GPUs have resources of their own."""
+    counts = Counter(allocatable.values()) or {resource: 0}
+    return ", ".join(f"{counts[name]} x {name}" for name in sorted(counts))
 
 
-def _offer_fault(now: Mapping[str, str], known: frozenset[str], order: ValidateDriverOrder) -> str:
-    """What is wrong with what the kubelet offers; empty when nothing is."""
-    # Parts of a device have ids of their own, from which the device cannot be told.
-    parts = any(one.startswith("MIG-") for one in now)
-    missing = sorted(known - {devices.shared_name(one)[0] for one in now}) if not parts else []
+def _offer_fault(allocatable: Mapping[str, str], names: frozenset[str], order: ValidateDriverOrder) -> str:
+    """Why the advertised devices are not the expected ones; empty if they are."""
+    # Partitions have IDs of their own, which do not contain the device.
+    has_partitions = any(identifier.startswith("MIG-") for identifier in allocatable)
+    missing = (
+        sorted(names - {devices.split_shared_name(identifier)[0] for identifier in allocatable})
+        if not has_partitions
+        else []
+    )
     if missing:
-        return (
-            f"the kubelet does not offer {', '.join(missing)}: the device plugin calls it unhealthy, or does not see it"
-        )
-    wanted = max(order.expected, len(known))
-    if len(now) < wanted:
-        return f"the kubelet offers {_counted(now, order.resource)}, {wanted} are expected"
+        return f"the kubelet does not advertise {', '.join(missing)}: unhealthy or unknown to the device plugin"
+    expected = max(order.expected, len(names))
+    if len(allocatable) < expected:
+        return f"the kubelet advertises {_device_counts(allocatable, order.resource)}, expected are {expected}"
     return ""

@@ -1,41 +1,47 @@
-"""The kernel modules of a real driver: loaded, built from the source of the image that loaded them, of its version."""
+"""Check of the kernel modules of a real driver: loaded, and of the source and version of the image that loaded them."""
 
 from pathlib import Path
 
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.node.driver.loaded_driver import Loaded
+from upgrader.node.driver.loaded_driver import LoadedDriver
 from upgrader.node.host.task_result import OrderFailedError
 
 
-def check(run: Path, system: Path, present: Loaded) -> None:
-    """Compare what the kernel shows of each module with what `load` left in RUN_DIRECTORY/<vendor>/load-order.
+def check_modules(run: Path, system: Path, present: LoadedDriver) -> None:
+    """Compare the modules in the kernel with RUN_DIRECTORY/<vendor>/load-order, which `load` wrote.
 
     Raises:
-        OrderFailedError: DRIVER_MISMATCH; all that differs is in the message.
+        OrderFailedError: DRIVER_MISMATCH; the message contains all differences.
     """
     order = run / present.vendor / "load-order"
     try:
         lines = [line.split() for line in order.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError as error:
         raise OrderFailedError(
-            Reason.DRIVER_MISMATCH, f"{order} is not there: which modules were loaded is not known"
+            Reason.DRIVER_MISMATCH, f"{order} does not exist, so the loaded modules are unknown"
         ) from error
     own = [(words[1], words[2]) for words in lines if words[:1] == ["module"]]
-    faults = [fault for name, source in own if (fault := _fault(system / "module" / name, source, present.version))]
+    faults = [
+        fault for name, source in own if (fault := _module_fault(system / "module" / name, source, present.version))
+    ]
     if faults:
         raise OrderFailedError(Reason.DRIVER_MISMATCH, "; ".join(faults))
 
 
-def _fault(module: Path, source: str, version: str) -> str:
+def _module_fault(module: Path, source: str, version: str) -> str:
     if not module.is_dir():
         return f"module {module.name} is not loaded"
-    built = _said(module / "srcversion")
-    if built != source:
-        return f"module {module.name} is of another build (srcversion {built or 'none'}, not {source})"
-    said = _said(module / "version")
-    return f"module {module.name} says version {said}, the driver is {version}" if said not in {"", version} else ""
+    srcversion = _read_attribute(module / "srcversion")
+    if srcversion != source:
+        return f"module {module.name} is from another build (srcversion {srcversion or 'none'} instead of {source})"
+    module_version = _read_attribute(module / "version")
+    return (
+        f"module {module.name} has version {module_version}, the driver {version}"
+        if module_version not in {"", version}
+        else ""
+    )
 
 
-def _said(file: Path) -> str:
-    """Empty where the module says nothing of it."""
+def _read_attribute(file: Path) -> str:
+    """An attribute of a module; empty if the module does not have it."""
     return file.read_text(encoding="utf-8").strip() if file.exists() else ""

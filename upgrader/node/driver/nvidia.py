@@ -1,5 +1,6 @@
-"""NVIDIA's driver on a node: its libraries, its GPUs one by one, and what nvidia-smi says. Without a GPU, as we have
-none, the libraries, the control device and two of nvidia-smi's answers are what was seen to work.
+"""Check of NVIDIA's driver on a node: its libraries, each of its GPUs, and the output of nvidia-smi.
+
+No GPU was available: only the libraries, the control device and two exit codes of nvidia-smi were tested.
 """
 
 import os
@@ -10,24 +11,24 @@ from msgspec import Struct
 
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.node.driver.loaded_driver import Loaded
-from upgrader.node.host.programs import Ended, Programs
+from upgrader.node.driver.loaded_driver import LoadedDriver
+from upgrader.node.host.programs import ProgramResult, Programs
 from upgrader.node.host.task_result import OrderFailedError
 
 VENDOR = "nvidia"
 LIBRARIES = ("libcuda.so.*", "libnvidia-*.so.*")
 SMI_SECONDS = 120.0
-"""It initialises every GPU that nobody holds, which takes seconds for each of a large node."""
+"""It initializes every GPU that no process uses, which takes seconds for each GPU."""
 
 NO_MODULE, OTHER_MODULE = 9, 18
-"""Exit codes of nvidia-smi, seen with 535: no module is loaded; the module is of another version than the library."""
+"""Exit codes of nvidia-smi 535: no module is loaded; the module has another version than the library."""
 
 _VERSION = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)?)$")
 _QUERY = 'LD_LIBRARY_PATH="$1" exec "$2" --query-gpu=uuid,driver_version --format=csv,noheader'
 
 
-class Node(Struct, frozen=True, kw_only=True):
-    """Where things are; `library` is the folder that the driver's `current` leads to, which need not be there."""
+class NodePaths(Struct, frozen=True, kw_only=True):
+    """Paths of the node; `library` is the target of `current` of the driver and may not exist."""
 
     proc: Path
     dev: Path
@@ -39,88 +40,92 @@ class _Gpu(Struct, frozen=True, kw_only=True):
     minor: str
 
 
-def inspect(node: Node, present: Loaded, programs: Programs) -> tuple[dict[str, str], dict[str, str]]:
-    """What is wrong with each GPU by its UUID, and facts for people.
+def inspect_gpus(node: NodePaths, present: LoadedDriver, programs: Programs) -> tuple[dict[str, str], dict[str, str]]:
+    """The fault of each GPU by its UUID, empty for a healthy GPU; and facts for the result.
 
     Raises:
-        OrderFailedError: the libraries or the driver as a whole are not what they should be.
+        OrderFailedError: a fault of the libraries or of the driver as a whole.
     """
-    facts = {"library": _library(node.library, present.version)}
-    gpus = _gpus(node.proc)
+    facts = {"library": _check_libraries(node.library, present.version)}
+    gpus = _list_gpus(node.proc)
     if len(gpus) != present.devices:
         raise OrderFailedError(
-            Reason.DEVICE_FAILED, f"the driver shows {len(gpus)} GPU(s), it was loaded with {present.devices}"
+            Reason.DEVICE_FAILED, f"the driver has {len(gpus)} GPU(s), and had {present.devices} when it was loaded"
         )
-    if fault := _opens(node.dev / "nvidiactl"):
+    if fault := _open_fault(node.dev / "nvidiactl"):
         raise OrderFailedError(Reason.DEVICE_FAILED, fault)
-    found = {one.uuid: _opens(node.dev / f"nvidia{one.minor}") for one in gpus}
+    faults = {gpu.uuid: _open_fault(node.dev / f"nvidia{gpu.minor}") for gpu in gpus}
     tool = next(iter(sorted(node.library.rglob("nvidia-smi"))), None)
     if tool is None:
-        return found, facts | {"nvidia-smi": "not on the node"}
-    ended = _ask(tool, node.library, programs)
-    said = judge(ended, version=present.version, gpus=tuple(found))
-    return {uuid: found[uuid] or said.get(uuid, "") for uuid in found}, facts | {"nvidia-smi": str(ended.code)}
+        return faults, facts | {"nvidia-smi": "not on the node"}
+    ended = _run_smi(tool, node.library, programs)
+    smi_faults = parse_smi_output(ended, version=present.version, gpus=tuple(faults))
+    return {uuid: faults[uuid] or smi_faults.get(uuid, "") for uuid in faults}, facts | {"nvidia-smi": str(ended.code)}
 
 
-def judge(ended: Ended, *, version: str, gpus: tuple[str, ...]) -> dict[str, str]:
-    """What nvidia-smi finds wrong with each GPU, by UUID; it must list all of them with this driver version.
+def parse_smi_output(ended: ProgramResult, *, version: str, gpus: tuple[str, ...]) -> dict[str, str]:
+    """The faults of GPUs in the output of nvidia-smi, by UUID; it must list all GPUs with this driver version.
 
     Raises:
-        OrderFailedError: its exit code says that module and library are not one driver, or that no GPU can be used.
+        OrderFailedError: by the exit code module and library do not match, or no GPU can be used.
     """
-    words = " ".join(ended.output.split())[-300:]
+    output = " ".join(ended.output.split())[-300:]
     if ended.code == NO_MODULE:
-        raise OrderFailedError(Reason.DRIVER_MISMATCH, f"nvidia-smi finds no driver in the kernel: {words}")
+        raise OrderFailedError(Reason.DRIVER_MISMATCH, f"nvidia-smi finds no driver in the kernel: {output}")
     if ended.code == OTHER_MODULE:
-        raise OrderFailedError(Reason.DRIVER_MISMATCH, f"nvidia-smi is of another version than the module: {words}")
+        raise OrderFailedError(Reason.DRIVER_MISMATCH, f"nvidia-smi has another version than the module: {output}")
     if not gpus:
-        return {}  # without a GPU it fails, seen as 255, and there is nothing that it could say of any
+        return {}  # without a GPU nvidia-smi fails, for example with exit code 255
     if ended.code != 0:
-        raise OrderFailedError(Reason.DEVICE_FAILED, f"nvidia-smi ended with {ended.code}: {words}")
+        raise OrderFailedError(Reason.DEVICE_FAILED, f"nvidia-smi ended with exit code {ended.code}: {output}")
     rows = (line.split(",") for line in ended.output.splitlines() if line.count(",") == 1)
-    listed = {uuid.strip(): said.strip() for uuid, said in rows}
+    listed = {uuid.strip(): driver_version.strip() for uuid, driver_version in rows}
     faults = {}
     for uuid in gpus:
         if uuid not in listed:
             faults[uuid] = "nvidia-smi does not list it"
         elif listed[uuid] != version:
-            faults[uuid] = f"nvidia-smi says driver {listed[uuid]}, loaded is {version}"
+            faults[uuid] = f"nvidia-smi reports driver {listed[uuid]}, loaded is {version}"
     return faults
 
 
-def _library(folder: Path, version: str) -> str:
-    """What to say of the libraries on the node, all of which must be of the module's version."""
+def _check_libraries(folder: Path, version: str) -> str:
+    """Check that all libraries on the node have the version of the module; returns a summary for the facts."""
     if not folder.is_symlink() and not folder.exists():
         return "none on the node"
-    found = {
-        path.name: seen[1] for glob in LIBRARIES for path in folder.rglob(glob) if (seen := _VERSION.search(path.name))
+    versions = {
+        path.name: match[1]
+        for glob in LIBRARIES
+        for path in folder.rglob(glob)
+        if (match := _VERSION.search(path.name))
     }
-    wrong = sorted(name for name, said in found.items() if said != version)
+    wrong = sorted(name for name, library_version in versions.items() if library_version != version)
     if wrong:
         raise OrderFailedError(
-            Reason.DRIVER_MISMATCH, f"{', '.join(wrong)} in {folder} is not of the loaded module {version}"
+            Reason.DRIVER_MISMATCH,
+            f"{', '.join(wrong)} in {folder} has another version than the loaded module, {version}",
         )
-    if not found:
-        raise OrderFailedError(Reason.DRIVER_MISMATCH, f"{folder} holds no library of the driver")
-    return f"{len(found)} of {version}"
+    if not versions:
+        raise OrderFailedError(Reason.DRIVER_MISMATCH, f"{folder} contains no library of the driver")
+    return f"{len(versions)} of {version}"
 
 
-def _gpus(proc: Path) -> list[_Gpu]:
+def _list_gpus(proc: Path) -> list[_Gpu]:
     folder = proc / "driver" / "nvidia" / "gpus"
-    return [_gpu(entry / "information") for entry in sorted(folder.iterdir())] if folder.is_dir() else []
+    return [_read_gpu(entry / "information") for entry in sorted(folder.iterdir())] if folder.is_dir() else []
 
 
-def _gpu(information: Path) -> _Gpu:
+def _read_gpu(information: Path) -> _Gpu:
     lines = (line.partition(":") for line in information.read_text(encoding="utf-8").splitlines())
-    said = {name.strip(): value.strip() for name, _, value in lines}
+    fields = {name.strip(): value.strip() for name, _, value in lines}
     try:
-        return _Gpu(uuid=said["GPU UUID"], minor=said["Device Minor"])
+        return _Gpu(uuid=fields["GPU UUID"], minor=fields["Device Minor"])
     except KeyError as error:
-        raise OrderFailedError(Reason.DEVICE_FAILED, f"{information} does not say its {error}") from error
+        raise OrderFailedError(Reason.DEVICE_FAILED, f"{information} does not contain {error}") from error
 
 
-def _opens(path: Path) -> str:
-    """Why a device cannot be opened, which makes the driver set up its GPU; empty when it can."""
+def _open_fault(path: Path) -> str:
+    """Open a device, which makes the driver initialize its GPU; returns the fault, empty if there is none."""
     try:
         os.close(os.open(path, os.O_RDWR))
     except OSError as error:
@@ -128,9 +133,9 @@ def _opens(path: Path) -> str:
     return ""
 
 
-def _ask(tool: Path, library: Path, programs: Programs) -> Ended:
-    places = sorted({str(path.parent) for path in library.rglob("libnvidia-ml.so.*")})
+def _run_smi(tool: Path, library: Path, programs: Programs) -> ProgramResult:
+    folders = sorted({str(path.parent) for path in library.rglob("libnvidia-ml.so.*")})
     try:
-        return programs.run(["/bin/sh", "-c", _QUERY, "sh", ":".join(places), str(tool)], seconds=SMI_SECONDS)
+        return programs.run(["/bin/sh", "-c", _QUERY, "sh", ":".join(folders), str(tool)], seconds=SMI_SECONDS)
     except ProcessError as error:
-        raise OrderFailedError(Reason.DEVICE_FAILED, f"nvidia-smi does not end: {error}") from error
+        raise OrderFailedError(Reason.DEVICE_FAILED, f"nvidia-smi cannot be run to its end: {error}") from error

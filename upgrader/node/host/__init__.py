@@ -1,5 +1,5 @@
-"""The node as a pod on it sees it: files, processes, boots, time, and how a command reports its result.
+"""Access to the node from a pod: files, processes, boots, time, and the results of commands.
 
-Here: what has nothing to do with drivers or kubelets.
+Here: modules that are independent of drivers and of the kubelet.
 Not here: anything that changes the node.
 """

@@ -1,6 +1,6 @@
-"""Files that are whole after a power cut: written beside, synced, renamed over, and the folder synced too.
+"""Files that are complete after a power failure: written to a temporary file, synced, renamed, and the folder synced.
 
-Seen without it: a node that lost power seconds after a pull keeps zero-length files ("exec format error", for ever).
+Without it, a node that loses power seconds after a pull keeps files of length zero ("exec format error").
 """
 
 import hashlib
@@ -8,40 +8,40 @@ import os
 import shutil
 from pathlib import Path
 
-EXECUTABLE = 0o755
-PLAIN = 0o644
+EXECUTABLE_MODE = 0o755
+FILE_MODE = 0o644
 
 
 class Digests:
-    """SHA-256 of files, each read once: an upgrade meets a kubelet's 80 MB as fetched, as installed and as what runs.
+    """SHA-256 of files, each read once: the 80 MB of a kubelet are the fetched, the installed and the running file.
 
-    A file is known by its inode, size and time of change, so that another name, or none, makes no difference.
+    A file is identified by device, inode, size and modification time, independent of its name.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int, int, int], str] = {}
 
-    def of(self, path: Path) -> str:
-        """Hex digest of a file's contents."""
+    def hex_digest(self, path: Path) -> str:
+        """Hex digest of the contents of a file."""
         with path.open("rb") as file:
-            key = _key(os.fstat(file.fileno()))
+            key = _file_key(os.fstat(file.fileno()))
             if key not in self._known:
                 self._known[key] = hashlib.file_digest(file, "sha256").hexdigest()
             return self._known[key]
 
-    def copied(self, source: Path, target: Path) -> None:
-        """`copy`; the copy's digest is known, because reading it back would read what was written from memory."""
-        known = self.of(source)
-        copy(source, target)
-        self._known[_key(target.stat())] = known
+    def copy_executable(self, source: Path, target: Path) -> None:
+        """Copy an executable and store its digest for the copy; reading it back would only read the page cache."""
+        digest = self.hex_digest(source)
+        copy_executable(source, target)
+        self._known[_file_key(target.stat())] = digest
 
 
-def _key(facts: os.stat_result) -> tuple[int, int, int, int]:
+def _file_key(facts: os.stat_result) -> tuple[int, int, int, int]:
     return (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
 
 
-def sync(path: Path) -> None:
-    """Until this returns, a power cut may take the file's contents or the folder's entries with it."""
+def sync_to_disk(path: Path) -> None:
+    """Sync the contents of a file or the entries of a folder to disk; before, a power failure may lose them."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -49,28 +49,28 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def put(target: Path, contents: bytes) -> None:
-    """Contents into place, all or nothing; the folder is made where there is none."""
+def write_file(target: Path, contents: bytes) -> None:
+    """Write a file atomically; its folder is created if it does not exist."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = _beside(target)
-    beside.write_bytes(contents)
-    _into_place(beside, target, PLAIN)
+    temporary = _temporary_path(target)
+    temporary.write_bytes(contents)
+    _rename_over(temporary, target, FILE_MODE)
 
 
-def copy(source: Path, target: Path) -> None:
-    """An executable into place, all or nothing. What runs from the old file keeps it: a rename gives a new one."""
+def copy_executable(source: Path, target: Path) -> None:
+    """Copy an executable atomically. Processes that run the old file keep it, since a rename creates a new inode."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = _beside(target)
-    shutil.copyfile(source, beside)
-    _into_place(beside, target, EXECUTABLE)
+    temporary = _temporary_path(target)
+    shutil.copyfile(source, temporary)
+    _rename_over(temporary, target, EXECUTABLE_MODE)
 
 
-def _beside(target: Path) -> Path:
-    return target.with_name(f".{target.name}.upgrader-new")  # one name: what a killed run left is written over
+def _temporary_path(target: Path) -> Path:
+    return target.with_name(f".{target.name}.upgrader-new")  # a fixed name: the file of a killed run is overwritten
 
 
-def _into_place(beside: Path, target: Path, mode: int) -> None:
-    beside.chmod(mode)
-    sync(beside)
-    beside.replace(target)
-    sync(target.parent)
+def _rename_over(temporary: Path, target: Path, mode: int) -> None:
+    temporary.chmod(mode)
+    sync_to_disk(temporary)
+    temporary.replace(target)
+    sync_to_disk(target.parent)

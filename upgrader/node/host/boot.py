@@ -1,7 +1,7 @@
-"""Whether a file of the node, by which an operand shows that it is done, was left on this boot and by one that lives.
+"""Whether the file by which an operand shows that it is done is of this boot.
 
-The boot's id does not help here: which one the API server shows is the kubelet's word (`--boot-id-file`), and whoever
-only waits does not see the kubelet.
+The boot ID cannot be used: the API server has that of the kubelet (`--boot-id-file`), and a waiting container has no
+access to the kubelet.
 """
 
 import os
@@ -13,28 +13,28 @@ PROC = Path("/proc")
 CONNECT_SECONDS = 2.0
 
 
-def counts(file: Path, proc: Path = PROC) -> bool:
-    """Whether a file shows something of this boot.
+def is_of_this_boot(file: Path, proc: Path = PROC) -> bool:
+    """Whether a file is of this boot.
 
-    A socket does while somebody listens behind it; any other file does if a reboot would have taken it away (tmpfs), or
-    if it was written since.
+    A socket is if it accepts connections; another file is if it is on tmpfs, which a reboot empties, or was written
+    after the boot.
     """
     try:
         facts = file.stat()
     except FileNotFoundError:
         return False
     if stat.S_ISSOCK(facts.st_mode):
-        return _answers(file)
-    return _forgotten_by_a_reboot(facts.st_dev, proc) or facts.st_mtime >= _began(proc)
+        return _accepts_connections(file)
+    return _is_on_tmpfs(facts.st_dev, proc) or facts.st_mtime >= _boot_time(proc)
 
 
-def _began(proc: Path) -> int:
-    """When this boot began, in seconds since the epoch by the present clock."""
+def _boot_time(proc: Path) -> int:
+    """Start of this boot, in seconds since the epoch by the current clock."""
     lines = (proc / "stat").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("btime "))
 
 
-def _answers(file: Path) -> bool:
+def _accepts_connections(file: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(CONNECT_SECONDS)
         try:
@@ -44,7 +44,7 @@ def _answers(file: Path) -> bool:
     return True
 
 
-def _forgotten_by_a_reboot(device: int, proc: Path) -> bool:
+def _is_on_tmpfs(device: int, proc: Path) -> bool:
     """Whether a device is a tmpfs, by the mounts of this container."""
     number = f"{os.major(device)}:{os.minor(device)}"
     for line in (proc / "self/mountinfo").read_text(encoding="utf-8").splitlines():

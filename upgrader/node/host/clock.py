@@ -1,4 +1,4 @@
-"""Time as the commands on a node see it; tests pass a clock of their own."""
+"""The clock of the commands on a node, as a port; tests pass a virtual clock."""
 
 import threading
 import time
@@ -7,19 +7,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds."""
+    """A clock in seconds."""
 
     def monotonic(self) -> float:
-        """A clock that never jumps, for deadlines."""
+        """Monotonic time, for deadlines."""
         ...
 
     def wait(self, seconds: float) -> None:
-        """Let so many seconds pass."""
+        """Wait for a number of seconds."""
         ...
 
 
 class SystemClock:
-    """The machine's own."""
+    """The clock of the machine."""
 
     def __init__(self) -> None:
         self._never = threading.Event()
@@ -31,18 +31,18 @@ class SystemClock:
         self._never.wait(seconds)
 
 
-def until(look: Callable[[], str], *, clock: Clock, seconds: float, every: float = 0.25) -> str:
-    """Look until nothing is wrong any more, at most for `seconds`.
+def poll_until_no_fault(find_fault: Callable[[], str], *, clock: Clock, seconds: float, every: float = 0.25) -> str:
+    """Poll until there is no fault, at most for `seconds`.
 
-    `look` says what is wrong now, as a part of a sentence; empty when all is well.
+    `find_fault` returns the current fault as a part of a sentence, empty if there is none.
 
     Returns:
-        Empty when all is well, else what was wrong at the last look.
+        The fault of the last poll; empty if there is none.
     """
     end = clock.monotonic() + seconds
-    while wrong := look():
-        left = end - clock.monotonic()
-        if left <= 0:
-            return wrong
-        clock.wait(min(every, left))
+    while fault := find_fault():
+        remaining = end - clock.monotonic()
+        if remaining <= 0:
+            return fault
+        clock.wait(min(every, remaining))
     return ""

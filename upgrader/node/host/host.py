@@ -1,4 +1,4 @@
-"""The node's file system and processes as a pod on it sees them."""
+"""The file system and processes of the node, from a pod."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.host.atomic_file import Digests
 from upgrader.node.host.task_result import OrderFailedError
 
-MOST_LINKS = 40
-"""As the kernel: more symbolic links on one path are taken for a loop."""
+MAX_LINKS = 40
+"""Limit of symbolic links in a path, as in the kernel; more are a loop."""
 
 
 class Host:
-    """Paths of the node, below the mount of its root; `proc` shows the node's processes (hostPID)."""
+    """Paths of the node, below the mount of its root; `proc` has the processes of the node (hostPID)."""
 
     def __init__(self, root: Path = Path(HOST_ROOT), proc: Path = Path("/proc")) -> None:
         self.root = root
@@ -30,41 +30,41 @@ class Host:
         return self.path(RUN_DIRECTORY)
 
     def path(self, on_node: str) -> Path:
-        """Where a path of the node is in this container.
+        """The path in this container of a path of the node.
 
-        Symbolic links are followed as the node would: an absolute one starts at the node's root, not at ours (the
-        kubelet's client certificate is such a link).
+        Symbolic links are resolved as on the node: an absolute link starts at the root of the node, not at that of the
+        container (the client certificate of the kubelet is such a link).
 
         Raises:
-            OrderFailedError: the links go round in circles.
+            OrderFailedError: the links are a loop.
         """
-        todo = [part for part in reversed(on_node.split("/")) if part not in {"", "."}]
-        here, links = self.root, 0
-        while todo:
-            part = todo.pop()
+        remaining = [part for part in reversed(on_node.split("/")) if part not in {"", "."}]
+        current, links = self.root, 0
+        while remaining:
+            part = remaining.pop()
             if part == "..":
-                here = here.parent if here != self.root else here
+                current = current.parent if current != self.root else current
                 continue
-            step = here / part
+            step = current / part
             if not step.is_symlink():
-                here = step
+                current = step
                 continue
             links += 1
-            if links > MOST_LINKS:
+            if links > MAX_LINKS:
                 raise OrderFailedError(Reason.MISSING, f"{on_node} on the node is a loop of symbolic links")
             target = str(step.readlink())
-            here = self.root if target.startswith("/") else here
-            todo += [piece for piece in reversed(target.split("/")) if piece not in {"", "."}]
-        return here
+            current = self.root if target.startswith("/") else current
+            remaining += [piece for piece in reversed(target.split("/")) if piece not in {"", "."}]
+        return current
 
     def on_node(self, path: Path) -> str:
-        """The node's name for a path of this container below the node's root."""
+        """The path on the node of a path in this container; the inverse of `path`."""
         return str(Path("/") / path.relative_to(self.root))
 
     def kernel(self) -> str:
-        """The running kernel's release, as in `uname -r`."""
+        """The release of the running kernel, as in `uname -r`."""
         return (self.root / "proc/sys/kernel/osrelease").read_text(encoding="utf-8").strip()
 
     def boot_id(self) -> str:
-        """The id of this boot, another one after each."""
+        """The ID of this boot by the kernel."""
         return (self.root / "proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()

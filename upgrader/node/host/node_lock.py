@@ -1,4 +1,4 @@
-"""One upgrade at a time works on a node, whatever controllers and clocks believe: a lock that ends with its holder."""
+"""A lock that allows one upgrade at a time on a node, independent of controllers; it ends with its process."""
 
 import fcntl
 from collections.abc import Iterator
@@ -7,33 +7,33 @@ from io import TextIOWrapper
 from os import getpid
 
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.node.host.clock import Clock, until
+from upgrader.node.host.clock import Clock, poll_until_no_fault
 from upgrader.node.host.host import Host
 from upgrader.node.host.task_result import OrderFailedError
 
-LOCK = "upgrade.lock"
-"""In STATE_DIRECTORY. The kernel lets go of it when its holder dies, by whichever signal."""
+LOCK_FILE = "upgrade.lock"
+"""File in STATE_DIRECTORY. The kernel releases the lock when the process ends, by any signal."""
 
-ENDING_SECONDS = 10.0
-"""So long a pod that was told to end may take; its successor waits for that, and for no more."""
+LOCK_SECONDS = 10.0
+"""Time to wait for the lock: at least the termination grace period of the previous pod."""
 
 
 @contextmanager
-def holding_node(host: Host, upgrade: str, clock: Clock) -> Iterator[None]:
-    """Hold the node's lock; it says in the file who holds it, for people and for the next that comes.
+def hold_node_lock(host: Host, upgrade: str, clock: Clock) -> Iterator[None]:
+    """Hold the lock of the node; the file contains the name of the upgrade.
 
     Raises:
-        OrderFailedError: another upgrade holds it. Nothing was touched, and another run finds it free.
+        OrderFailedError: another upgrade holds the lock; nothing was changed, and the order can be run again.
     """
-    path = host.state / LOCK
+    path = host.state / LOCK_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
-        wrong = until(lambda: _taken(file), clock=clock, seconds=ENDING_SECONDS)
-        if wrong:
+        holder = poll_until_no_fault(lambda: _take_lock(file), clock=clock, seconds=LOCK_SECONDS)
+        if holder:
             raise OrderFailedError(
                 Reason.OCCUPIED,
-                f"{wrong}, which holds {host.on_node(path)}; nothing was touched. This upgrade goes on when that has "
-                "ended: wait for it, or end that process on the node if its pod is gone",
+                f"{holder}, which holds {host.on_node(path)}; nothing was changed. This upgrade continues when that "
+                "process ends: wait for it, or end it on the node if its pod no longer exists",
             )
         file.truncate(0)
         file.write(f"upgrade {upgrade} (pid {getpid()})\n")
@@ -41,11 +41,11 @@ def holding_node(host: Host, upgrade: str, clock: Clock) -> Iterator[None]:
         yield
 
 
-def _taken(file: TextIOWrapper) -> str:
-    """Take the lock; who has it, as a part of a sentence, where it cannot be taken."""
+def _take_lock(file: TextIOWrapper) -> str:
+    """Take the lock; returns its holder as a part of a sentence if it is taken, else an empty text."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
-        return f"another process works on this node: {file.read().strip() or 'it has not said which'}"
+        return f"another process works on this node: {file.read().strip() or 'an unknown upgrade'}"
     return ""

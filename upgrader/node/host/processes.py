@@ -1,4 +1,4 @@
-"""The kubelet among the node's processes: found by the file it runs from, never by its name alone."""
+"""The kubelet among the processes of the node, found by the path of its executable."""
 
 import os
 import signal
@@ -11,11 +11,11 @@ from upgrader.node.host.host import Host
 _DELETED = " (deleted)"
 
 
-class Running(Struct, frozen=True, kw_only=True):
-    """A kubelet that runs.
+class RunningKubelet(Struct, frozen=True, kw_only=True):
+    """A running kubelet.
 
-    `sha256` is of the file it was started from, even if that name holds another file now; `started` in seconds since
-    the epoch; `arguments` without the program itself.
+    `sha256` is that of its executable, also if the file was replaced; `started` is in seconds since the epoch;
+    `arguments` do not contain the program.
     """
 
     pid: int
@@ -24,7 +24,7 @@ class Running(Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...]
 
     def option(self, name: str, default: str = "") -> str:
-        """The value of `--name value` or `--name=value`; the last one counts, as in the kubelet."""
+        """The value of `--name value` or `--name=value`; the last one wins, as in the kubelet."""
         value = default
         for position, argument in enumerate(self.arguments):
             if argument.startswith(f"--{name}="):
@@ -34,47 +34,53 @@ class Running(Struct, frozen=True, kw_only=True):
         return value
 
 
-class Kubelets:
-    """Processes of the node that run from one file and were given a kubeconfig: a kubelet, or two while one starts."""
+class KubeletProcesses:
+    """Processes of the node with one executable and a kubeconfig: one kubelet, or two during a restart."""
 
     def __init__(self, host: Host, binary: str) -> None:
         self._host = host
         self._binary = binary
 
-    def running(self) -> tuple[Running, ...]:
-        """Those that run now, the longest-running first."""
+    def running(self) -> tuple[RunningKubelet, ...]:
+        """The running kubelets, the oldest first."""
         names = {self._binary, self._host.on_node(self._host.path(self._binary))}
-        seen = (self._look(Path(entry.path), names) for entry in os.scandir(self._host.proc) if entry.name.isdigit())
-        found = [one for one in seen if one is not None]
-        pids = {kubelet.pid for kubelet, _ in found}
-        # A program that the kubelet is about to start looks like the kubelet until it is loaded.
-        return tuple(sorted((one for one, parent in found if parent not in pids), key=lambda one: one.started))
+        candidates = (
+            self._read_kubelet(Path(entry.path), names) for entry in os.scandir(self._host.proc) if entry.name.isdigit()
+        )
+        kubelets = [kubelet for kubelet in candidates if kubelet is not None]
+        pids = {kubelet.pid for kubelet, _ in kubelets}
+        # A forked child of the kubelet has the same executable until it executes its program.
+        return tuple(
+            sorted((kubelet for kubelet, parent in kubelets if parent not in pids), key=lambda kubelet: kubelet.started)
+        )
 
-    def signal(self, kubelet: Running, number: signal.Signals) -> None:
-        """Send a signal; a process that is gone already is fine."""
+    def signal(self, kubelet: RunningKubelet, number: signal.Signals) -> None:
+        """Send a signal; does nothing if the process has ended."""
         try:
             os.kill(kubelet.pid, number)
         except ProcessLookupError:
             return
 
-    def _look(self, process: Path, names: set[str]) -> tuple[Running, int] | None:
-        """A kubelet and the pid of its parent."""
+    def _read_kubelet(self, process: Path, names: set[str]) -> tuple[RunningKubelet, int] | None:
+        """A kubelet and the PID of its parent; None for another process."""
         try:
             if str((process / "exe").readlink()).removesuffix(_DELETED) not in names:
                 return None
             arguments = (process / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")[1:]
-            # Fields of stat, counted behind the name, which may hold blanks and brackets (proc(5)).
+            # Fields of stat after the name, which may contain spaces and parentheses (proc(5)).
             fields = (process / "stat").read_text().rpartition(")")[2].split()
-            kubelet = Running(
+            kubelet = RunningKubelet(
                 pid=int(process.name),
-                started=self._booted() + int(fields[19]) / os.sysconf("SC_CLK_TCK"),
-                sha256=self._host.digests.of(process / "exe"),  # of the very file, also where its name is gone
+                started=self._boot_time() + int(fields[19]) / os.sysconf("SC_CLK_TCK"),
+                sha256=self._host.digests.hex_digest(
+                    process / "exe"
+                ),  # the executable itself, also if the file was replaced
                 arguments=tuple(arguments),
             )
         except (FileNotFoundError, ProcessLookupError, PermissionError):
-            return None  # a kernel thread, one that ended while we looked, or one of another security domain
+            return None  # a kernel thread, a process that ended in the meantime, or one of another security domain
         return (kubelet, int(fields[1])) if kubelet.option("kubeconfig") else None
 
-    def _booted(self) -> int:
+    def _boot_time(self) -> int:
         lines = (self._host.proc / "stat").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("btime "))

@@ -1,4 +1,4 @@
-"""Running a program from a command on a node."""
+"""Running programs, as a port."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -8,8 +8,8 @@ from msgspec import Struct
 from upgrader import process
 
 
-class Ended(Struct, frozen=True, kw_only=True):
-    """A program that ended; `output` is what it wrote, standard output first."""
+class ProgramResult(Struct, frozen=True, kw_only=True):
+    """Result of a program; `output` is standard output followed by standard error."""
 
     code: int
     output: str
@@ -18,8 +18,8 @@ class Ended(Struct, frozen=True, kw_only=True):
 class Programs(Protocol):
     """The port to upgrader.process."""
 
-    def run(self, words: Sequence[str], *, seconds: float, env: Mapping[str, str] | None = None) -> Ended:
-        """Run to its end, with `env` on top of our environment.
+    def run(self, words: Sequence[str], *, seconds: float, env: Mapping[str, str] | None = None) -> ProgramResult:
+        """Run a program to its end, with `env` in addition to the environment of this process.
 
         Raises:
             ProcessError: it does not end in time, or cannot be started.
@@ -28,8 +28,8 @@ class Programs(Protocol):
 
 
 class SystemPrograms:
-    """The real one."""
+    """The port implemented by upgrader.process."""
 
-    def run(self, words: Sequence[str], *, seconds: float, env: Mapping[str, str] | None = None) -> Ended:
+    def run(self, words: Sequence[str], *, seconds: float, env: Mapping[str, str] | None = None) -> ProgramResult:
         finished = process.run(words, timeout=seconds, env=env, check=False)
-        return Ended(code=finished.code, output=(finished.stdout + finished.stderr).decode(errors="replace"))
+        return ProgramResult(code=finished.code, output=(finished.stdout + finished.stderr).decode(errors="replace"))

@@ -1,6 +1,6 @@
-"""How an order ends: an OrderResult, an exit code of its own for each reason, and the termination message.
+"""The result of an order: an OrderResult, an exit code for each reason, and the termination message.
 
-docs/reference/node-contract.md lists the codes; a test keeps both equal.
+docs/reference/node-contract.md lists the codes; a test compares both.
 """
 
 from pathlib import Path
@@ -25,14 +25,14 @@ EXIT_CODES: dict[Reason, int] = {
     Reason.NOT_REBOOTED: 20,
     Reason.OCCUPIED: 21,
 }
-"""1 is Python's own for a fault in our code; the scripts of a driver image use the same numbers."""
+"""1 is that of Python for an unhandled exception. The scripts of driver images use the same codes."""
 
 LONGEST_MESSAGE = 4096
-"""What the kubelet keeps of a termination message, in bytes."""
+"""Limit of the kubelet for a termination message, in bytes."""
 
 
 class OrderFailedError(UpgraderError):
-    """An order cannot be carried out; `reason` tells the controller, the message tells people."""
+    """An order failed; `reason` is for the controller, the message for users."""
 
     def __init__(self, reason: Reason, message: str, *, facts: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -41,13 +41,13 @@ class OrderFailedError(UpgraderError):
 
 
 def termination_message(result: OrderResult) -> bytes:
-    """JSON of at most LONGEST_MESSAGE bytes; where it would be longer, facts go first and then the message's end."""
+    """The result as JSON of at most LONGEST_MESSAGE bytes: first the facts and then the message are shortened."""
     text = msgspec.json.encode(result)
     if len(text) <= LONGEST_MESSAGE:
         return text
     bare = msgspec.structs.replace(result, facts={})
     text = msgspec.json.encode(bare)
-    # A character takes at most twelve bytes of JSON (a surrogate pair's escapes), so this ends soon.
+    # A character has at most twelve bytes in JSON (the escapes of a surrogate pair), so this ends soon.
     while len(text) > LONGEST_MESSAGE:
         excess = len(text) - LONGEST_MESSAGE
         bare = msgspec.structs.replace(bare, message=bare.message[: -max(1, excess // 12) - 1] + "…")
@@ -55,12 +55,12 @@ def termination_message(result: OrderResult) -> bytes:
     return text
 
 
-def leave_message(result: OrderResult, path: Path) -> None:
-    """Write the termination message where the kubelet looks for it; where no kubelet mounted such a file, nowhere."""
-    leave_text(termination_message(result), path)
+def write_message(result: OrderResult, path: Path) -> None:
+    """Write a result as termination message, if the file exists: the kubelet mounts it."""
+    write_text(termination_message(result), path)
 
 
-def leave_text(text: bytes, path: Path) -> None:
-    """The same of what is a message already."""
+def write_text(text: bytes, path: Path) -> None:
+    """Write a text as termination message, if the file exists."""
     if path.exists():
         path.write_bytes(text)

@@ -1,26 +1,28 @@
-"""What an operand's init container does: wait on the node until the operands before it have done their work."""
+"""The wait in the init containers of an operand, until earlier operands on the node are done."""
 
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.node.host.boot import counts
+from upgrader.node.host.boot import is_of_this_boot
 from upgrader.node.host.clock import Clock
 
-LOOK_SECONDS = 0.2
-SAY_SECONDS = 30.0
+POLL_SECONDS = 0.2
+LOG_SECONDS = 30.0
 _log = logging.getLogger(__name__)
 
 
-def wait_for(operand: str, files: Sequence[Path], clock: Clock) -> None:
-    """Return when all files are there, of this boot. It waits as long as it takes: the stack's status says for whom.
+def wait_for_operand(operand: str, files: Sequence[Path], clock: Clock) -> None:
+    """Return when all files exist and are of this boot. There is no timeout: the status of the stack shows the wait.
 
-    `operand` is its name, for the log.
+    `operand` is the name of the awaited operand, for the log.
     """
     waited = 0.0
-    while missing := [str(file) for file in files if not counts(file)]:
-        if waited % SAY_SECONDS < LOOK_SECONDS:
-            _log.info("waiting for operand %s on this node: %s is not there of this boot", operand, ", ".join(missing))
-        clock.wait(LOOK_SECONDS)
-        waited += LOOK_SECONDS
+    while missing := [str(file) for file in files if not is_of_this_boot(file)]:
+        if waited % LOG_SECONDS < POLL_SECONDS:
+            _log.info(
+                "waiting for operand %s on this node: %s does not exist on this boot", operand, ", ".join(missing)
+            )
+        clock.wait(POLL_SECONDS)
+        waited += POLL_SECONDS
     _log.info("operand %s is ready on this node", operand)

@@ -1,5 +1,5 @@
-"""The kubelet of the node: its processes, its settings, its health, the devices that it offers.
+"""The kubelet of the node: its processes, its settings, its health, the devices that it advertises.
 
-Here: reading it, ending it, setting it.
-Not here: when (upgrade).
+Here: reading, ending and configuring it.
+Not here: the order of these steps (upgrade).
 """

@@ -1,6 +1,6 @@
-"""The kubelet's own way to the API server: its kubeconfig, as far as nodes use it.
+"""The credentials of the kubelet for the API server, from its kubeconfig.
 
-A kubeconfig that gets its credentials from a program (`exec`) is refused while preparing: then nothing was touched.
+A kubeconfig with an `exec` plugin is not supported; the prepare pod reports that before anything is changed.
 """
 
 import base64
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.core.untrusted import sendable
+from upgrader.core.untrusted import is_sendable
 from upgrader.node.host.host import Host
 from upgrader.node.host.task_result import OrderFailedError
 
@@ -35,7 +35,7 @@ class _User(Struct, frozen=True, kw_only=True, rename="kebab"):
     token_file: str = msgspec.field(default="", name="tokenFile")
 
     def __repr__(self) -> str:
-        """Without key and token: values are shown in tracebacks and logs."""
+        """Without key and token, since tracebacks and logs contain values."""
         return "_User()"
 
 
@@ -66,64 +66,64 @@ class _Kubeconfig(Struct, frozen=True, kw_only=True, rename="kebab"):
     current_context: str
 
 
-class Access(Struct, frozen=True, kw_only=True):
-    """Where the API server is and how to speak to it."""
+class ApiAccess(Struct, frozen=True, kw_only=True):
+    """Address and credentials of the API server."""
 
     server: str
     context: ssl.SSLContext
     token: str = ""
 
     def __repr__(self) -> str:
-        """As that of _User."""
+        """Without token, as in _User."""
         return f"Access(server={self.server!r})"
 
 
 _Named = TypeVar("_Named", _NamedCluster, _NamedUser, _NamedContext)
 
 
-def access(host: Host, kubeconfig: str) -> Access:
-    """Access by a kubeconfig of the node (relative paths start at its folder).
+def read_access(host: Host, kubeconfig: str) -> ApiAccess:
+    """Read a kubeconfig of the node; relative paths start at its folder.
 
     Raises:
-        OrderFailedError: it is not there, or not of a sort that can be used here.
+        OrderFailedError: it does not exist, is invalid, or is not supported.
     """
     try:
         config = msgspec.yaml.decode(host.path(kubeconfig).read_bytes(), type=_Kubeconfig)
-        context = _one(config.contexts, config.current_context).context
-        cluster = _one(config.clusters, context.cluster).cluster
-        user = _one(config.users, context.user).user
-        tls = _tls(host, Path(kubeconfig).parent, cluster, user)
-        token = _token(host, Path(kubeconfig).parent, user)
+        context = _find_entry(config.contexts, config.current_context).context
+        cluster = _find_entry(config.clusters, context.cluster).cluster
+        user = _find_entry(config.users, context.user).user
+        tls = _tls_context(host, Path(kubeconfig).parent, cluster, user)
+        token = _read_token(host, Path(kubeconfig).parent, user)
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:  # ssl, base64 errors are among these
         raise OrderFailedError(
             Reason.MISSING,
-            f"the kubelet's kubeconfig {kubeconfig} cannot be used: {error}; the upgrade needs it to read the Node",
+            f"kubeconfig {kubeconfig} of the kubelet cannot be used: {error}; the upgrade reads the Node with it",
         ) from error
-    return Access(server=cluster.server, context=tls, token=token)
+    return ApiAccess(server=cluster.server, context=tls, token=token)
 
 
-def _one(entries: tuple[_Named, ...], name: str) -> _Named:
+def _find_entry(entries: tuple[_Named, ...], name: str) -> _Named:
     for entry in entries:
         if entry.name == name:
             return entry
     raise ValueError(f"it has no entry named {name!r}")
 
 
-def _text(host: Host, folder: Path, path: str) -> str:
+def _read_text(host: Host, folder: Path, path: str) -> str:
     return host.path(str(folder / path)).read_text(encoding="utf-8").strip()
 
 
-def _token(host: Host, folder: Path, user: _User) -> str:
-    token = user.token or (_text(host, folder, user.token_file) if user.token_file else "")
-    if token and not sendable(token):  # the error of a header that cannot be made would quote it
-        raise ValueError("its token has other characters than visible ASCII")
+def _read_token(host: Host, folder: Path, user: _User) -> str:
+    token = user.token or (_read_text(host, folder, user.token_file) if user.token_file else "")
+    if token and not is_sendable(token):  # the error of an invalid header would contain it
+        raise ValueError("its token contains characters other than visible ASCII")
     return token
 
 
-def _tls(host: Host, folder: Path, cluster: _Cluster, user: _User) -> ssl.SSLContext:
+def _tls_context(host: Host, folder: Path, cluster: _Cluster, user: _User) -> ssl.SSLContext:
     authority = base64.b64decode(cluster.certificate_authority_data).decode()
     if cluster.certificate_authority:
-        authority = _text(host, folder, cluster.certificate_authority)
+        authority = _read_text(host, folder, cluster.certificate_authority)
     context = ssl.create_default_context(cadata=authority or None)
     if user.client_certificate_data and user.client_key_data:
         with tempfile.TemporaryDirectory() as private:  # the ssl module reads keys from files only
@@ -135,5 +135,5 @@ def _tls(host: Host, folder: Path, cluster: _Cluster, user: _User) -> ssl.SSLCon
         certificate, key = (host.path(str(folder / path)) for path in (user.client_certificate, user.client_key))
         context.load_cert_chain(certificate, key)
     elif not (user.token or user.token_file):
-        raise ValueError("it holds neither a client certificate nor a token (an `exec` program is not run here)")
+        raise ValueError("it contains neither a client certificate nor a token (`exec` plugins are not supported)")
     return context

@@ -1,4 +1,4 @@
-"""The kubelet of a node, as the upgrade deals with it: seen, ended, asked how it is."""
+"""The kubelet of a node, as a port of the upgrade."""
 
 import re
 import signal
@@ -8,7 +8,7 @@ from typing import Protocol
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.host.host import Host
-from upgrader.node.host.processes import Kubelets, Running
+from upgrader.node.host.processes import KubeletProcesses, RunningKubelet
 from upgrader.node.host.programs import Programs
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet import readiness
@@ -19,67 +19,68 @@ _VERSION = re.compile(r"^Kubernetes v?(\S+)$")
 
 
 class Kubelet(Protocol):
-    """What can be asked of the kubelet and done to it."""
+    """The kubelet of a node."""
 
-    def running(self) -> tuple[Running, ...]:
-        """Kubelets that run now; more than one for the moment in which one follows another."""
+    def running(self) -> tuple[RunningKubelet, ...]:
+        """The running kubelets; more than one for a moment during a restart."""
         ...
 
-    def signal(self, kubelet: Running, number: signal.Signals) -> None:
-        """Send a signal; gone already is fine. The node's supervisor starts it again."""
+    def signal(self, kubelet: RunningKubelet, number: signal.Signals) -> None:
+        """Send a signal; does nothing if the process has ended. The supervisor of the node restarts the kubelet."""
         ...
 
-    def healthz(self, kubelet: Running) -> str:
-        """What is wrong with it by its own word; empty when nothing is."""
+    def healthz_fault(self, kubelet: RunningKubelet) -> str:
+        """The fault that /healthz of a kubelet reports; empty if it is healthy."""
         ...
 
-    def node(self, kubelet: Running) -> NodeView:
-        """The Node as the API server shows it; OSError when there is no answer."""
+    def read_node(self, kubelet: RunningKubelet) -> NodeView:
+        """The Node from the API server; raises OSError if the request fails."""
         ...
 
-    def version(self, binary: Path) -> str:
-        """What a binary says it is, as 1.35.4."""
+    def read_version(self, binary: Path) -> str:
+        """The version that a binary reports, for example 1.35.4."""
         ...
 
 
 class HostKubelet:
-    """The real one."""
+    """The kubelet on the host."""
 
     def __init__(self, host: Host, *, binary: str, node: str, programs: Programs) -> None:
         self._host = host
         self._node = node
         self._programs = programs
-        self._processes = Kubelets(host, binary)
+        self._processes = KubeletProcesses(host, binary)
 
-    def running(self) -> tuple[Running, ...]:
+    def running(self) -> tuple[RunningKubelet, ...]:
         return self._processes.running()
 
-    def signal(self, kubelet: Running, number: signal.Signals) -> None:
+    def signal(self, kubelet: RunningKubelet, number: signal.Signals) -> None:
         self._processes.signal(kubelet, number)
 
-    def healthz(self, kubelet: Running) -> str:
-        return readiness.healthz(self._host, kubelet)
+    def healthz_fault(self, kubelet: RunningKubelet) -> str:
+        return readiness.healthz_fault(self._host, kubelet)
 
-    def node(self, kubelet: Running) -> NodeView:
-        return readiness.own_node(self._host, kubelet, self._node)
+    def read_node(self, kubelet: RunningKubelet) -> NodeView:
+        return readiness.read_own_node(self._host, kubelet, self._node)
 
-    def version(self, binary: Path) -> str:
+    def read_version(self, binary: Path) -> str:
         """
         Raises:
-            OrderFailedError: it cannot be run here, or does not say a version.
+            OrderFailedError: the binary cannot be run on this node, or reports no version.
         """
         where = self._host.on_node(binary)
         try:
             ended = self._programs.run([str(binary), "--version"], seconds=VERSION_SECONDS)
         except ProcessError as error:
             raise OrderFailedError(
-                Reason.CHECKSUM_MISMATCH, f"{where} is no kubelet that runs here: {error}"
+                Reason.CHECKSUM_MISMATCH, f"{where} is not a kubelet that runs on this node: {error}"
             ) from error
-        said = ended.output.strip()
-        found = _VERSION.match(said)
-        if ended.code != 0 or found is None:
+        output = ended.output.strip()
+        match = _VERSION.match(output)
+        if ended.code != 0 or match is None:
             raise OrderFailedError(
                 Reason.CHECKSUM_MISMATCH,
-                f"{where} is no kubelet that runs here: `--version` ended with {ended.code} and said {said[:200]!r}",
+                f"{where} is not a kubelet that runs on this node: `--version` ended with exit code {ended.code} and "
+                f"output {output[:200]!r}",
             )
-        return found[1]
+        return match[1]

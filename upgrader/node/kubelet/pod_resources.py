@@ -1,4 +1,4 @@
-"""Which pod has which devices, and which devices are offered, by the kubelet's own word (its pod resources API)."""
+"""The devices of each pod, and the devices that the kubelet advertises, from its pod resources API."""
 
 from pathlib import Path
 
@@ -10,17 +10,17 @@ from upgrader.node.proto import podresources_pb2 as messages
 from upgrader.node.proto import podresources_pb2_grpc as services
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
-"""Where a kubelet with the default --root-dir serves it."""
+"""Socket of the API of a kubelet with the default --root-dir."""
 
 TIMEOUT = 5.0
-"""Seconds for one question."""
+"""Timeout of a request, in seconds."""
 
 _LARGEST = 64 << 20
-"""Bytes of one answer; gRPC's own limit of 4 MiB is too little for a node full of pods with many devices."""
+"""Limit of a response, in bytes. The default of gRPC, 4 MiB, is too small for many pods with many devices."""
 
 
-class Use(Struct, frozen=True, kw_only=True):
-    """A device in a container, by the id that its plugin gave it."""
+class DeviceUse(Struct, frozen=True, kw_only=True):
+    """A device of a container, by its ID in the plugin."""
 
     device: str
     namespace: str
@@ -29,51 +29,49 @@ class Use(Struct, frozen=True, kw_only=True):
 
 
 class PodResources:
-    """The kubelet's pod resources API, asked anew each time: a kubelet that restarted has another socket.
+    """The pod resources API of the kubelet. Each request opens a connection: a restarted kubelet has another socket.
 
     Args:
-        socket: the kubelet's.
-        resource: the extended resource whose devices are meant, with their partitions.
+        socket: socket of the kubelet.
+        resource: extended resource of the devices; their partitions are included.
     """
 
     def __init__(self, socket: Path, resource: str) -> None:
         self._socket = socket
         self._resource = resource
 
-    def uses(self) -> tuple[Use, ...]:
-        """Every device that a container has; a shared one once for each container.
+    def list_uses(self) -> tuple[DeviceUse, ...]:
+        """The devices of all containers; a shared device once for each container.
 
         Raises:
-            grpc.RpcError: no answer.
+            grpc.RpcError: the request failed.
         """
         with self._channel() as channel:
             stub = services.PodResourcesListerStub(channel)
-            answer = stub.List(messages.ListPodResourcesRequest(), timeout=TIMEOUT)
+            response = stub.List(messages.ListPodResourcesRequest(), timeout=TIMEOUT)
         return tuple(
-            Use(device=device, namespace=pod.namespace, pod=pod.name, container=container.name)
-            for pod in answer.pod_resources
+            DeviceUse(device=device, namespace=pod.namespace, pod=pod.name, container=container.name)
+            for pod in response.pod_resources
             for container in pod.containers
             for entry in container.devices
             if is_gpu(entry.resource_name, self._resource)
             for device in entry.device_ids
         )
 
-    def offered(self) -> dict[str, str]:
-        """Devices that the kubelet gives to pods: all that their plugin calls healthy, also those in use.
-
-        By their ids, with the extended resource by which a pod asks for each.
+    def list_allocatable(self) -> dict[str, str]:
+        """The healthy devices, including those in use: the extended resource of each device by its ID.
 
         Raises:
-            grpc.RpcError: no answer.
+            grpc.RpcError: the request failed.
         """
         with self._channel() as channel:
             stub = services.PodResourcesListerStub(channel)
-            answer = stub.GetAllocatableResources(messages.AllocatableResourcesRequest(), timeout=TIMEOUT)
-        found = (entry for entry in answer.devices if is_gpu(entry.resource_name, self._resource))
-        return {device: entry.resource_name for entry in found for device in entry.device_ids}
+            response = stub.GetAllocatableResources(messages.AllocatableResourcesRequest(), timeout=TIMEOUT)
+        entries = (entry for entry in response.devices if is_gpu(entry.resource_name, self._resource))
+        return {device: entry.resource_name for entry in entries for device in entry.device_ids}
 
     def _channel(self) -> grpc.Channel:
-        # Without this authority grpc sends the socket's path as one, which the kubelet's server refuses.
+        # The default authority of grpc is the path of the socket, which the server of the kubelet rejects.
         options = [
             ("grpc.default_authority", "localhost"),
             ("grpc.enable_http_proxy", 0),

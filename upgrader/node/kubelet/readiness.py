@@ -1,4 +1,4 @@
-"""Whether a kubelet is well: its own /healthz, and its Node as the API server shows it to the node's credentials."""
+"""Whether a kubelet is healthy: by its /healthz, and by its Node, read with the credentials of the node."""
 
 import http.client
 from datetime import UTC, datetime
@@ -10,16 +10,16 @@ from msgspec import Struct
 from upgrader.core import timing
 from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.host.host import Host
-from upgrader.node.host.processes import Running
+from upgrader.node.host.processes import RunningKubelet
 from upgrader.node.host.task_result import OrderFailedError
-from upgrader.node.kubelet.credentials import Access, access
+from upgrader.node.kubelet.credentials import ApiAccess, read_access
 
 TIMEOUT = 5.0
-"""Seconds for one request."""
+"""Timeout of a request, in seconds."""
 
 
 class _Configuration(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Of a KubeletConfiguration; the defaults are the kubelet's."""
+    """Fields of a KubeletConfiguration; the defaults are those of the kubelet."""
 
     healthz_port: int = 10248
     healthz_bind_address: str = "127.0.0.1"
@@ -45,63 +45,64 @@ class _Node(Struct, frozen=True, kw_only=True):
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
-    """What the API server knows of the node; `heartbeat` in whole seconds since the epoch, by the node's clock."""
+    """Fields of the Node; `heartbeat` in whole seconds since the epoch, by the clock of the node."""
 
     kubelet_version: str
     ready: bool
     heartbeat: float
 
 
-def healthz(host: Host, kubelet: Running) -> str:
-    """What is wrong with a kubelet that runs, by its own word; empty when nothing is.
+def healthz_fault(host: Host, kubelet: RunningKubelet) -> str:
+    """The fault that /healthz of a running kubelet reports; empty if it is healthy.
 
     Raises:
-        OrderFailedError: it was told not to serve /healthz, so that nothing can be known.
+        OrderFailedError: /healthz is disabled.
     """
     address, port = _healthz_address(host, kubelet)
     connection = http.client.HTTPConnection(address, port, timeout=TIMEOUT)
     try:
         connection.request("GET", "/healthz")
-        answer = connection.getresponse()
-        body = answer.read(200)
+        response = connection.getresponse()
+        body = response.read(200)
     except (OSError, http.client.HTTPException) as error:
-        return f"its /healthz at {address}:{port} does not answer ({error})"
+        return f"its /healthz at {address}:{port} does not respond ({error})"
     finally:
         connection.close()
-    return "" if answer.status == 200 else f"its /healthz says {answer.status} {body.decode(errors='replace')}"
+    return "" if response.status == 200 else f"its /healthz returned {response.status} {body.decode(errors='replace')}"
 
 
-def own_node(host: Host, kubelet: Running, name: str) -> NodeView:
-    """The node's own object, read with the kubelet's credentials.
+def read_own_node(host: Host, kubelet: RunningKubelet, name: str) -> NodeView:
+    """Read the Node with the credentials of the kubelet.
 
     Raises:
-        OrderFailedError: the kubelet's kubeconfig cannot be used.
-        OSError: no answer, or not the one wanted; the text says which.
+        OrderFailedError: the kubeconfig of the kubelet cannot be used.
+        OSError: the request failed, or the response is not a Node.
     """
-    answer = _get(access(host, kubelet.option("kubeconfig")), f"/api/v1/nodes/{name}")
+    body = _get_body(read_access(host, kubelet.option("kubeconfig")), f"/api/v1/nodes/{name}")
     try:
-        status = msgspec.json.decode(answer, type=_Node).status
+        status = msgspec.json.decode(body, type=_Node).status
     except msgspec.DecodeError as error:
-        raise OSError(f"the API server's answer is no Node: {error}") from error
-    ready = next((one for one in status.conditions if one.type == "Ready"), None)
-    beat = ready.last_heartbeat_time if ready is not None else None
+        raise OSError(f"the response of the API server is not a Node: {error}") from error
+    ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
+    heartbeat = ready.last_heartbeat_time if ready is not None else None
     return NodeView(
         kubelet_version=status.node_info.kubelet_version,
         ready=ready is not None and ready.status == "True",
-        heartbeat=beat.timestamp() if beat is not None else 0.0,
+        heartbeat=heartbeat.timestamp() if heartbeat is not None else 0.0,
     )
 
 
 def ready_fault(view: NodeView, *, version: str, since: float) -> str:
-    """What keeps a node from being Ready again under a version; empty when nothing does."""
+    """Why a node is not Ready with a version of the kubelet; empty if it is."""
     if view.kubelet_version.removeprefix("v") != version.removeprefix("v"):
-        return f"the API server still shows kubelet {view.kubelet_version}"
+        return f"the Node still has kubelet {view.kubelet_version}"
     if view.heartbeat < int(since):  # heartbeats are written in whole seconds
-        return f"no heartbeat since the restart, the last at {timing.show(datetime.fromtimestamp(view.heartbeat, UTC))}"
+        last = timing.format_time(datetime.fromtimestamp(view.heartbeat, UTC))
+        return f"no heartbeat since the restart, the last at {last}"
     return "" if view.ready else "the node is not Ready"
 
 
-def _healthz_address(host: Host, kubelet: Running) -> tuple[str, int]:
+def _healthz_address(host: Host, kubelet: RunningKubelet) -> tuple[str, int]:
     configuration = _Configuration()
     if path := kubelet.option("config"):
         configuration = msgspec.yaml.decode(host.path(path).read_bytes(), type=_Configuration)
@@ -109,25 +110,28 @@ def _healthz_address(host: Host, kubelet: Running) -> tuple[str, int]:
     port = int(kubelet.option("healthz-port", str(configuration.healthz_port)))
     if port == 0:
         raise OrderFailedError(
-            Reason.MISSING, "the kubelet's /healthz is switched off (healthzPort 0), so a swap could not be judged"
+            Reason.MISSING,
+            "/healthz of the kubelet is disabled (healthzPort 0), so the upgrade could not check the new kubelet",
         )
-    return ("127.0.0.1" if address == "0.0.0.0" else address), port  # noqa: S104 - where it listens, not where we do
+    return ("127.0.0.1" if address == "0.0.0.0" else address), port  # noqa: S104 - an address of the kubelet
 
 
-def _get(way: Access, path: str) -> bytes:
-    server = urlsplit(way.server)
+def _get_body(access: ApiAccess, path: str) -> bytes:
+    server = urlsplit(access.server)
     connection = http.client.HTTPSConnection(
-        server.hostname or "", server.port or 443, context=way.context, timeout=TIMEOUT
+        server.hostname or "", server.port or 443, context=access.context, timeout=TIMEOUT
     )
-    headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {way.token}"} if way.token else {})
+    headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {access.token}"} if access.token else {})
     try:
         connection.request("GET", server.path.rstrip("/") + path, headers=headers)
-        answer = connection.getresponse()
-        body = answer.read()
+        response = connection.getresponse()
+        body = response.read()
     except http.client.HTTPException as error:
-        raise OSError(f"{way.server} answered nonsense: {error!r}") from error
+        raise OSError(f"{access.server} sent an invalid response: {error!r}") from error
     finally:
         connection.close()
-    if answer.status != 200:
-        raise OSError(f"{way.server} answered {answer.status} to GET {path}: {body[:200].decode(errors='replace')}")
+    if response.status != 200:
+        raise OSError(
+            f"{access.server} returned {response.status} for GET {path}: {body[:200].decode(errors='replace')}"
+        )
     return body

@@ -1,4 +1,4 @@
-"""Feature discovery of simulated devices: what the record of the loaded driver says, as a report of this boot."""
+"""Feature discovery of simulated devices: the record of the loaded driver as a report of this boot."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,57 +8,59 @@ import msgspec
 from upgrader.core.node_protocol.gpu_features import GpuReport
 from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.driver.devices import VENDOR
-from upgrader.node.driver.loaded_driver import loaded
+from upgrader.node.driver.loaded_driver import read_loaded_driver
 from upgrader.node.host import atomic_file
 from upgrader.node.host.task_result import OrderFailedError
 
-DONE = "gpu-features.json"
-"""In RUN_DIRECTORY: the report, for operands that come up after this one."""
+REPORT_FILE = "gpu-features.json"
+"""File in RUN_DIRECTORY with the report, for operands that start after this one."""
 
-EVERY_SECONDS = 10.0
+POLL_SECONDS = 10.0
 
 
 def read_gpus(run: Path, *, driver: str, count: int, uptime: Path = Path("/proc/uptime")) -> GpuReport:
-    """A report of the driver that is loaded.
+    """A report of the loaded driver.
 
     Args:
-        run: the node's RUN_DIRECTORY.
-        driver: vendor of the driver on which devices are simulated.
-        count: of devices where that is a real one; the simulated one's record says how many it has.
-        uptime: the machine's.
+        run: RUN_DIRECTORY of the node.
+        driver: vendor of the loaded driver.
+        count: number of devices with a real driver; the record of a simulated driver has its number.
+        uptime: file with the uptime of the machine.
 
     Raises:
-        OrderFailedError: none is loaded, or its record cannot be read.
+        OrderFailedError: no driver is loaded, or its record is invalid.
     """
-    found = loaded(run, driver)
-    if found is None:
+    driver_record = read_loaded_driver(run, driver)
+    if driver_record is None:
         raise OrderFailedError(Reason.DRIVER_MISMATCH, f"no driver of {driver} is loaded")
     try:
         return msgspec.convert(
             {
-                "bootId": found.boot_id,
+                "bootId": driver_record.boot_id,
                 "uptime": float(uptime.read_text(encoding="utf-8").split()[0]),
-                "version": found.version,
-                "devices": found.devices if driver == VENDOR else count,
+                "version": driver_record.version,
+                "devices": driver_record.devices if driver == VENDOR else count,
             },
             GpuReport,
         )
     except (msgspec.ValidationError, ValueError, IndexError) as error:
-        raise OrderFailedError(Reason.DRIVER_MISMATCH, f"the loaded driver cannot be told of: {error}") from error
+        raise OrderFailedError(
+            Reason.DRIVER_MISMATCH, f"the record of the loaded driver is invalid: {error}"
+        ) from error
 
 
-def leave_done(run: Path, report: GpuReport) -> None:
-    """Let the operands after this one start."""
-    atomic_file.put(run / DONE, msgspec.json.encode(report))
+def write_report(run: Path, report: GpuReport) -> None:
+    """Write the report, which lets later operands start."""
+    atomic_file.write_file(run / REPORT_FILE, msgspec.json.encode(report))
 
 
-def changed_gpus(read: Callable[[], GpuReport], wait: Callable[[float], None]) -> GpuReport:
-    """Rest until another driver is loaded, or another number of devices is there; then what is so.
+def wait_for_changed_gpus(read: Callable[[], GpuReport], wait: Callable[[float], None]) -> GpuReport:
+    """Wait until the version of the driver or the number of devices changes; returns the new report.
 
     Raises:
         OrderFailedError: no driver is loaded any more.
     """
     before = read()
     while (now := read()).version == before.version and now.devices == before.devices:
-        wait(EVERY_SECONDS)
+        wait(POLL_SECONDS)
     return now

@@ -1,6 +1,6 @@
-"""Which kubelet a device plugin is registered with, and the answer to whoever asks whether it still is.
+"""Identity of the kubelet that a device plugin is registered with, and the HTTP server for its readiness probe.
 
-Asked over HTTP, since a probe that starts a process costs a busy node more than the plugin itself does.
+An exec probe would start a process, which costs a busy node more CPU time than the plugin.
 """
 
 import socket
@@ -16,24 +16,24 @@ KUBELET_SOCKET = "kubelet.sock"
 READY_PATH = "/ready"
 
 
-class Identity(Struct, frozen=True, kw_only=True):
-    """Which kubelet.sock: inode numbers alone are used again."""
+class KubeletIdentity(Struct, frozen=True, kw_only=True):
+    """Identity of a kubelet.sock: inode numbers alone are reused."""
 
     inode: int
     changed_ns: int
 
 
-def identity(folder: Path) -> Identity | None:
-    """The kubelet.sock that is there now; None where none is."""
+def kubelet_identity(folder: Path) -> KubeletIdentity | None:
+    """Identity of the current kubelet.sock; None if it does not exist."""
     try:
         facts = (folder / KUBELET_SOCKET).stat()
     except FileNotFoundError:
         return None
-    return Identity(inode=facts.st_ino, changed_ns=facts.st_ctime_ns)
+    return KubeletIdentity(inode=facts.st_ino, changed_ns=facts.st_ctime_ns)
 
 
 class _Server(ThreadingHTTPServer):
-    """On both families where the machine has both: a pod's address may be of either."""
+    """Listens on IPv4 and IPv6 if the machine has both: the address of a pod may be of either family."""
 
     address_family: int = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 
@@ -43,8 +43,8 @@ class _Server(ThreadingHTTPServer):
         super().server_bind()
 
 
-def answer_probes(ready: Callable[[], bool], port: int) -> ThreadingHTTPServer:
-    """Answer GET READY_PATH with 200 while `ready` says so, else with 503; in threads that end with the process."""
+def start_probe_server(ready: Callable[[], bool], port: int) -> ThreadingHTTPServer:
+    """Start a server that answers GET READY_PATH with 200 if `ready` returns true, else with 503, in daemon threads."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -53,7 +53,7 @@ def answer_probes(ready: Callable[[], bool], port: int) -> ThreadingHTTPServer:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Probes come every second or two."""
+            """Do not log requests: probes are frequent."""
 
     server = _Server(("", port), Handler)
     server.daemon_threads = True

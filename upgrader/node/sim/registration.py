@@ -1,4 +1,4 @@
-"""Keeping a device plugin registered: a starting kubelet removes every plugin's socket and tells nobody."""
+"""Registration of a device plugin, repeated for each kubelet: a kubelet removes all sockets of plugins at its start."""
 
 import logging
 from concurrent import futures
@@ -9,86 +9,90 @@ import grpc
 from upgrader.node.host.clock import Clock
 from upgrader.node.proto import deviceplugin_pb2 as messages
 from upgrader.node.proto import deviceplugin_pb2_grpc as services
-from upgrader.node.sim.device_plugin import DevicePlugin, Offer
-from upgrader.node.sim.plugin_liveness import KUBELET_SOCKET, Identity, identity
+from upgrader.node.sim.device_plugin import AdvertisedDevices, DevicePlugin
+from upgrader.node.sim.plugin_liveness import KUBELET_SOCKET, KubeletIdentity, kubelet_identity
 
 API_VERSION = "v1beta1"
-LOOK_SECONDS = 0.5
-AGAIN_SECONDS = 0.5
-SHOWN_SECONDS = 10.0
-"""A kubelet that is rid of an earlier plugin of this resource may drop the new one with it, and tells nobody."""
+POLL_SECONDS = 0.5
+RETRY_SECONDS = 0.5
+LIST_SECONDS = 10.0
+"""Time for the kubelet to open the list of devices. A kubelet that removes an earlier plugin of the resource may
+remove the new one with it, without an error.
+"""
 TIMEOUT = 5.0
 _log = logging.getLogger(__name__)
 
 
 class Registration:
-    """Serves the plugin on a socket beside kubelet.sock and registers it, again with every kubelet that starts.
+    """Serves the plugin on a socket beside kubelet.sock and registers it with each kubelet.
 
     Args:
-        folder: the kubelet's device-plugins directory.
-        offer: what is registered.
+        offer: the devices.
+        folder: device-plugins directory of the kubelet.
     """
 
-    def __init__(self, offer: Offer, *, folder: Path, clock: Clock) -> None:
+    def __init__(self, offer: AdvertisedDevices, *, folder: Path, clock: Clock) -> None:
         self._offer = offer
         self._folder = folder
         self._clock = clock
-        self._known_to: Identity | None = None
+        self._registered_with: KubeletIdentity | None = None
         self._endpoint = f"upgrader-sim-{offer.resource.replace('/', '-')}.sock"
 
     def ready(self) -> bool:
-        """Whether the kubelet that runs now has been sent our devices."""
-        return self._known_to is not None and self._known_to == identity(self._folder)
+        """Whether the devices were sent to the current kubelet."""
+        return self._registered_with is not None and self._registered_with == kubelet_identity(self._folder)
 
     def serve_one_kubelet(self) -> None:
-        """Wait for a kubelet, register, and return when it is gone or another one took its place."""
+        """Wait for a kubelet, register, and return when the kubelet ends or is replaced."""
         kubelet = self._wait_for_kubelet()
-        plugin, server = self._start()
+        plugin, server = self._start_server()
         try:
-            self._register()
-            asked = self._clock.monotonic()
-            while identity(self._folder) == kubelet and self._own.exists() and not plugin.dropped.is_set():
-                if not plugin.shown.is_set() and self._clock.monotonic() - asked > SHOWN_SECONDS:
-                    _log.warning("the kubelet took the registration and does not ask for the devices")
+            self._register_plugin()
+            registered_at = self._clock.monotonic()
+            while (
+                kubelet_identity(self._folder) == kubelet and self._socket.exists() and not plugin.stream_ended.is_set()
+            ):
+                if not plugin.devices_sent.is_set() and self._clock.monotonic() - registered_at > LIST_SECONDS:
+                    _log.warning("the kubelet accepted the registration and did not request the devices")
                     break
-                if plugin.shown.is_set() and self._known_to is None:
-                    self._known_to = kubelet
+                if plugin.devices_sent.is_set() and self._registered_with is None:
+                    self._registered_with = kubelet
                     _log.info("registered %s x %d (simulated devices)", self._offer.resource, self._offer.count)
-                self._clock.wait(LOOK_SECONDS)
-            _log.info("the kubelet ended, dropped us, or another one started: registering again")
+                self._clock.wait(POLL_SECONDS)
+            _log.info("the kubelet ended, restarted or removed the plugin; registering again")
         except grpc.RpcError as error:
-            _log.warning("the kubelet does not take the registration: %s", error)
-            self._clock.wait(AGAIN_SECONDS)
+            _log.warning("the kubelet rejected the registration: %s", error)
+            self._clock.wait(RETRY_SECONDS)
         finally:
-            self._known_to = None
+            self._registered_with = None
             plugin.stop()
             server.stop(grace=None).wait()
 
     @property
-    def _own(self) -> Path:
+    def _socket(self) -> Path:
         return self._folder / self._endpoint
 
-    def _wait_for_kubelet(self) -> Identity:
+    def _wait_for_kubelet(self) -> KubeletIdentity:
         while True:
-            kubelet = identity(self._folder)
+            kubelet = kubelet_identity(self._folder)
             if kubelet is not None:
                 return kubelet
-            self._clock.wait(LOOK_SECONDS)
+            self._clock.wait(POLL_SECONDS)
 
-    def _start(self) -> tuple[DevicePlugin, grpc.Server]:
-        self._own.unlink(missing_ok=True)
+    def _start_server(self) -> tuple[DevicePlugin, grpc.Server]:
+        self._socket.unlink(missing_ok=True)
         plugin = DevicePlugin(self._offer)
         server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
         services.add_DevicePluginServicer_to_server(plugin, server)
-        server.add_insecure_port(f"unix://{self._own}")
+        server.add_insecure_port(f"unix://{self._socket}")
         server.start()
         return plugin, server
 
-    def _register(self) -> None:
+    def _register_plugin(self) -> None:
         request = messages.RegisterRequest(
             version=API_VERSION, endpoint=self._endpoint, resource_name=self._offer.resource
         )
-        # Without this authority grpc sends the socket's path as one, which the kubelet's server refuses.
+        # The default authority of grpc is the path of the socket, which the server of the kubelet rejects.
         options = [("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0)]
         with grpc.insecure_channel(f"unix://{self._folder / KUBELET_SOCKET}", options=options) as channel:
             services.RegistrationStub(channel).Register(request, timeout=TIMEOUT)

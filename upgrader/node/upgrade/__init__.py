@@ -1,5 +1,5 @@
-"""Preparing and upgrading a node: proofs before, then unload, swap, set, reboot; killed at any line and run again.
+"""Preparing and upgrading a node: checks, then unload, replace, configure, reboot; idempotent after a kill at any line.
 
-Here: the order of steps, and the record by which they go on.
-Not here: each step itself (driver, kubelet).
+Here: the order of the steps, and the record by which they continue.
+Not here: the steps themselves (driver, kubelet).
 """

@@ -1,6 +1,6 @@
-"""Preparing: prove, while jobs run, that a node can be upgraded. Nothing is loaded, started or switched.
+"""Preparing: check, while jobs run, that a node can be upgraded. Nothing is loaded, started or replaced.
 
-What is found wrong here costs nobody anything: no gang was asked yet.
+A fault that is found here interrupts no job: no gang was requested to write a checkpoint yet.
 """
 
 import os
@@ -16,15 +16,15 @@ from upgrader.node.host.host import Host
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet import kubelet_settings
 from upgrader.node.kubelet.kubelet import Kubelet
-from upgrader.node.upgrade.reboot import possible
-from upgrader.node.upgrade.upgrade_record import fetched
+from upgrader.node.upgrade.reboot import reboot_obstacle
+from upgrader.node.upgrade.upgrade_record import find_fetched_kubelet
 
-COPIES = 3
-"""Files of the kubelet's size that a swap may need room for: the kept one, the new one beside, one to put it back."""
+KUBELET_COPIES = 3
+"""Files of the size of the kubelet that an upgrade requires: the previous one, the new one, and a temporary one."""
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """/driver/manifest.json of a driver image: for which kernel it is, and whether a module is in it."""
+    """/driver/manifest.json of a driver image; `simulated` means that it contains no kernel module."""
 
     vendor: str
     version: str
@@ -32,11 +32,11 @@ class Manifest(Struct, frozen=True, kw_only=True):
     simulated: bool = False
 
 
-def prepare(order: PrepareOrder, *, host: Host, kubelet: Kubelet) -> OrderResult:
-    """Check what the order names, in the order of the cheapest first.
+def prepare_node(order: PrepareOrder, *, host: Host, kubelet: Kubelet) -> OrderResult:
+    """Run the checks of an order, the cheapest first.
 
     Raises:
-        OrderFailedError: the first thing that is not as it should be.
+        OrderFailedError: the first failed check.
     """
     kernel = host.kernel()
     if order.reboot is None and kernel != order.kernel:
@@ -44,85 +44,85 @@ def prepare(order: PrepareOrder, *, host: Host, kubelet: Kubelet) -> OrderResult
             Reason.KERNEL_MISMATCH, f"the node runs kernel {kernel}, the upgrade was planned for {order.kernel}"
         )
     if order.reboot is not None:
-        for there in (order.reboot.kernel, kernel):  # the way back leads to the one that runs
-            if wrong := possible(msgspec.structs.replace(order.reboot, kernel=there), host):
-                raise OrderFailedError(Reason.MISSING, wrong)
-    manifest = _manifest(Path(order.manifest))
+        for release in (order.reboot.kernel, kernel):  # a revert boots the running kernel
+            if obstacle := reboot_obstacle(msgspec.structs.replace(order.reboot, kernel=release), host):
+                raise OrderFailedError(Reason.MISSING, obstacle)
+    manifest = _read_manifest(Path(order.manifest))
     _check_manifest(manifest, order.kernel, order.driver)
     facts = {"kernel": kernel, "driver": f"{manifest.vendor} {manifest.version}"}
     if order.reboot is not None:
         facts["kernel after"] = order.reboot.kernel
     if manifest.simulated:
-        facts["simulated"] = "the driver image holds no kernel module"
+        facts["simulated"] = "the driver image contains no kernel module"
     needed = {host.state: order.min_free_bytes}
     if order.kubelet is not None:
         size = _check_kubelet(order.kubelet, host, kubelet)
         facts["kubelet"] = order.kubelet.version
-        needed[host.path(order.kubelet.binary).parent] = COPIES * size
+        needed[host.path(order.kubelet.binary).parent] = KUBELET_COPIES * size
     if order.settings is not None:
         facts["kubelet settings"] = _check_settings(order.settings, host, kubelet)
-    for folder, wanted in needed.items():
-        _check_room(host, folder, wanted)
+    for folder, size_needed in needed.items():
+        _check_room(host, folder, size_needed)
     return OrderResult(reason=Reason.DONE, message="the node can be upgraded", facts=facts)
 
 
-def _manifest(path: Path) -> Manifest:
+def _read_manifest(path: Path) -> Manifest:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError as error:
         raise OrderFailedError(
             Reason.MISSING,
-            f"the driver image left no manifest at {path}: is it a driver image (docs/reference/node-contract.md)?",
+            f"the driver image wrote no manifest to {path}: is it a driver image (docs/reference/node-contract.md)?",
         ) from error
     except msgspec.DecodeError as error:
         raise OrderFailedError(
-            Reason.DRIVER_MISMATCH, f"the driver image's manifest cannot be read: {error}"
+            Reason.DRIVER_MISMATCH, f"the manifest of the driver image is invalid: {error}"
         ) from error
 
 
-def _check_manifest(manifest: Manifest, kernel: str, wanted: Driver) -> None:
-    if (manifest.vendor, manifest.version) != (wanted.vendor, wanted.version):
+def _check_manifest(manifest: Manifest, kernel: str, driver: Driver) -> None:
+    if (manifest.vendor, manifest.version) != (driver.vendor, driver.version):
         raise OrderFailedError(
             Reason.DRIVER_MISMATCH,
-            f"the image holds {manifest.vendor} {manifest.version}, wanted is {wanted.vendor} {wanted.version}; "
+            f"the image contains {manifest.vendor} {manifest.version}, expected is {driver.vendor} {driver.version}; "
             "correct the DriverImage",
         )
     if manifest.kernel != kernel:
         raise OrderFailedError(
             Reason.KERNEL_MISMATCH,
-            f"the image is for kernel {manifest.kernel}, the driver is needed for {kernel}; correct the DriverImage",
+            f"the image is for kernel {manifest.kernel}, required is {kernel}; correct the DriverImage",
         )
 
 
 def _check_kubelet(target: KubeletTarget, host: Host, kubelet: Kubelet) -> int:
-    """The fetched file is whole, on disk and runs here; the present kubelet can be replaced and judged. Its size."""
-    whole = fetched(host, target.version)
-    if whole is None:
+    """Check the fetched kubelet and the running one; returns the size of the fetched file, in bytes."""
+    fetched = find_fetched_kubelet(host, target.version)
+    if fetched is None:
         raise OrderFailedError(
             Reason.MISSING,
-            f"the artifact image left no kubelet under {STATE_DIRECTORY}/kubelet/{target.version}: is it a kubelet "
+            f"the artifact image wrote no kubelet to {STATE_DIRECTORY}/kubelet/{target.version}: is it a kubelet "
             "artifact (docs/reference/node-contract.md)?",
         )
-    for path in (whole.binary, whole.binary.with_name("kubelet.sha256"), whole.binary.parent):
-        atomic_file.sync(path)
-    said = kubelet.version(whole.binary)
-    if said.removeprefix("v") != target.version.removeprefix("v"):
+    for path in (fetched.binary, fetched.binary.with_name("kubelet.sha256"), fetched.binary.parent):
+        atomic_file.sync_to_disk(path)
+    version = kubelet.read_version(fetched.binary)
+    if version.removeprefix("v") != target.version.removeprefix("v"):
         raise OrderFailedError(
-            Reason.CHECKSUM_MISMATCH, f"the artifact's kubelet says it is {said}, wanted is {target.version}"
+            Reason.CHECKSUM_MISMATCH, f"the kubelet of the artifact has version {version}, expected is {target.version}"
         )
     _check_present(target.binary, kubelet)
-    return whole.binary.stat().st_size
+    return fetched.binary.stat().st_size
 
 
-def _check_settings(wanted: KubeletSettings, host: Host, kubelet: Kubelet) -> str:
-    """The kubelet that runs would take the settings; they, as a sentence's part."""
-    _check_present(wanted.binary, kubelet)
+def _check_settings(settings: KubeletSettings, host: Host, kubelet: Kubelet) -> str:
+    """Check that the running kubelet would use the settings; returns them as text."""
+    _check_present(settings.binary, kubelet)
     running = kubelet.running()
     if not running:
-        raise OrderFailedError(Reason.MISSING, "the kubelet ended while it was looked at")
-    if wrong := kubelet_settings.refusal(host, running[0], wanted.values):
-        raise OrderFailedError(Reason.MISSING, wrong)
-    return kubelet_settings.shown(wanted.values)
+        raise OrderFailedError(Reason.MISSING, "the kubelet ended during the check")
+    if refusal := kubelet_settings.settings_refusal(host, running[0], settings.values):
+        raise OrderFailedError(Reason.MISSING, refusal)
+    return kubelet_settings.describe_settings(settings.values)
 
 
 def _check_present(binary: str, kubelet: Kubelet) -> None:
@@ -130,26 +130,27 @@ def _check_present(binary: str, kubelet: Kubelet) -> None:
     if not running:
         raise OrderFailedError(
             Reason.MISSING,
-            f"no kubelet with a kubeconfig runs from {binary} on this node; set the stack's spec.kubelet.binary "
-            "to the file it runs from",
+            f"no kubelet with a kubeconfig runs from {binary} on this node; set spec.kubelet.binary of the stack "
+            "to its executable",
         )
-    if wrong := kubelet.healthz(running[0]):
-        raise OrderFailedError(Reason.MISSING, f"the kubelet that runs is not well before the upgrade: {wrong}")
+    if fault := kubelet.healthz_fault(running[0]):
+        raise OrderFailedError(Reason.MISSING, f"the kubelet is not healthy before the upgrade: {fault}")
     try:
-        view = kubelet.node(running[0])
+        view = kubelet.read_node(running[0])
     except OSError as error:
         raise OrderFailedError(
-            Reason.MISSING, f"the kubelet's credentials do not show its node, so a swap could not be judged: {error}"
+            Reason.MISSING,
+            f"the credentials of the kubelet cannot read its Node, so the upgrade could not be checked: {error}",
         ) from error
     if not view.ready:
         raise OrderFailedError(Reason.MISSING, "the node is not Ready before the upgrade")
 
 
-def _check_room(host: Host, folder: Path, wanted: int) -> None:
+def _check_room(host: Host, folder: Path, needed: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     facts = os.statvfs(folder)
     free = facts.f_bavail * facts.f_frsize
-    if free < wanted:
+    if free < needed:
         raise OrderFailedError(
-            Reason.DISK_FULL, f"{host.on_node(folder)} has {free >> 20} MiB free, {wanted >> 20} MiB are needed"
+            Reason.DISK_FULL, f"{host.on_node(folder)} has {free >> 20} MiB free, {needed >> 20} MiB are required"
         )

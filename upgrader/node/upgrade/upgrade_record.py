@@ -1,4 +1,4 @@
-"""What a node upgrade writes down on the node, so that the next run of it goes on where the last one was killed."""
+"""The records of a node upgrade on the node, by which a run continues an earlier one that was killed."""
 
 import re
 from collections.abc import Iterable
@@ -10,51 +10,52 @@ from msgspec import Struct
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.node.host import atomic_file
 from upgrader.node.host.host import Host
-from upgrader.node.host.processes import Running
+from upgrader.node.host.processes import RunningKubelet
 from upgrader.node.host.task_result import OrderFailedError
-from upgrader.node.kubelet.kubelet_settings import Ending, Files
+from upgrader.node.kubelet.kubelet_settings import EndingKubelet, SettingsFiles
 
 _UPGRADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class UpgradeRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a node upgrade came.
+    """The progress of a node upgrade.
 
-    `busy`: it has said who holds the driver. `restoring` says why the old kubelet is being put back, `ending` which
-    kubelets ran when its settings had been written (None: not yet on this way), `boot_id` on which boot
-    a reboot was ordered (also of one that has ended), `facts` what was done before it, `result` how the upgrade ended.
+    `busy`: it has reported the processes that use the driver. `restoring`: why the previous kubelet is being restored.
+    `ending`: kubelets that ran when the settings were written (None: not yet written in this direction). `boot_id`: the
+    boot on which a reboot was requested, also after the upgrade has ended. `facts`: facts of the steps before the
+    reboot. `result`: the result of the upgrade.
     """
 
     upgrade: str
     busy: bool = False
     restoring: str = ""
-    ending: tuple[Ending, ...] | None = None
+    ending: tuple[EndingKubelet, ...] | None = None
     boot_id: str = ""
     facts: dict[str, str] = {}
     result: OrderResult | None = None
 
 
-class Previous(Struct, frozen=True, kw_only=True):
-    """The kubelet that a node upgrade replaced; its binary lies beside this record."""
+class PreviousKubelet(Struct, frozen=True, kw_only=True):
+    """The kubelet that a node upgrade replaced; its binary is in the same folder."""
 
     upgrade: str
     version: str
     sha256: str
 
 
-class Fetched(Struct, frozen=True, kw_only=True):
-    """A kubelet that is on the node and whole."""
+class FetchedKubelet(Struct, frozen=True, kw_only=True):
+    """A complete kubelet binary on the node."""
 
     binary: Path
     sha256: str
 
 
 class Records:
-    """The records of one upgrade and the kubelets kept on the node."""
+    """The record of an upgrade, and the kubelets that are kept on the node."""
 
     def __init__(self, host: Host, upgrade: str) -> None:
         if not _UPGRADE.fullmatch(upgrade):
-            raise OrderFailedError(Reason.BAD_ORDER, f"{upgrade!r} is no name for a node upgrade")
+            raise OrderFailedError(Reason.BAD_ORDER, f"{upgrade!r} is not a valid name of a node upgrade")
         self._upgrade = upgrade
         self._record = host.state / "upgrades" / f"{upgrade}.json"
         self._kubelets = host.state / "kubelet"
@@ -62,89 +63,89 @@ class Records:
 
     @property
     def previous_binary(self) -> Path:
-        """The kubelet before the last swap."""
+        """Path of the previous kubelet."""
         return self._kubelets / "previous" / "kubelet"
 
     def read(self) -> UpgradeRecord:
-        """How far this upgrade came; nothing at all where it never ran."""
+        """The progress of this upgrade; an empty record if it has not run."""
         if not self._record.exists():
             return UpgradeRecord(upgrade=self._upgrade)
         return msgspec.json.decode(self._record.read_bytes(), type=UpgradeRecord)
 
-    def busy(self) -> None:
-        """The driver is in use, and people are told by whom."""
+    def write_busy(self) -> None:
+        """Record that the processes that use the driver were reported."""
         self._write(UpgradeRecord(upgrade=self._upgrade, busy=True))
 
-    def restoring(self, why: str) -> None:
-        """From now on this upgrade only puts the old kubelet back."""
-        self._write(UpgradeRecord(upgrade=self._upgrade, restoring=why))
+    def write_restoring(self, cause: str) -> None:
+        """Record that this upgrade restores the previous kubelet from now on."""
+        self._write(UpgradeRecord(upgrade=self._upgrade, restoring=cause))
 
-    def configured(self, kubelets: Iterable[Running]) -> None:
-        """The settings are written; these kubelets ran then, so they may not have read them."""
-        ending = tuple(Ending(pid=one.pid, started=one.started) for one in kubelets)
+    def write_configured(self, kubelets: Iterable[RunningKubelet]) -> None:
+        """Record that the settings are written, and the kubelets that ran at that time."""
+        ending = tuple(EndingKubelet(pid=kubelet.pid, started=kubelet.started) for kubelet in kubelets)
         self._write(UpgradeRecord(upgrade=self._upgrade, restoring=self.read().restoring, ending=ending))
 
-    def keep_settings(self, files: Files) -> None:
-        """Keep the settings as they were before this upgrade."""
-        atomic_file.put(self._settings(self._upgrade), msgspec.json.encode(files))
+    def keep_settings(self, files: SettingsFiles) -> None:
+        """Keep the settings from before this upgrade."""
+        atomic_file.write_file(self._settings_path(self._upgrade), msgspec.json.encode(files))
 
-    def kept_settings(self, upgrade: str = "") -> Files | None:
-        """The settings before this upgrade, or before another; None where that changed none."""
-        kept = self._settings(upgrade or self._upgrade)
-        return msgspec.json.decode(kept.read_bytes(), type=Files) if kept.exists() else None
+    def read_kept_settings(self, upgrade: str = "") -> SettingsFiles | None:
+        """The settings from before this or another upgrade; None if the upgrade changed none."""
+        kept = self._settings_path(upgrade or self._upgrade)
+        return msgspec.json.decode(kept.read_bytes(), type=SettingsFiles) if kept.exists() else None
 
-    def rebooting(self, boot_id: str, facts: dict[str, str]) -> None:
-        """All else is done; from now on this upgrade only leaves this boot."""
+    def write_rebooting(self, boot_id: str, facts: dict[str, str]) -> None:
+        """Record that only the reboot remains."""
         self._write(UpgradeRecord(upgrade=self._upgrade, boot_id=boot_id, facts=facts))
 
-    def ended(self, result: OrderResult) -> None:
-        """The upgrade is over, with this result."""
+    def write_result(self, result: OrderResult) -> None:
+        """Record the result of the upgrade."""
         self._write(UpgradeRecord(upgrade=self._upgrade, boot_id=self.read().boot_id, result=result))
 
-    def previous(self) -> Previous | None:
-        """The kubelet before the last swap, of whichever upgrade; None where none was kept whole."""
+    def read_previous(self) -> PreviousKubelet | None:
+        """The previous kubelet, of any upgrade; None if there is none or it is incomplete."""
         record = self._kubelets / "previous" / "previous.json"
         if not (record.exists() and self.previous_binary.exists()):
             return None
-        previous = msgspec.json.decode(record.read_bytes(), type=Previous)
-        return previous if self._digests.of(self.previous_binary) == previous.sha256 else None
+        previous = msgspec.json.decode(record.read_bytes(), type=PreviousKubelet)
+        return previous if self._digests.hex_digest(self.previous_binary) == previous.sha256 else None
 
-    def stage_previous(self, previous: Previous) -> Fetched:
-        """The kept kubelet as if it had been fetched, because the place where it is kept is needed for the next one."""
+    def stage_previous(self, previous: PreviousKubelet) -> FetchedKubelet:
+        """Copy the previous kubelet to the folder of fetched ones, since `keep_kubelet` overwrites it."""
         staged = self._kubelets / previous.version / "kubelet"
-        self._digests.copied(self.previous_binary, staged)
-        atomic_file.put(staged.with_name("kubelet.sha256"), f"{previous.sha256}\n".encode())
-        return Fetched(binary=staged, sha256=previous.sha256)
+        self._digests.copy_executable(self.previous_binary, staged)
+        atomic_file.write_file(staged.with_name("kubelet.sha256"), f"{previous.sha256}\n".encode())
+        return FetchedKubelet(binary=staged, sha256=previous.sha256)
 
-    def keep(self, binary: Path, *, version: str, sha256: str) -> None:
-        """Keep the kubelet that is about to be replaced; the record comes last and never speaks of half a file."""
-        self._digests.copied(binary, self.previous_binary)
-        previous = Previous(upgrade=self._upgrade, version=version, sha256=sha256)
-        atomic_file.put(self.previous_binary.with_name("previous.json"), msgspec.json.encode(previous))
+    def keep_kubelet(self, binary: Path, *, version: str, sha256: str) -> None:
+        """Keep the kubelet that is replaced next; the record is written after the file is complete."""
+        self._digests.copy_executable(binary, self.previous_binary)
+        previous = PreviousKubelet(upgrade=self._upgrade, version=version, sha256=sha256)
+        atomic_file.write_file(self.previous_binary.with_name("previous.json"), msgspec.json.encode(previous))
 
-    def _settings(self, upgrade: str) -> Path:
+    def _settings_path(self, upgrade: str) -> Path:
         return self._record.with_name(f"{upgrade}.kubelet.json")
 
     def _write(self, record: UpgradeRecord) -> None:
-        atomic_file.put(self._record, msgspec.json.encode(record))
+        atomic_file.write_file(self._record, msgspec.json.encode(record))
 
 
-def fetched(host: Host, version: str) -> Fetched | None:
-    """The kubelet that an artifact image left on the node; None where there is none.
+def find_fetched_kubelet(host: Host, version: str) -> FetchedKubelet | None:
+    """The kubelet that an artifact image copied to the node; None if there is none.
 
     Raises:
-        OrderFailedError: it is not the file that the artifact's checksum speaks of.
+        OrderFailedError: the checksum of the artifact does not match.
     """
     binary = host.state / "kubelet" / version / "kubelet"
     checksum = binary.with_name("kubelet.sha256")
     if not (binary.exists() and checksum.exists()):
         return None
-    wanted = checksum.read_text(encoding="utf-8").split()[:1]
-    actual = host.digests.of(binary)
-    if wanted != [actual]:
+    expected = checksum.read_text(encoding="utf-8").split()[:1]
+    actual = host.digests.hex_digest(binary)
+    if expected != [actual]:
         raise OrderFailedError(
             Reason.CHECKSUM_MISMATCH,
-            f"{host.on_node(binary)} has sha256 {actual}, its checksum file says {' '.join(wanted) or 'nothing'}; "
-            "remove the folder, it is fetched again",
+            f"{host.on_node(binary)} has sha256 {actual}, its checksum file has {' '.join(expected) or 'nothing'}; "
+            "remove the folder, and it is copied again",
         )
-    return Fetched(binary=binary, sha256=actual)
+    return FetchedKubelet(binary=binary, sha256=actual)

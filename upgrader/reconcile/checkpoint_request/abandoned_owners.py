@@ -17,8 +17,8 @@ from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core import timing
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError
 from upgrader.core.model.fleet import StoppedOwner
-from upgrader.core.model.phases import PlanPhase, ends
-from upgrader.core.patches import at, every
+from upgrader.core.model.phases import PlanPhase, is_final
+from upgrader.core.patches import value_at, values_at
 from upgrader.core.workloads import placement, suspend_patches
 from upgrader.core.workloads.owner_kinds import Switch
 from upgrader.core.workloads.shelter import Shelter, find_shelter
@@ -26,7 +26,7 @@ from upgrader.reconcile.checkpoint_request import live_owners
 from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.observe import own_requests
-from upgrader.reconcile.runtime.conditions import Told
+from upgrader.reconcile.runtime.conditions import ConditionContent
 from upgrader.reconcile.runtime.context import Context
 
 log = structlog.get_logger()
@@ -69,7 +69,7 @@ async def restart_owners(
     if late is None:
         # The record may have been removed since the read, which is no reason for an alarm.
         return [
-            Abandoned(stopped=owner, why="it is looked for once more")
+            Abandoned(stopped=owner, why="it is read again at the next step")
             for owner in owners
             if await _has_stop_record(context, owner)
         ]
@@ -79,7 +79,7 @@ async def restart_owners(
         try:
             why = await _restart_owner(context, owner, wanted, resource, late=late)
         except (ConflictError, NotFoundError) as error:
-            why = f"it is looked at again: {error.brief}"
+            why = f"it is retried: {error.brief}"
         except REFUSED as error:
             if not error.refused:
                 raise
@@ -93,7 +93,7 @@ def found_since(stack: GpuStack) -> datetime | None:
     """When the stack's status first listed such owners; None while it lists none."""
     for condition in stack.status.conditions:
         if condition.type == CONDITION and condition.status == "True" and condition.last_transition_time is not None:
-            return timing.parse(condition.last_transition_time)
+            return timing.parse_time(condition.last_transition_time)
     return None
 
 
@@ -103,14 +103,16 @@ def is_overdue(stack: GpuStack, now: datetime) -> bool | None:
     return None if since is None else now >= since + LATE
 
 
-def stopped_owners_condition(stack: GpuStack, left: Sequence[Abandoned]) -> Iterator[Told]:
+def stopped_owners_condition(stack: GpuStack, left: Sequence[Abandoned]) -> Iterator[ConditionContent]:
     """The condition StoppedOwners: True while there are such owners; absent until there were any."""
     if left:
-        which = "; ".join(f"{one.stopped.shown} (plan {one.stopped.plan}): {one.why}" for one in left[:SHOWN])
-        said = f"{len(left)} owner(s) that we stopped have no CheckpointRequest any more, and are restarted: {which}"
-        yield Told(CONDITION, "True", "RequestGone", said)
+        which = "; ".join(
+            f"{abandoned.stopped.shown} (plan {abandoned.stopped.plan}): {abandoned.why}" for abandoned in left[:SHOWN]
+        )
+        message = f"{len(left)} stopped owner(s) have no CheckpointRequest any more and are restarted: {which}"
+        yield ConditionContent(CONDITION, "True", "RequestGone", message)
     elif any(condition.type == CONDITION for condition in stack.status.conditions):
-        yield Told(CONDITION, "False", "NoneStopped", "no owner that we stopped is without its CheckpointRequest")
+        yield ConditionContent(CONDITION, "False", "NoneStopped", "every stopped owner has its CheckpointRequest")
 
 
 def _drives_restart(plan: UpgradePlan, stopped: StoppedOwner) -> bool:
@@ -124,7 +126,7 @@ async def _without_request(context: Context, recorded: Sequence[StoppedOwner]) -
         return []
     listed = await context.cluster.list(CHECKPOINT_REQUESTS)
     under_way = await _open_requests(context, listed)
-    return [one for one in recorded if (one.namespace, one.request) not in under_way]
+    return [owner for owner in recorded if (owner.namespace, owner.request) not in under_way]
 
 
 async def _has_stop_record(context: Context, stopped: StoppedOwner) -> bool:
@@ -143,11 +145,12 @@ async def _has_stop_record(context: Context, stopped: StoppedOwner) -> bool:
 async def _open_requests(context: Context, listed: Sequence[CheckpointRequest]) -> set[tuple[str, str]]:
     """Open requests of a plan or of its upgrades; requests that no plan has created are not reconciled."""
     plans = {plan.metadata.name: plan for plan in await context.cluster.list(UPGRADE_PLANS)}
-    vouched = own_requests.vouchers(await context.cluster.list(NODE_UPGRADES))
+    vouched = own_requests.find_vouchers(await context.cluster.list(NODE_UPGRADES))
     return {
         (request.metadata.namespace, request.metadata.name)
         for request in listed
-        if not ends(request.status.phase) and own_requests.is_own(request, plans.get(request.spec.plan or ""), vouched)
+        if not is_final(request.status.phase)
+        and own_requests.is_own(request, plans.get(request.spec.plan or ""), vouched)
     }
 
 
@@ -173,8 +176,8 @@ async def _restart_owner(context: Context, stopped: StoppedOwner, wanted: str, r
         await live_owners.order_on(
             context, owner, stopped.request
         )  # the record stays until the owner is observed to be on
-        return "it was ordered to go on; its controller has not done so yet"
-    await live_owners.restart(context, owner, stopped.request, shelter.placement)
+        return "its resume was requested; its controller has not resumed it yet"
+    await live_owners.resume_owner(context, owner, stopped.request, shelter.placement)
     log.warning(
         "restarted without its checkpoint request", owner=stopped.shown, plan=stopped.plan, request=stopped.request
     )
@@ -183,7 +186,7 @@ async def _restart_owner(context: Context, stopped: StoppedOwner, wanted: str, r
         owner.resource.kind,
         owner.resource.api_version,
         reason="RestartedAfterUpgrade",
-        message=f"stopped for plan {stopped.plan} and restarted: CheckpointRequest {stopped.request} is gone",
+        message=f"stopped for plan {stopped.plan} and restarted: CheckpointRequest {stopped.request} was deleted",
         warning=True,
     )
     return ""
@@ -191,16 +194,16 @@ async def _restart_owner(context: Context, stopped: StoppedOwner, wanted: str, r
 
 async def _choose_shelter(context: Context, owner: LiveOwner, wanted: str, resource: str, *, late: bool) -> Shelter:
     nodes = [node_facts(node, resource) for node in _selectable_nodes(owner, context.nodes.snapshot() or {})]
-    steerable = placement.possible(owner.row, await context.cluster.version())
+    steerable = placement.is_steerable(owner.row, await context.cluster.version())
     return find_shelter(nodes, wanted, steerable=steerable, late=late)
 
 
 def _selectable_nodes(owner: LiveOwner, nodes: Mapping[str, Node]) -> Iterable[Node]:
     """Nodes that the node selectors of its templates allow; all nodes if it has none."""
     wishes = [
-        at(template, ("spec", "nodeSelector")) or {}
+        value_at(template, ("spec", "nodeSelector")) or {}
         for path in owner.row.templates
-        for template in every(owner.body, path)
+        for template in values_at(owner.body, path)
     ]
     for node in nodes.values():
         labels = node.metadata.labels

@@ -15,11 +15,11 @@ from upgrader.core import timing
 from upgrader.core.checkpoint_request.request_state import GroupOfGang
 from upgrader.core.errors import BlockedError, ConflictError, NotFoundError
 from upgrader.core.model.fleet import Gang
-from upgrader.core.model.phases import NodePhase, RequestPhase, ends
+from upgrader.core.model.phases import NodePhase, RequestPhase, is_final
 from upgrader.core.naming import object_name
 from upgrader.core.workloads import placement
 from upgrader.reconcile.checkpoint_request.request_reading import read_request
-from upgrader.reconcile.checkpoint_request.request_reconciler import advance
+from upgrader.reconcile.checkpoint_request.request_reconciler import advance_request
 from upgrader.reconcile.render import custom_objects
 from upgrader.reconcile.render.custom_objects import next_request_id
 from upgrader.reconcile.runtime.context import Context, create_once
@@ -30,10 +30,10 @@ WATCHED = 120
 Sleep = Callable[[float], Awaitable[None]]
 Show = Callable[[CheckpointRequest], None]
 
-_LET_GO = GroupOfGang(nodes=())
+_NO_GROUP = GroupOfGang(nodes=())
 
 
-async def ask(
+async def request_checkpoint(
     context: Context, gang: Gang, resource: str, *, timeout_seconds: int, show: Show, sleep: Sleep
 ) -> CheckpointRequest:
     """Request a checkpoint of a gang now; returns the request when all have acknowledged, or when it has ended.
@@ -53,8 +53,8 @@ async def ask(
     check_askable(gang)
     await _withdraw_left_requests(context, gang, resource)
     request = await _create_request(context, gang, timeout_seconds)
-    until = timing.show(timing.after(timing.parse(request.spec.asked_at), timeout_seconds))
-    asking = GroupOfGang(nodes=(NodePhase.PREPARED,), ask_until=timing.parse(until))
+    until = timing.format_time(timing.add_seconds(timing.parse_time(request.spec.asked_at), timeout_seconds))
+    asking = GroupOfGang(nodes=(NodePhase.PREPARED,), ask_until=timing.parse_time(until))
     try:
         while request.status.phase is RequestPhase.REQUESTED:
             request = await _step_request(context, request, resource, asking, until)
@@ -74,16 +74,18 @@ def check_askable(gang: Gang) -> None:
     """
     why = ""
     if gang.method in {"", "none"}:
-        none = "It declares that it cannot checkpoint." if gang.method else "It does not say how to ask it."
+        none = "It declares that it cannot checkpoint." if gang.method else "It declares no checkpoint method."
         why = gang.undeclared_because or none
     elif gang.owner is None:
-        why = gang.cannot_stop or "Nothing would make its pods again."
+        why = gang.cannot_stop or "Its pods have no controller that would create them again."
     elif not gang.complete:
         running = sum(member.running for member in gang.members)
-        why = f"{running} of {max(gang.wanted, len(gang.members))} members run; only complete gangs are asked."
+        why = f"{running} of {max(gang.wanted, len(gang.members))} members run; only complete gangs get a request."
     if why:
         raise BlockedError(
-            f"{gang.name} cannot be asked", details=why, resolution="See docs/guides/job-authors/checkpointing.md."
+            f"{gang.name} cannot get a checkpoint request",
+            details=why,
+            resolution="See docs/guides/job-authors/checkpointing.md.",
         )
 
 
@@ -100,14 +102,14 @@ async def _create_request(context: Context, gang: Gang, timeout_seconds: int) ->
     )
     body = custom_objects.checkpoint_request(order)
     if not await create_once(context, CHECKPOINT_REQUESTS, body):
-        raise BlockedError(f"{gang.name} is being asked by somebody else at this very moment")
+        raise BlockedError(f"{gang.name} already has a checkpoint request")
     return await _get_request(context, order.name, gang.namespace)
 
 
 async def _get_request(context: Context, name: str, namespace: str) -> CheckpointRequest:
     request = await context.cluster.get(CHECKPOINT_REQUESTS, name, namespace)
     if request is None:
-        raise NotFoundError(f"CheckpointRequest {name} was deleted by somebody")
+        raise NotFoundError(f"CheckpointRequest {name} was deleted")
     return request
 
 
@@ -118,7 +120,7 @@ async def _step_request(
     name, namespace = request.metadata.name, request.metadata.namespace
     live = await read_request(context, await _get_request(context, name, namespace), resource)
     try:
-        await advance(context, live, around, where=placement.Placement, ask_until=until)
+        await advance_request(context, live, around, where=placement.Placement, ask_until=until)
     except ConflictError:
         return await _get_request(context, name, namespace)
     return await _get_request(context, name, namespace)
@@ -126,10 +128,10 @@ async def _step_request(
 
 async def _withdraw_request(context: Context, request: CheckpointRequest, resource: str, sleep: Sleep) -> None:
     """Release the members; retried until it is written, or until their park-seconds are over."""
-    over = timing.parse(request.spec.asked_at) + timedelta(seconds=request.spec.park_seconds)
-    while not ends(request.status.phase):
-        request = await _step_request(context, request, resource, _LET_GO, None)
-        if not ends(request.status.phase):
+    over = timing.parse_time(request.spec.asked_at) + timedelta(seconds=request.spec.park_seconds)
+    while not is_final(request.status.phase):
+        request = await _step_request(context, request, resource, _NO_GROUP, None)
+        if not is_final(request.status.phase):
             if context.clock.now() > over:
                 return
             await sleep(context.active_seconds)
@@ -138,17 +140,17 @@ async def _withdraw_request(context: Context, request: CheckpointRequest, resour
 async def _withdraw_left_requests(context: Context, gang: Gang, resource: str) -> None:
     """End a request whose process died; a request that is still in use is not disturbed."""
     for request in await context.cluster.list(CHECKPOINT_REQUESTS, gang.namespace):
-        if request.spec.gang != gang.name or ends(request.status.phase):
+        if request.spec.gang != gang.name or is_final(request.status.phase):
             continue
         if request.spec.plan is not None:
             raise BlockedError(f"{gang.name} is in a checkpoint request with plan {request.spec.plan}")
-        over = timing.after(timing.parse(request.spec.asked_at), request.spec.park_seconds)
+        over = timing.add_seconds(timing.parse_time(request.spec.asked_at), request.spec.park_seconds)
         if context.clock.now() <= over:
             raise BlockedError(
-                f"{gang.name} is being asked by somebody else",
-                details=f"CheckpointRequest {request.metadata.name} ends by {timing.show(over)}",
+                f"{gang.name} already has a checkpoint request",
+                details=f"CheckpointRequest {request.metadata.name} ends by {timing.format_time(over)}",
             )
-        await _step_request(context, request, resource, _LET_GO, None)
+        await _step_request(context, request, resource, _NO_GROUP, None)
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,12 +162,12 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     parked: bool = False
 
 
-def lines(request: CheckpointRequest) -> tuple[Line, ...]:
+def answer_lines(request: CheckpointRequest) -> tuple[Line, ...]:
     """The answer of each member; a member without a step has not answered, or need not answer."""
-    said = {ack.pod_uid: ack for ack in request.status.acks}
+    acks = {ack.pod_uid: ack for ack in request.status.acks}
     return tuple(
-        Line(pod=member.pod, step=said[member.uid].step, uri=said[member.uid].uri, parked=said[member.uid].parked)
-        if member.uid in said
+        Line(pod=member.pod, step=acks[member.uid].step, uri=acks[member.uid].uri, parked=acks[member.uid].parked)
+        if member.uid in acks
         else Line(pod=member.pod)
         for member in request.spec.members
     )

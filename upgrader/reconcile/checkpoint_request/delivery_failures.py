@@ -22,7 +22,7 @@ def misses_of(request: CheckpointRequest) -> tuple[Miss, ...]:
     """Failures of the present attempt: neither of an abandoned method, nor of an earlier request id."""
     spec = request.spec
     return tuple(
-        Miss(pod_uid=missed.pod_uid, at=timing.parse(missed.at), times=missed.times, why=missed.message)
+        Miss(pod_uid=missed.pod_uid, at=timing.parse_time(missed.at), times=missed.times, why=missed.message)
         for missed in request.status.missed
         if (missed.method, missed.request_id) == (spec.method, spec.request_id)
     )
@@ -37,11 +37,11 @@ async def record_failures(context: Context, request: CheckpointRequest, error: U
             pod_uid=miss.pod_uid,
             method=spec.method,
             request_id=spec.request_id,
-            at=timing.show(miss.at),
+            at=timing.format_time(miss.at),
             times=miss.times,
             message=miss.why,
         )
-        for miss in delivery_failures.counted(misses_of(request), error.missed, now)
+        for miss in delivery_failures.count_misses(misses_of(request), error.missed, now)
     ]
     status = {"reason": "Unheard", "message": str(error), "missed": msgspec.to_builtins(missed)}
     await record_status(context, CHECKPOINT_REQUESTS, request.metadata, status)

@@ -14,11 +14,11 @@ from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core.errors import REFUSED, ConfigurationError, ConflictError, NotFoundError, UpgraderError
 from upgrader.core.model.fleet import Gang, MemberFacts
 from upgrader.core.workloads import suspend_patches
-from upgrader.core.workloads.checkpoint_annotations import nearest
+from upgrader.core.workloads.checkpoint_annotations import nearest_declared
 from upgrader.core.workloads.owner_kinds import OWNERS, OwnerKind, Switch, owner_kind, pods_of, served_version
 from upgrader.core.workloads.placement import Placement
-from upgrader.core.workloads.pod_disruption_budgets import blocked
-from upgrader.reconcile.facts.pod_facts import controller_of, declared
+from upgrader.core.workloads.pod_disruption_budgets import blocked_gangs
+from upgrader.reconcile.facts.pod_facts import controller_of, read_declared
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
 
@@ -44,7 +44,7 @@ class LiveOwner(msgspec.Struct, frozen=True, kw_only=True):
     def present(self) -> Object:
         """Body of the owner; NotFoundError if there is none."""
         if self.body is None:
-            raise NotFoundError(f"the {self.row.kind} of a gang is gone")
+            raise NotFoundError(f"the {self.row.kind} of a gang was deleted")
         return self.body
 
 
@@ -77,7 +77,7 @@ async def read_owner(context: Context, ref: OwnerRef, namespace: str) -> LiveOwn
     row = owner_kind(ref.kind, ref.api_version)
     if row is None:
         raise ConfigurationError(
-            f"a {ref.kind} of {ref.api_version} cannot be stopped and restarted by us",
+            f"a {ref.kind} of {ref.api_version} cannot be stopped and restarted",
             resolution="docs/concepts/owners.md lists the kinds that can.",
         )
     resource = resource_of(row, ref.api_version)
@@ -129,7 +129,7 @@ def _is_pod_of(pod: Pod, owner: LiveOwner) -> bool:
     return controller is not None and controller.uid == owner.meta.uid
 
 
-async def forbidden(
+async def explain_forbidden(
     context: Context, gang: str, owner: LiveOwner, pods: Sequence[Pod], members: Sequence[MemberFacts]
 ) -> str:
     """Why the gang must not be disrupted now, as a sentence: a suspend would bypass its PodDisruptionBudgets."""
@@ -137,17 +137,19 @@ async def forbidden(
         return ""
     namespace = owner.meta.namespace
     spaces = await context.cluster.list(NAMESPACES, fields=f"metadata.name={namespace}")
-    around = [declared(owner.meta), *(declared(space.metadata) for space in spaces)]
-    veto = next((vetoed for pod in pods if (vetoed := nearest([declared(pod.metadata), *around]).veto)), "")
+    around = [read_declared(owner.meta), *(read_declared(space.metadata) for space in spaces)]
+    veto = next(
+        (vetoed for pod in pods if (vetoed := nearest_declared([read_declared(pod.metadata), *around]).veto)), ""
+    )
     if veto:
         return f"annotation {veto} forbids any disruption"
     budgets = [cluster_snapshot.disruption_budget(budget) for budget in await context.cluster.list(PDBS, namespace)]
     alive = tuple(member for member in members if member.phase not in {"Succeeded", "Failed"})
-    name = blocked([Gang(name=gang, namespace=namespace, members=alive)], budgets).get(gang)
-    return f"PodDisruptionBudget {name} does not allow to disrupt it" if name else ""
+    name = blocked_gangs([Gang(name=gang, namespace=namespace, members=alive)], budgets).get(gang)
+    return f"PodDisruptionBudget {name} does not allow its disruption" if name else ""
 
 
-async def marked(context: Context) -> Sequence[LiveOwner]:
+async def list_recorded_owners(context: Context) -> Sequence[LiveOwner]:
     """Every owner in the cluster with an annotation of the operator, also without its request.
 
     Raises:
@@ -169,7 +171,7 @@ async def marked(context: Context) -> Sequence[LiveOwner]:
     return owners
 
 
-async def stop(context: Context, owner: LiveOwner, request: CheckpointRequest) -> None:
+async def suspend_owner(context: Context, owner: LiveOwner, request: CheckpointRequest) -> None:
     """Suspend an owner and record the stop: in one patch, or the record first and then a command."""
     body, name = owner.present, request.metadata.name
     record = suspend_patches.record_of(owner.meta.annotations)
@@ -180,7 +182,7 @@ async def stop(context: Context, owner: LiveOwner, request: CheckpointRequest) -
         await _order_switch(context, owner, name, on=False)
 
 
-async def fence(context: Context, owner: LiveOwner, request: CheckpointRequest) -> None:
+async def fence_owner(context: Context, owner: LiveOwner, request: CheckpointRequest) -> None:
     """Change the owner's resourceVersion, so that a stop in flight meets a conflict.
 
     A webhook that refuses this refuses such a stop too.
@@ -196,7 +198,7 @@ async def fence(context: Context, owner: LiveOwner, request: CheckpointRequest) 
         log.warning("not fenced", gang=request.spec.gang, because=error.brief, details=error.details)
 
 
-async def restart(context: Context, owner: LiveOwner, request: str, placement: Placement | None) -> LiveOwner:
+async def resume_owner(context: Context, owner: LiveOwner, request: str, placement: Placement | None) -> LiveOwner:
     """Resume an owner, by a command where needed, then remove the record. `request`: name of the stopping request."""
     body = owner.present
     if owner.row.switch is Switch.COMMAND:
@@ -212,10 +214,10 @@ async def order_on(context: Context, owner: LiveOwner, request: str) -> None:
 
 async def cancel_stop_order(context: Context, owner: LiveOwner, request: str) -> None:
     """Delete a pending command to suspend, which the controller might execute after the one to resume."""
-    order = suspend_patches.command(owner.row, owner.present, request, on=False)["metadata"]
+    order = suspend_patches.volcano_command(owner.row, owner.present, request, on=False)["metadata"]
     pending = await context.cluster.get(COMMANDS, order["name"], order["namespace"])
     if pending is not None:
-        log.info("order taken back", owner=owner.meta.name)
+        log.info("command deleted", owner=owner.meta.name)
         await context.cluster.delete(COMMANDS, pending.metadata)  # precondition: its uid
 
 
@@ -223,9 +225,11 @@ async def _order_switch(context: Context, owner: LiveOwner, request: str, *, on:
     if on:
         await cancel_stop_order(context, owner, request)
     try:
-        await context.cluster.create(COMMANDS, suspend_patches.command(owner.row, owner.present, request, on=on))
+        await context.cluster.create(
+            COMMANDS, suspend_patches.volcano_command(owner.row, owner.present, request, on=on)
+        )
     except ConflictError:
-        log.info("already ordered", owner=owner.meta.name, on=on)
+        log.info("command exists already", owner=owner.meta.name, on=on)
 
 
 def _object_uid(body: Mapping[str, Any] | None) -> str:

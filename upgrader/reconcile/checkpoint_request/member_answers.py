@@ -9,7 +9,7 @@ import structlog
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core.checkpoint_request.acknowledgements import Answer
-from upgrader.core.errors import LostLeadershipError, describe
+from upgrader.core.errors import LostLeadershipError, describe_error
 from upgrader.core.model.phases import RequestPhase
 from upgrader.reconcile.runtime.context import Context
 
@@ -43,8 +43,8 @@ async def read_answers(
     except LostLeadershipError:
         raise
     except Exception as error:  # noqa: BLE001 - any error while reading members is no answer
-        log.warning("no answer can be read", gang=request.spec.gang, because=describe(error))
-        return () if about_to_stop else recorded, {}, describe(error)
+        log.warning("no answer can be read", gang=request.spec.gang, because=describe_error(error))
+        return () if about_to_stop else recorded, {}, describe_error(error)
     return recorded, {}, ""
 
 

@@ -11,12 +11,12 @@ from msgspec import Struct
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Pod
-from upgrader.api.request_marks import carries, clear_annotations
+from upgrader.api.request_annotations import carries_request, clear_annotations
 from upgrader.api.resources import CHECKPOINT_REQUESTS, PODS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import untrusted
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, UpgraderError
-from upgrader.core.model.phases import ends
+from upgrader.core.model.phases import is_final
 from upgrader.reconcile.observe.own_requests import is_ownerless
 from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.isolation import Faults
@@ -24,12 +24,12 @@ from upgrader.reconcile.runtime.isolation import Faults
 log = structlog.get_logger()
 
 
-def marked(pods: Iterable[Pod]) -> list[Pod]:
-    """Pods with both annotations of a request; other annotations by a person do not count."""
+def annotated_pods(pods: Iterable[Pod]) -> list[Pod]:
+    """Pods with both annotations of a request; other annotations by a user do not count."""
     return [
         pod
         for pod in pods
-        if untrusted.whole(pod.metadata.annotations.get(names.ANNOTATION_REQUEST)) is not None
+        if untrusted.parse_whole(pod.metadata.annotations.get(names.ANNOTATION_REQUEST)) is not None
         and names.ANNOTATION_PARK_SECONDS in pod.metadata.annotations
     ]
 
@@ -58,7 +58,7 @@ async def remove_annotations(context: Context, asked: Sequence[Pod]) -> list[Ref
         return []
     requests = await context.cluster.list(CHECKPOINT_REQUESTS)
     # A request without an owner is not reconciled, so it never removes its annotations.
-    under_way = [request for request in requests if not ends(request.status.phase) and not is_ownerless(request)]
+    under_way = [request for request in requests if not is_final(request.status.phase) and not is_ownerless(request)]
     left = [pod for pod in asked if not any(_covers_pod(request, pod) for request in under_way)]
     return [refusal for pod in left if (refusal := await _remove_from_pod(context, pod)) is not None]
 
@@ -66,19 +66,21 @@ async def remove_annotations(context: Context, asked: Sequence[Pod]) -> list[Ref
 def note_refused_pods(refused: Iterable[Refused], faults: Faults) -> None:
     """Add pods that keep their annotations to the faults of a step."""
     for refusal in refused:
-        (faults.note if refusal.again else faults.keep)(f"the marks on pod {refusal.pod}", refusal.error)
+        (faults.record_error if refusal.again else faults.keep_error)(
+            f"the annotations of pod {refusal.pod}", refusal.error
+        )
 
 
 def _covers_pod(request: CheckpointRequest, pod: Pod) -> bool:
     """Whether a pod is a member of this request; each gang of a namespace has its own request."""
     member = pod.metadata.uid in {known.uid for known in request.spec.members}
-    return member and request.metadata.namespace == pod.metadata.namespace and carries(request, pod)
+    return member and request.metadata.namespace == pod.metadata.namespace and carries_request(request, pod)
 
 
 async def _remove_from_pod(context: Context, pod: Pod) -> Refused | None:
-    """Remove the annotations of one pod; a refusal is retried after a pause, since a person must grant the right."""
+    """Remove the annotations of one pod; a refusal is retried after a pause, since a user must grant the right."""
     name, now = f"{pod.metadata.namespace}/{pod.metadata.name}", context.clock.now()
-    before = context.unmarking.failure(pod.metadata.uid, now)
+    before = context.annotation_removals.failure(pod.metadata.uid, now)
     if before is not None:
         return Refused(pod=name, error=before, again=False)
     context.leadership.check()
@@ -89,7 +91,7 @@ async def _remove_from_pod(context: Context, pod: Pod) -> Refused | None:
     except REFUSED as error:
         if not error.refused:
             raise
-        context.unmarking.keep(pod.metadata.uid, error, now)
+        context.annotation_removals.keep(pod.metadata.uid, error, now)
         return Refused(pod=name, error=error, again=True)
-    log.warning("a request that asked a pod is gone", pod=pod.metadata.name, namespace=pod.metadata.namespace)
+    log.warning("the request of an annotated pod was deleted", pod=pod.metadata.name, namespace=pod.metadata.namespace)
     return None

@@ -27,19 +27,19 @@ async def write_placement(
     """
     meta = request.metadata
     selector = await pod_selector(context, owner, meta.namespace)
-    said = Placement(
+    chosen = Placement(
         left_behind=sorted(where.left_behind),
         settled=where.settled,
         group=where.group,
         pod_labels=dict(label.split("=", 1) for label in selector.split(",") if label),
     )
-    if request.spec.placement == said:
+    if request.spec.placement == chosen:
         return
     context.leadership.check()
     for other in await context.cluster.list(CHECKPOINT_REQUESTS, meta.namespace):
         of_gang = other.spec.owner.uid == request.spec.owner.uid and other.metadata.name != meta.name
         if of_gang and other.spec.placement is not None:
             await context.cluster.merge(CHECKPOINT_REQUESTS, other.metadata, {"spec": {"placement": None}})
-    await context.cluster.merge(CHECKPOINT_REQUESTS, meta, {"spec": {"placement": msgspec.to_builtins(said)}})
+    await context.cluster.merge(CHECKPOINT_REQUESTS, meta, {"spec": {"placement": msgspec.to_builtins(chosen)}})
     if request.spec.placement is None:
-        raise ConflictError(f"where {request.spec.gang} may run is written; it is restarted by the next step")
+        raise ConflictError(f"the placement of {request.spec.gang} is written; the next step restarts it")

@@ -9,9 +9,9 @@ import msgspec
 from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import timing, untrusted
-from upgrader.core.backoff import pause
+from upgrader.core.backoff import backoff_pause
 from upgrader.core.checkpoint_request.acknowledgements import Verdict
-from upgrader.core.checkpoint_request.admission_slots import Writer, person_over, turns
+from upgrader.core.checkpoint_request.admission_slots import Writer, admitted_requests, person_over
 from upgrader.core.checkpoint_request.request_machine import LEFT_OUT
 from upgrader.core.model.fleet import Refusals, Snapshot
 from upgrader.core.model.phases import RequestPhase
@@ -25,7 +25,8 @@ NOBODY: own_requests.Vouchers = frozenset()
 async def turns_now(context: Context, width: int) -> frozenset[str] | None:
     """Requests of all plans that may write a checkpoint now; None if there are no lanes.
 
-    An admission checks this again under a gate (see `request_reconciler.advance`), since another plan may admit too.
+    An admission checks this again under a gate (see `request_reconciler.advance_request`), since another plan may
+    admit too.
     """
     if width <= 0:
         return None
@@ -38,26 +39,26 @@ async def turns_now(context: Context, width: int) -> frozenset[str] | None:
         and (request.spec.plan is None or own_requests.is_own(request, plans.get(request.spec.plan), NOBODY))
     ]
     writers = (writer for request in asking if (writer := _lane_writer(request)) is not None)
-    return turns(writers, width, context.clock.now())
+    return admitted_requests(writers, width, context.clock.now())
 
 
 def _lane_writer(request: CheckpointRequest) -> Writer | None:
     """The use of a lane by a request; None if its start cannot be read: then it takes no turn from others."""
-    spec, marked = request.spec, request.status.marked_at
-    since = untrusted.instant(marked)
-    if marked and since is None:
+    spec, admitted = request.spec, request.status.admitted_at
+    since = untrusted.parse_instant(admitted)
+    if admitted and since is None:
         return None
     writer = Writer(
         request=request.metadata.name,
         lane=spec.lane,
         timeout_seconds=spec.timeout_seconds,
-        made_at=untrusted.instant(request.metadata.creation_timestamp),
+        made_at=untrusted.parse_instant(request.metadata.creation_timestamp),
         by_person=spec.plan is None,
     )
     if writer.by_person:
-        # Counted from its creation by the API server: a person wrote every other time in it.
+        # Counted from its creation by the API server: a user wrote every other time in it.
         return msgspec.structs.replace(writer, turn_over=person_over(writer))
-    over = timing.after(since, spec.timeout_seconds) if since is not None else None
+    over = timing.add_seconds(since, spec.timeout_seconds) if since is not None else None
     return msgspec.structs.replace(writer, turn_over=over)
 
 
@@ -116,8 +117,8 @@ def with_refusals(snapshot: Snapshot, requests: Iterable[CheckpointRequest], ret
         if is_refused(request) or is_left_out(request) or is_unanswered(request):
             by_owner.setdefault(request.spec.owner.uid, []).append(request)
     gangs = tuple(
-        msgspec.structs.replace(gang, refusals=_gang_refusals(said, retry))
-        if gang.owner is not None and (said := by_owner.get(gang.owner.uid))
+        msgspec.structs.replace(gang, refusals=_gang_refusals(requests_of_owner, retry))
+        if gang.owner is not None and (requests_of_owner := by_owner.get(gang.owner.uid))
         else gang
         for gang in snapshot.gangs
     )
@@ -130,17 +131,17 @@ def declined_by_gangs(requests: Iterable[CheckpointRequest], upgrades: Iterable[
     return frozenset(upgrade.metadata.name for upgrade in upgrades if upgrade.spec.group in groups)
 
 
-def _gang_refusals(said: Sequence[CheckpointRequest], retry: timedelta) -> Refusals:
-    refusals = Refusals(left_out=any(is_left_out(request) for request in said))
-    if (no := _latest_request(request for request in said if is_refused(request))) is not None:
+def _gang_refusals(requests: Sequence[CheckpointRequest], retry: timedelta) -> Refusals:
+    refusals = Refusals(left_out=any(is_left_out(request) for request in requests))
+    if (no := _latest_request(request for request in requests if is_refused(request))) is not None:
         times, wish = no.spec.refused_before + 1, no.status.retry_after_seconds
-        wait = pause(retry, times) if wish is None else timedelta(seconds=wish)
+        wait = backoff_pause(retry, times) if wish is None else timedelta(seconds=wish)
         refusals = msgspec.structs.replace(
             refusals, count=times, last=no.status.message, until=_time_after(no.status.refused_at, wait)
         )
-    if (silence := _latest_request(request for request in said if is_unanswered(request))) is not None:
+    if (silence := _latest_request(request for request in requests if is_unanswered(request))) is not None:
         times = silence.spec.unanswered_before + 1
-        until = _time_after(silence.status.ended_at, pause(retry, times))
+        until = _time_after(silence.status.ended_at, backoff_pause(retry, times))
         refusals = msgspec.structs.replace(
             refusals, unanswered=times, unanswered_last=silence.status.message, unanswered_until=until
         )
@@ -148,8 +149,8 @@ def _gang_refusals(said: Sequence[CheckpointRequest], retry: timedelta) -> Refus
 
 
 def _time_after(moment: str | None, pause: timedelta) -> datetime | None:
-    since = untrusted.instant(moment)
-    return timing.after(since, pause.total_seconds()) if since is not None else None
+    since = untrusted.parse_instant(moment)
+    return timing.add_seconds(since, pause.total_seconds()) if since is not None else None
 
 
 def _latest_request(requests: Iterable[CheckpointRequest]) -> CheckpointRequest | None:

@@ -12,9 +12,9 @@ from upgrader.core.checkpoint_request.owner_state import owner_facts
 from upgrader.core.checkpoint_request.request_state import OwnerFacts, RequestView
 from upgrader.core.errors import ClusterError
 from upgrader.core.model.fleet import MemberFacts
-from upgrader.core.model.phases import RequestPhase, ends
+from upgrader.core.model.phases import RequestPhase, is_final
 from upgrader.core.node_protocol.gpu_resources import PoolGpus
-from upgrader.core.workloads.checkpoint_annotations import leader
+from upgrader.core.workloads.checkpoint_annotations import find_leader
 from upgrader.core.workloads.suspend_patches import is_off
 from upgrader.reconcile.checkpoint_request import delivery_failures, live_owners
 from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner, read_owner, read_pods
@@ -37,7 +37,7 @@ class LiveRequest(msgspec.Struct, frozen=True, kw_only=True):
     unread: str = ""  # why its answers or its progress could not be read; both are empty then
 
     @property
-    def bound(self) -> bool:
+    def is_bound(self) -> bool:
         """Whether every wanted member of the restarted gang has a node."""
         alive = [pod for pod in self.pods if pod.status.phase not in {"Succeeded", "Failed"}]
         placed = [pod for pod in alive if pod.spec.node_name and pod.metadata.deletion_timestamp is None]
@@ -54,14 +54,14 @@ async def read_request(context: Context, request: CheckpointRequest, resource: s
     if owner.unread and request.status.phase in _STOPPED:
         raise ClusterError(owner.unread, details=f"{request.spec.owner.kind} {request.spec.owner.name}")
     pods: Sequence[Pod] = ()
-    if not ends(request.status.phase):
+    if not is_final(request.status.phase):
         pods = await read_pods(context, owner, request)
     members = members_of(request, pods, PoolGpus(resource=resource))
     about_to_stop = request.status.phase is _R.STOPPING and owner.body is not None and not _is_off(owner)
     answers, progress, unread = await read_answers(context, request, pods, about_to_stop=about_to_stop)
     forbidden = ""
     if about_to_stop:
-        forbidden = await live_owners.forbidden(context, request.spec.gang, owner, pods, members)
+        forbidden = await live_owners.explain_forbidden(context, request.spec.gang, owner, pods, members)
     if owner.unread:  # counts as no answer: the gang is released at the latest when the request ends
         answers = ()
     view = _request_view(request, owner, members, answers, progress, forbidden)
@@ -81,17 +81,17 @@ def _request_view(
     forbidden: str,
 ) -> RequestView:
     spec, status = request.spec, request.status
-    asked = timing.parse(spec.asked_at)
-    living = [one for one in present if not one.terminating and one.phase == "Running"]
+    asked = timing.parse_time(spec.asked_at)
+    living = [member for member in present if not member.terminating and member.phase == "Running"]
     return RequestView(
         name=request.metadata.name,
         gang=spec.gang,
         phase=status.phase,
-        deadline=timing.parse(status.deadline) if status.deadline else None,
+        deadline=timing.parse_time(status.deadline) if status.deadline else None,
         request_id=spec.request_id,
         asked_at=asked,
-        stop_before=timing.after(asked, spec.park_seconds),
-        restart_by=timing.parse(status.restart_by) if status.restart_by else None,
+        stop_before=timing.add_seconds(asked, spec.park_seconds),
+        restart_by=timing.parse_time(status.restart_by) if status.restart_by else None,
         members=tuple(member.uid for member in spec.members),
         present=present,
         answers=answers,
@@ -107,10 +107,10 @@ def _request_view(
         fallbacks=tuple(spec.fallbacks),
         misses=delivery_failures.misses_of(request),
         lane=spec.lane,
-        marked_at=timing.parse(status.marked_at) if status.marked_at else None,
+        admitted_at=timing.parse_time(status.admitted_at) if status.admitted_at else None,
     )
 
 
-def _member_progress(living: Sequence[MemberFacts], said: dict[str, int], *, led: bool) -> tuple[int | None, ...]:
-    first = leader(living) if led else None
-    return tuple(said.get(member.uid if first is None else first.uid) for member in living)
+def _member_progress(living: Sequence[MemberFacts], steps: dict[str, int], *, led: bool) -> tuple[int | None, ...]:
+    first = find_leader(living) if led else None
+    return tuple(steps.get(member.uid if first is None else first.uid) for member in living)

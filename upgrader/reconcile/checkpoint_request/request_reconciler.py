@@ -44,7 +44,7 @@ class Advanced(NamedTuple):
     """The request after the step; None if it must be read again."""
 
 
-async def advance(
+async def advance_request(
     context: Context, live: LiveRequest, group: GroupOfGang, *, where: Where, ask_until: str | None, lane_width: int = 0
 ) -> Advanced:
     """One step of a request; returns the decision and the written request.
@@ -99,17 +99,17 @@ async def _perform_act(context: Context, live: LiveRequest, act: GangAct, where:
     method: CheckpointMethod = context.methods[live.request.spec.method]
     request = live.request
     match act:
-        case GangAct.ASK:
-            await method.ask(request, live.pods)
+        case GangAct.REQUEST:
+            await method.send_request(request, live.pods)
         case GangAct.WITHDRAW:
             await method.withdraw(request, live.pods)
         case GangAct.STOP:
             check_in_step(context)
-            await live_owners.stop(context, live.owner, request)
+            await live_owners.suspend_owner(context, live.owner, request)
         case GangAct.RESUME:
             await _resume_owner(context, live, where)
         case GangAct.FENCE:
-            await live_owners.fence(context, live.owner, request)
+            await live_owners.fence_owner(context, live.owner, request)
 
 
 async def _resume_owner(context: Context, live: LiveRequest, where: Where) -> None:
@@ -117,7 +117,7 @@ async def _resume_owner(context: Context, live: LiveRequest, where: Where) -> No
     facts, owner = live.view.owner, live.owner
     ours = facts.suspended and not facts.finished
     late = live.view.deadline is not None and context.clock.now() >= live.view.deadline
-    steer = ours and placement.possible(owner.row, await context.cluster.version())
+    steer = ours and placement.is_steerable(owner.row, await context.cluster.version())
     if not ours and not late and _may_go_off(context, live):
         # The record stays: if the controller accepts the command at this moment, the stopped owner is restarted.
         await live_owners.cancel_stop_order(context, owner, live.view.name)
@@ -130,21 +130,21 @@ async def _resume_owner(context: Context, live: LiveRequest, where: Where) -> No
         )  # the record stays until the owner is observed to be on
         return
     try:
-        await live_owners.restart(context, owner, live.view.name, where() if steer else None)
+        await live_owners.resume_owner(context, owner, live.view.name, where() if steer else None)
     except UpgraderError as error:
         if not (error.refused and steer and late):
             raise
         # A webhook answers 403, the API server 422. At the deadline a stopped gang is restarted (law 9), even without
         # steering to a node.
         log.warning("restarted without steering", gang=live.request.spec.gang, because=error.brief)
-        await live_owners.restart(context, owner, live.view.name, None)
+        await live_owners.resume_owner(context, owner, live.view.name, None)
 
 
 def _may_go_off(context: Context, live: LiveRequest) -> bool:
     """Whether the controller of an owner may still execute a command to suspend it."""
     facts, since = live.view.owner, live.request.status.restarted_at
     ordered = live.owner.row.switch is Switch.COMMAND and not facts.suspended and not facts.finished
-    return ordered and since is not None and context.clock.now() < timing.parse(since) + ORDER_SETTLES
+    return ordered and since is not None and context.clock.now() < timing.parse_time(since) + ORDER_SETTLES
 
 
 def changes_nothing(context: Context, live: LiveRequest, decision: GangDecision, ask_until: str | None) -> bool:
@@ -159,16 +159,16 @@ async def _ask_again(context: Context, live: LiveRequest) -> None:
     now = context.clock.now()
     seen = (asked_id(pod) for pod in live.pods)
     request_id = next_request_id(live.view.request_id, seen, int(now.timestamp()))
-    patch = {"spec": {"requestId": request_id, "askedAt": timing.show(now)}}
+    patch = {"spec": {"requestId": request_id, "askedAt": timing.format_time(now)}}
     written = await context.cluster.merge(CHECKPOINT_REQUESTS, live.request.metadata, patch)
     context.crash.reached(("CheckpointRequest", live.view.phase.value, "after-act"))
     status: dict[str, Any] = {
         "phase": _R.REQUESTED.value,
         "reason": "AskedAgain",
-        "message": "asked again",
+        "message": "the request is repeated",
         "acks": [],
         "acknowledgedStep": None,
-        "markedAt": None,
+        "admittedAt": None,
     }
     await record_status(
         context, CHECKPOINT_REQUESTS, written.metadata, status, left=live.view.phase, entered=_R.REQUESTED

@@ -13,7 +13,7 @@ from upgrader.core.checkpoint_request.acknowledgements import Verdict
 from upgrader.core.checkpoint_request.request_machine import RESTARTED_EARLY
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision
 from upgrader.core.errors import UpgraderError
-from upgrader.core.model.phases import RequestPhase, ends, row
+from upgrader.core.model.phases import RequestPhase, is_final, transition_of
 from upgrader.core.node_upgrade.upgrade_state import NO_ANSWER, REFUSAL
 from upgrader.reconcile.checkpoint_request.request_reading import LiveRequest
 from upgrader.reconcile.runtime.context import Context, record_status
@@ -28,9 +28,9 @@ def status_of(context: Context, live: LiveRequest, decision: GangDecision, ask_u
     """The status patch of a decision; empty if nothing changes."""
     before = live.request.status
     if decision.admitted:
-        turn = timing.show(context.clock.now())
-        return {"markedAt": turn, "reason": decision.reason, "message": decision.message}
-    if GangAct.ASK in decision.acts and live.view.misses:  # this time the request reached all members
+        turn = timing.format_time(context.clock.now())
+        return {"admittedAt": turn, "reason": decision.reason, "message": decision.message}
+    if GangAct.REQUEST in decision.acts and live.view.misses:  # this time the request reached all members
         return {"reason": decision.reason, "message": decision.message, "missed": []}
     if decision.phase is before.phase:
         if (decision.reason, decision.message) == (before.reason, before.message) or not decision.message:
@@ -50,20 +50,20 @@ def status_of(context: Context, live: LiveRequest, decision: GangDecision, ask_u
             ]
             status["acknowledgedStep"] = decision.step
         case _R.STOPPING:
-            status["stoppedAt"] = timing.show(now)
-            status["restartBy"] = timing.show(timing.after(now, row(_R.STOPPED).seconds or 0))
+            status["stoppedAt"] = timing.format_time(now)
+            status["restartBy"] = timing.format_time(timing.add_seconds(now, transition_of(_R.STOPPED).seconds or 0))
             status["terminated"] = decision.reason == Verdict.EXPENDABLE.value
         case _R.RESTARTING:
-            status["restartedAt"] = timing.show(now)
+            status["restartedAt"] = timing.format_time(now)
             status["restartedEarly"] = decision.reason == RESTARTED_EARLY
         case _R.RESTORED:
-            status["restoredAt"] = timing.show(now)
+            status["restoredAt"] = timing.format_time(now)
             status["progress"] = [step for step in live.view.progress if step is not None]
         case _R.WITHDRAWN if before.stopped_at is not None:
             # The stop was only intended: the gang was not interrupted.
             status |= {"stoppedAt": None, "restartBy": None, "terminated": None}
         case _R.WITHDRAWN if decision.reason == Verdict.REFUSED.value:
-            status |= {"refusedAt": timing.show(now), "retryAfterSeconds": decision.retry_after_seconds}
+            status |= {"refusedAt": timing.format_time(now), "retryAfterSeconds": decision.retry_after_seconds}
         case _R.REQUESTED | _R.STOPPED | _R.EXPIRED | _R.WITHDRAWN | _R.ENDED:
             pass
     since = _phase_start(live.request)
@@ -115,27 +115,31 @@ def _idle_times(live: LiveRequest, phase: RequestPhase, now: datetime) -> dict[s
     """The times from which the loss of a gang is computed: when it stopped training, and when that ended."""
     before, parked = live.request.status, [answer.parked for answer in live.view.answers]
     if phase is _R.PARKED and parked and all(parked):
-        return {"parkedAt": timing.show(now)}
+        return {"parkedAt": timing.format_time(now)}
     # A gang with one parked member does not train.
     stood = before.parked_at is not None or (live.view.phase is _R.REQUESTED and any(parked))
     if phase is _R.WITHDRAWN and stood and before.parked_at is None:
-        return {"parkedAt": timing.show(now), "endedAt": timing.show(now)}
+        return {"parkedAt": timing.format_time(now), "endedAt": timing.format_time(now)}
     if phase is _R.EXPIRED and stood:
         kept = (now - live.view.asked_since).total_seconds()
         return {"parkedAt": None, "parkedSeconds": before.parked_seconds + max(0, round(kept))}
-    return {"endedAt": timing.show(now)} if ends(phase) else {}
+    return {"endedAt": timing.format_time(now)} if is_final(phase) else {}
 
 
 def _phase_start(request: CheckpointRequest) -> datetime:
     """When the present phase began: derived from its own deadline, else the time of the request."""
-    phase, deadline, seconds = request.status.phase, request.status.deadline, row(request.status.phase).seconds
+    phase, deadline, seconds = (
+        request.status.phase,
+        request.status.deadline,
+        transition_of(request.status.phase).seconds,
+    )
     if phase in _BY_GROUP or deadline is None or seconds is None:
-        return timing.parse(request.spec.asked_at)
-    return timing.after(timing.parse(deadline), -seconds)
+        return timing.parse_time(request.spec.asked_at)
+    return timing.add_seconds(timing.parse_time(deadline), -seconds)
 
 
 def _phase_deadline(phase: RequestPhase, now: datetime, ask_until: str | None) -> str | None:
     if phase in _BY_GROUP and ask_until is not None:
         return ask_until
-    seconds = row(phase).seconds
-    return None if ends(phase) or seconds is None else timing.show(timing.after(now, seconds))
+    seconds = transition_of(phase).seconds
+    return None if is_final(phase) or seconds is None else timing.format_time(timing.add_seconds(now, seconds))

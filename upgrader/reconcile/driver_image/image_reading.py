@@ -9,7 +9,14 @@ from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core import timing
 from upgrader.core.driver_build.build_results import read_message
 from upgrader.core.driver_build.driver_builds import CheckName, Identity
-from upgrader.core.driver_image.image_machine import Answer, ImageView, JobSeen, JobState, renewed, waits
+from upgrader.core.driver_image.image_machine import (
+    Answer,
+    ImageView,
+    JobSeen,
+    JobState,
+    is_failure_outdated,
+    is_paused,
+)
 from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.errors import ConfigurationError, ProcessError, RegistryError
 from upgrader.core.model.phases import DriverImagePhase
@@ -22,7 +29,7 @@ _SHOWN = 300
 
 
 def identity_of(image: DriverImage) -> Identity:
-    """Driver and kernel of an image; recipe and os may be empty for an image that a person provides."""
+    """Driver and kernel of an image; recipe and os may be empty for an image that a user provides."""
     spec = image.spec
     return Identity(
         vendor=spec.vendor,
@@ -44,12 +51,12 @@ async def read_view(context: Context, image: DriverImage) -> ImageView:
     view = ImageView(
         phase=status.phase,
         now=context.clock.now(),
-        since=timing.parse(image.metadata.creation_timestamp),
+        since=timing.parse_time(image.metadata.creation_timestamp),
         identity=identity,
         reference=image.spec.image or named,
         brought=brought,
-        deadline=timing.parse(status.deadline) if status.deadline else None,
-        retry_at=timing.parse(status.retry_at) if status.retry_at else None,
+        deadline=timing.parse_time(status.deadline) if status.deadline else None,
+        retry_at=timing.parse_time(status.retry_at) if status.retry_at else None,
         pause=_retry_pause(image),
         attempts=status.attempts,
         unverified=context.trust is not None and not _has_verified_signature(image),
@@ -59,9 +66,9 @@ async def read_view(context: Context, image: DriverImage) -> ImageView:
         other_means=_other_means(status.made_with or "", settings),
     )
     match status.phase:
-        case _P.RETRYING if waits(view):
+        case _P.RETRYING if is_paused(view):
             return view
-        case _P.UNBUILDABLE if waits(view) and not renewed(view):
+        case _P.UNBUILDABLE if is_paused(view) and not is_failure_outdated(view):
             return view
         case _P.PENDING | _P.RETRYING | _P.UNUSABLE | _P.UNBUILDABLE:
             return await _with_registry(context, view)
@@ -77,7 +84,7 @@ def _retry_pause(image: DriverImage) -> float:
     status = image.status
     if not status.retry_at or not status.checked_at:
         return 0.0
-    return (timing.parse(status.retry_at) - timing.parse(status.checked_at)).total_seconds()
+    return (timing.parse_time(status.retry_at) - timing.parse_time(status.checked_at)).total_seconds()
 
 
 def _other_means(made_with: str, settings: BuildSettings) -> bool:
@@ -106,7 +113,7 @@ async def _with_registry(context: Context, view: ImageView) -> ImageView:
 async def free_slots(context: Context) -> int:
     """The number of builds that may begin now."""
     under_way = [image for image in await context.cluster.list(DRIVER_IMAGES) if image.status.phase is _P.BUILDING]
-    return context.builds.at_once - len(under_way)
+    return context.builds.max_concurrent - len(under_way)
 
 
 async def _read_digest(context: Context, name: str) -> Answer:
@@ -156,8 +163,8 @@ def job_seen(job: Job, pods: list[Pod]) -> JobSeen:
             if terminated is not None and (result := read_message(terminated.message)) is not None:
                 return JobSeen(state=JobState.ENDED, result=result)
             if terminated is not None:
-                said = f"exit code {terminated.exit_code}: {terminated.message[-_SHOWN:] or terminated.reason}"
-                return JobSeen(state=JobState.ENDED if ended is not None else JobState.RUNNING, trouble=said)
+                trouble = f"exit code {terminated.exit_code}: {terminated.message[-_SHOWN:] or terminated.reason}"
+                return JobSeen(state=JobState.ENDED if ended is not None else JobState.RUNNING, trouble=trouble)
             if waiting is not None and waiting.reason not in {"ContainerCreating", "PodInitializing"}:
                 return JobSeen(state=JobState.RUNNING, trouble=f"{waiting.reason}: {waiting.message}"[:_SHOWN])
     if ended is not None:

@@ -17,18 +17,18 @@ from upgrader.core.driver_image.image_machine import (
     ImageDecision,
     ImageView,
     decide,
-    verification,
+    image_verification,
 )
 from upgrader.core.errors import ClusterError, ConflictError
 from upgrader.core.model.phases import DriverImagePhase
 from upgrader.core.model.revisions import image_key
 from upgrader.reconcile.driver_image.image_reading import free_slots, identity_of, read_view
-from upgrader.reconcile.runtime.conditions import Told, next_condition
+from upgrader.reconcile.runtime.conditions import ConditionContent, next_condition
 from upgrader.reconcile.runtime.context import Context, record_status
 from upgrader.stack.build_jobs import build_job, build_job_name
 
 
-async def step(context: Context, name: str) -> float | None:
+async def reconcile_image(context: Context, name: str) -> float | None:
     """One step of the image; returns seconds until the next step, None when nothing is left to do.
 
     A registry that does not answer never makes an image Unusable: only its "no such image" does, for long enough, or a
@@ -103,7 +103,7 @@ def _status_patch(image: DriverImage, view: ImageView, decision: ImageDecision) 
     status: dict[str, Any] = {
         "phase": decision.phase.value,
         "message": decision.message or before.message,
-        "checkedAt": timing.show(view.now),
+        "checkedAt": timing.format_time(view.now),
         "deadline": _show_time(decision.deadline),
         "retryAt": _show_time(decision.retry_at),
         "attempts": decision.attempts or None,
@@ -122,7 +122,7 @@ def _verified_condition(before: DriverImageStatus, decision: ImageDecision, now:
     checks = {check.check: check.passed for check in before.checks}
     if decision.phase is not before.phase:
         checks = {verdict.check: verdict.passed for verdict in decision.checks}
-    told = Told("Verified", *verification(decision.phase, checks))
+    told = ConditionContent("Verified", *image_verification(decision.phase, checks))
     condition: dict[str, Any] = msgspec.to_builtins(next_condition(before.conditions, told, now))
     return condition
 
@@ -169,4 +169,4 @@ def _is_worth_writing(image: DriverImage, status: Mapping[str, Any]) -> bool:
 
 
 def _show_time(moment: datetime | None) -> str | None:
-    return timing.show(moment) if moment is not None else None
+    return timing.format_time(moment) if moment is not None else None

@@ -18,30 +18,32 @@ _KEPT = timedelta(minutes=10)
 class Heard:
     """By object the last text and its time; by stack and part the nodes without a pod, and since when."""
 
-    said: dict[str, tuple[str, datetime]] = field(default_factory=dict)
+    messages: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     missing: dict[tuple[str, str], dict[str, datetime]] = field(default_factory=dict)
 
-    def due(self, key: str, now: datetime) -> bool:
+    def is_due(self, key: str, now: datetime) -> bool:
         """Whether to read the Events of an object now."""
-        if key in self.said and now - self.said[key][1] < AGAIN:
+        if key in self.messages and now - self.messages[key][1] < AGAIN:
             return False
-        return sum(now - at < timedelta(seconds=1) for _, at in self.said.values()) < AT_ONCE
+        return sum(now - at < timedelta(seconds=1) for _, at in self.messages.values()) < AT_ONCE
 
-    def of(self, key: str) -> str | None:
+    def message_of(self, key: str) -> str | None:
         """The last text; None if Events were not read."""
-        return self.said[key][0] if key in self.said else None
+        return self.messages[key][0] if key in self.messages else None
 
-    def keep(self, key: str, said: str, now: datetime) -> None:
+    def keep_message(self, key: str, message: str, now: datetime) -> None:
         """Record a text, and drop expired ones."""
-        self.said = {known: kept for known, kept in self.said.items() if now - kept[1] < _KEPT} | {key: (said, now)}
+        self.messages = {known: kept for known, kept in self.messages.items() if now - kept[1] < _KEPT} | {
+            key: (message, now)
+        }
 
-    def lacking(self, stack: str, part: str, nodes: Iterable[str], now: datetime) -> dict[str, datetime]:
+    def nodes_without_pod(self, stack: str, part: str, nodes: Iterable[str], now: datetime) -> dict[str, datetime]:
         """The nodes of a stack without a pod of a part, each with since when; other nodes are dropped."""
         before = self.missing.get((stack, part), {})
         missing = {node: before.get(node, now) for node in nodes}
         self.missing[stack, part] = missing
         return missing
 
-    def forget(self, stack: str) -> None:
+    def forget_stack(self, stack: str) -> None:
         """Drop a deleted stack."""
         self.missing = {key: nodes for key, nodes in self.missing.items() if key[0] != stack}

@@ -34,7 +34,7 @@ class FactCaches:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], FactCache] = {}
 
-    def of(self, kind: str, name: str) -> FactCache:
+    def caches_of(self, kind: str, name: str) -> FactCache:
         """The facts of one object's loop."""
         return self._kept.setdefault((kind, name), FactCache())
 

@@ -15,14 +15,14 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import GpuStackSpec
 from upgrader.core.model.fleet import Gang
 from upgrader.core.node_protocol.gpu_resources import PoolGpus
-from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
+from upgrader.core.workloads.checkpoint_annotations import Declared, nearest_declared
 from upgrader.core.workloads.completion_estimate import tells_time
-from upgrader.core.workloads.gang_rules import PodMarks, Rule, UserRule, rules_of
+from upgrader.core.workloads.gang_rules import PodMetadata, Rule, UserRule, rules_of
 from upgrader.core.workloads.gangs import PodFacts, gangs_of
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_objects import Work
 from upgrader.reconcile.facts.object_cache import ObjectCache
-from upgrader.reconcile.facts.pod_facts import controller_of, declared, is_own_pod, read_pod, with_mates
+from upgrader.reconcile.facts.pod_facts import controller_of, is_own_pod, read_declared, read_pod, with_mates
 from upgrader.reconcile.facts.reading import Reading
 from upgrader.reconcile.facts.storage import Classes, classes_of
 
@@ -77,7 +77,7 @@ class GangCache:
         )
         works = _by_namespace((work.namespace, work) for work in seen.works)
         claims = _by_namespace((claim.metadata.namespace, claim) for claim in seen.claims)
-        spaces = {namespace.metadata.name: declared(namespace.metadata) for namespace in seen.namespaces}
+        spaces = {namespace.metadata.name: read_declared(namespace.metadata) for namespace in seen.namespaces}
         self._namespaces = {name: self._namespaces.get(name) or _Namespace() for name in pods}
         gangs: list[Gang] = []
         for name, its in pods.items():
@@ -130,13 +130,13 @@ def _derive_gangs(
     gpus, emptied = inputs.gpus, inputs.emptied
     chains = Chains(inputs.works, {pod.metadata.uid: controller_of(pod.metadata) for pod in pods})
 
-    def around(marks: PodMarks) -> Declared:
-        return nearest([chains.declared(marks.controller), inputs.declared])
+    def around(metadata: PodMetadata) -> Declared:
+        return nearest_declared([chains.declared(metadata.controller), inputs.declared])
 
     kept.begin()
     pod_values = (
-        read_pod(pod, gpus, partial(around, marks), marks, inputs.classes, rebooted=emptied, kept=kept)
-        for pod, marks in with_mates(pods, chains, gpus, rules, emptied)
+        read_pod(pod, gpus, partial(around, metadata), metadata, inputs.classes, rebooted=emptied, kept=kept)
+        for pod, metadata in with_mates(pods, chains, gpus, rules, emptied)
     )
     return gangs_of(pod_values, chains, {name: inputs.declared}, rules, now, inputs.method)
 

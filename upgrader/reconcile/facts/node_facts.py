@@ -4,7 +4,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.core import untrusted
 from upgrader.core.driver_image.missing_images import code_name, read_removed_driver
-from upgrader.core.gpu_stack.adoption import theirs
+from upgrader.core.gpu_stack.adoption import foreign_labels
 from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.node_protocol.gpu_resources import PoolGpus, count_of, gpus_by_name
 from upgrader.core.node_protocol.node_features import read_record
@@ -25,10 +25,10 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
     return NodeFacts(
         name=node.metadata.name,
         uid=node.metadata.uid,
-        kernel=untrusted.name(status.node_info.kernel_version),
-        kubelet_version=untrusted.name(status.node_info.kubelet_version).removeprefix("v"),
+        kernel=untrusted.cut_name(status.node_info.kernel_version),
+        kubelet_version=untrusted.cut_name(status.node_info.kubelet_version).removeprefix("v"),
         kubelet_settings=settings[:LONGEST_SETTINGS],
-        boot_id=untrusted.name(status.node_info.boot_id),
+        boot_id=untrusted.cut_name(status.node_info.boot_id),
         gpus=count_of(status.capacity, resource),
         gpus_allocatable=sum(offered.values()),
         gpus_in_parts=tuple((name, count) for name, count in offered.items() if name != resource),
@@ -44,15 +44,15 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
         operands=labels.get(names.LABEL_OPERANDS, ""),
         revision=labels.get(names.LABEL_REVISION, ""),
         maintenance=(ours.value or "without a name") if ours is not None else "",
-        closed_at=untrusted.instant(ours.time_added) if ours is not None else None,
-        claimed_by=untrusted.name(node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY, "")),
-        released_by=untrusted.name(node.metadata.annotations.get(names.ANNOTATION_RELEASED_BY, "")),
+        closed_at=untrusted.parse_instant(ours.time_added) if ours is not None else None,
+        claimed_by=untrusted.cut_name(node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY, "")),
+        released_by=untrusted.cut_name(node.metadata.annotations.get(names.ANNOTATION_RELEASED_BY, "")),
         pending_kernel=pending_kernel(node),
-        theirs=theirs(labels),
+        theirs=foreign_labels(labels),
         adopted=names.ANNOTATION_ADOPT in node.metadata.annotations,
         removed_driver=read_removed_driver(node.metadata.annotations.get(names.ANNOTATION_REMOVED_DRIVER)),
-        os=code_name(untrusted.name(status.node_info.os_image)),
-        arch=untrusted.name(status.node_info.architecture),
+        os=code_name(untrusted.cut_name(status.node_info.os_image)),
+        arch=untrusted.cut_name(status.node_info.architecture),
         unreadable=_unreadable_value(node, settings, resource),
         labels=labels,
     )
@@ -61,15 +61,15 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
 def _unreadable_value(node: Node, settings: str, resource: str) -> str:
     """The first unreadable value of a node and its resolution, as a sentence."""
     where = f"of node {node.metadata.name} cannot be read:"
-    if settings and (len(settings) > LONGEST_SETTINGS or untrusted.document(settings, dict[str, str]) is None):
+    if settings and (len(settings) > LONGEST_SETTINGS or untrusted.read_json(settings, dict[str, str]) is None):
         return (
-            f"Annotation {names.ANNOTATION_KUBELET} {where} {untrusted.shown(settings)} is no JSON object of texts. "
-            "Correct it, or remove it where the kubelet has no settings of a stack."
+            f"Annotation {names.ANNOTATION_KUBELET} {where} {untrusted.quote_text(settings)} is not a JSON object of "
+            "strings. Correct it, or remove it if the kubelet has no settings of a stack."
         )
     for values in (node.status.capacity, node.status.allocatable):
-        for name in PoolGpus(resource=resource).unreadable(values):
+        for name in PoolGpus(resource=resource).unreadable_names(values):
             return (
-                f"{name} {where} {untrusted.shown(str(values[name]))} is no whole number of GPUs. "
+                f"{name} {where} {untrusted.quote_text(str(values[name]))} is not a whole number of GPUs. "
                 "See its device plugin, and restart its kubelet."
             )
     return ""
@@ -89,4 +89,4 @@ def pending_kernel(node: Node) -> str:
     text = node.metadata.annotations.get(names.ANNOTATION_NODE_FEATURES)
     record = read_record(text) if text is not None else None
     present = record is not None and record.boot_id == node.status.node_info.boot_id
-    return untrusted.name(record.pending) if record is not None and present else ""
+    return untrusted.cut_name(record.pending) if record is not None and present else ""

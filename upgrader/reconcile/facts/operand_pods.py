@@ -8,10 +8,10 @@ from upgrader.api.kubernetes import ContainerStatus, Pod
 from upgrader.core.model.operands import COMPONENTS, Operand, OperandPod, PartPod
 from upgrader.core.workloads.gangs import ENDED
 from upgrader.reconcile.facts.pod_facts import is_own_pod
-from upgrader.stack.containers import AFTER
-from upgrader.stack.pod_results import being_made, shortened, silence_of
+from upgrader.stack.node_pods.pod_results import is_being_created, shorten_message, silence_of
+from upgrader.stack.operands.containers import WAIT_PREFIX
 
-_BY_NAME = {f"{AFTER}{operand.value.lower()}": operand for operand in Operand}
+_BY_NAME = {f"{WAIT_PREFIX}{operand.value.lower()}": operand for operand in Operand}
 
 
 def own_pods(pods: Iterable[Pod], namespace: str, stack: str) -> list[Pod]:
@@ -44,25 +44,26 @@ def _pod_fields(pod: Pod) -> dict[str, Any]:
 
 def _pod_trouble(pod: Pod) -> str:
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        said = _container_trouble(status)
-        if said:
-            return said
+        trouble = _container_trouble(status)
+        if trouble:
+            return trouble
     return ""
 
 
 def _container_trouble(status: ContainerStatus) -> str:
     """Why a container does not run; empty if it has succeeded, or no fault is known."""
     waiting, ended = status.state.waiting, status.state.terminated
-    if (ended is not None and not ended.exit_code) or being_made(status):
+    if (ended is not None and not ended.exit_code) or is_being_created(status):
         return ""
     last = ended or status.last_state.terminated
     if waiting is not None and (waiting.message or waiting.reason) and last is None:
         image = f"image {status.image}: " if "Image" in waiting.reason and status.image else ""
-        return f"{image}{waiting.reason}: {shortened(waiting.message)}".removesuffix(": ")
+        return f"{image}{waiting.reason}: {shorten_message(waiting.message)}".removesuffix(": ")
     if last is not None and last.exit_code and not status.ready:
-        words = shortened(last.message) or last.reason or "nothing"
+        words = shorten_message(last.message) or last.reason or "nothing"
         return (
-            f"container {status.name} ended with {last.exit_code}, {status.restart_count} restart(s); it said: {words}"
+            f"container {status.name} ended with {last.exit_code}, {status.restart_count} restart(s); its output: "
+            f"{words}"
         )
     if status.name in _BY_NAME and waiting is None:
         return f"it waits for {_BY_NAME[status.name].value}"

@@ -11,14 +11,14 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta, OwnerObject, Pod
 from upgrader.api.resources import ResourceKind, owner_resource
 from upgrader.core import untrusted
-from upgrader.core.errors import describe
+from upgrader.core.errors import describe_error
 from upgrader.core.model.fleet import Owner
-from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
+from upgrader.core.workloads.checkpoint_annotations import Declared, nearest_declared
 from upgrader.core.workloads.owner_kinds import BETWEEN, DECLARING, OWNERS, ReadKind, served_version
-from upgrader.core.workloads.owner_objects import Work, group_of, suspended
+from upgrader.core.workloads.owner_objects import Work, group_of, is_suspended
 from upgrader.core.workloads.suspend_patches import record_of
 from upgrader.reconcile.facts.object_cache import ObjectCache
-from upgrader.reconcile.facts.pod_facts import controller_of, declared
+from upgrader.reconcile.facts.pod_facts import controller_of, read_declared
 from upgrader.reconcile.ports import Cluster, Reads
 
 log = structlog.get_logger()
@@ -65,9 +65,9 @@ async def declared_above(cluster: Reads, pod: Pod) -> Declared:
         owner = await cluster.get(resource, above.name, pod.metadata.namespace) if resource is not None else None
         if owner is None or owner.metadata.uid != above.uid:
             break
-        declarations.append(declared(owner.metadata))
+        declarations.append(read_declared(owner.metadata))
         above = controller_of(owner.metadata)
-    return nearest(declarations)
+    return nearest_declared(declarations)
 
 
 def _served_resource(
@@ -81,14 +81,14 @@ def read_work(kind: ResourceKind[OwnerObject], seen: OwnerObject) -> Work:
     """The same as `work_of`; an owner with invalid content has only its identity and its own owners."""
     try:
         work = work_of(kind, seen)
-        suspended(work)
-    except Exception as error:  # noqa: BLE001 - one owner must not keep all others from being looked at
-        meta, why = seen.metadata, describe(error)
+        is_suspended(work)
+    except Exception as error:  # noqa: BLE001 - one owner must not keep all others from being processed
+        meta, why = seen.metadata, describe_error(error)
         log.warning("owner cannot be read", kind=kind.kind, name=f"{meta.namespace}/{meta.name}", because=why)
         owner = Owner(kind=kind.kind, name=meta.name, uid=meta.uid, api_version=kind.api_version)
         above, owned_by = controller_of(meta), tuple(reference.uid for reference in meta.owner_references)
-        said = f"{kind.kind} {meta.name}: {why}"
-        return Work(owner=owner, namespace=meta.namespace, controller=above, owned_by=owned_by, unread=said)
+        unread = f"{kind.kind} {meta.name}: {why}"
+        return Work(owner=owner, namespace=meta.namespace, controller=above, owned_by=owned_by, unread=unread)
     return work
 
 
@@ -101,7 +101,7 @@ def work_of(kind: ResourceKind[OwnerObject], seen: OwnerObject) -> Work:
         controller=controller_of(meta),
         owned_by=tuple(reference.uid for reference in meta.owner_references),
         labels=meta.labels,
-        declared=declared(meta),
+        declared=read_declared(meta),
         stopped_by=_stopped_by(meta),
         stop=record_of(meta.annotations),
         spec=seen.spec,
@@ -115,6 +115,6 @@ class _Stopped(msgspec.Struct, frozen=True):
 
 def _stopped_by(meta: ObjectMeta) -> str:
     text = meta.annotations.get(names.ANNOTATION_STOPPED, "")
-    stopped = untrusted.document(text, _Stopped)
+    stopped = untrusted.read_json(text, _Stopped)
     # An unreadable record is still a record of a stop.
     return stopped.plan if stopped is not None and stopped.plan else text[: untrusted.SHOWN]

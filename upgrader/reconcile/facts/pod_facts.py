@@ -11,11 +11,11 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Container, DownwardVolume, ObjectMeta, OwnerReference, Pod, Volume, VolumeMount
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import untrusted
-from upgrader.core.errors import describe
+from upgrader.core.errors import describe_error
 from upgrader.core.model.fleet import MemberFacts, Owner
 from upgrader.core.node_protocol.gpu_resources import PoolGpus
-from upgrader.core.workloads.checkpoint_annotations import NOTHING, Declared, nearest
-from upgrader.core.workloads.gang_rules import PodMarks, Rule, resolve
+from upgrader.core.workloads.checkpoint_annotations import NOTHING, Declared, nearest_declared
+from upgrader.core.workloads.gang_rules import PodMetadata, Rule, resolve_gang
 from upgrader.core.workloads.gangs import ENDED, REPLICATED, PodFacts
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.reconcile.facts.device_claims import gpus_behind_resources, gpus_by_claims, refers_to_claims
@@ -100,14 +100,14 @@ def asked_id(pod: Pod) -> str:
     return pod.metadata.annotations.get(names.ANNOTATION_REQUEST, "")
 
 
-def declared(meta: ObjectMeta) -> Declared:
+def read_declared(meta: ObjectMeta) -> Declared:
     """The declarations in an object's own annotations."""
     annotations = meta.annotations
     if not annotations:
         return NOTHING
     veto = next((name for name, value in names.ANNOTATIONS_VETO.items() if annotations.get(name) == value), "")
-    said = {field: annotations.get(name, "").strip() for field, name in DECLARED.items()}
-    return Declared(**said, veto=f"{veto}={names.ANNOTATIONS_VETO[veto]}" if veto else "")
+    values = {field: annotations.get(name, "").strip() for field, name in DECLARED.items()}
+    return Declared(**values, veto=f"{veto}={names.ANNOTATIONS_VETO[veto]}" if veto else "")
 
 
 def controller_of(meta: ObjectMeta) -> Owner | None:
@@ -116,9 +116,9 @@ def controller_of(meta: ObjectMeta) -> Owner | None:
 
 
 def _owner_of(reference: OwnerReference) -> Owner:
-    said = {"api_version": untrusted.name(reference.api_version)} if reference.api_version else {}
-    kind, name, uid = map(untrusted.name, (reference.kind, reference.name, reference.uid))
-    return Owner(kind=kind, name=name, uid=uid, **said)
+    version = {"api_version": untrusted.cut_name(reference.api_version)} if reference.api_version else {}
+    kind, name, uid = map(untrusted.cut_name, (reference.kind, reference.name, reference.uid))
+    return Owner(kind=kind, name=name, uid=uid, **version)
 
 
 def is_replicated(pod: Pod, around: Declared | None = None) -> bool:
@@ -127,8 +127,8 @@ def is_replicated(pod: Pod, around: Declared | None = None) -> bool:
     `around`: declarations of the pod's owners and namespace.
     """
     owner = controller_of(pod.metadata)
-    said = nearest([declared(pod.metadata), around or Declared()])
-    return owner is not None and owner.kind in REPLICATED and not (said.method or said.veto)
+    declared = nearest_declared([read_declared(pod.metadata), around or Declared()])
+    return owner is not None and owner.kind in REPLICATED and not (declared.method or declared.veto)
 
 
 def member_facts(pod: Pod, gpus: PoolGpus, container: str = "") -> MemberFacts:
@@ -138,7 +138,7 @@ def member_facts(pod: Pod, gpus: PoolGpus, container: str = "") -> MemberFacts:
     exist gives the empty name, and no checkpoint can be requested of such a pod.
     """
     held = _held_resources(pod, gpus)
-    name = container or declared(pod.metadata).container or _default_container(pod)
+    name = container or read_declared(pod.metadata).container or _default_container(pod)
     answering = next((candidate for candidate in pod.spec.containers if candidate.name == name), None)
     volumes = {volume.name: volume for volume in pod.spec.volumes}
     mounts = answering.volume_mounts if answering is not None else []
@@ -161,7 +161,7 @@ def member_facts(pod: Pod, gpus: PoolGpus, container: str = "") -> MemberFacts:
         shares_processes=pod.spec.share_process_namespace or pod.spec.host_pid,
         rank=_pod_rank(pod),
         labels=pod.metadata.labels,
-        started_at=untrusted.instant(pod.status.start_time),
+        started_at=untrusted.parse_instant(pod.status.start_time),
         unreadable=_unreadable_number(pod, gpus),
     )
 
@@ -176,10 +176,10 @@ def members_of(request: CheckpointRequest, pods: Iterable[Pod], gpus: PoolGpus) 
     )
 
 
-def marks_of(pod: Pod) -> PodMarks:
+def pod_metadata(pod: Pod) -> PodMetadata:
     """The fields of a pod that determine its gang."""
     meta, group = pod.metadata, pod.spec.scheduling_group
-    return PodMarks(
+    return PodMetadata(
         pod=meta.name,
         uid=meta.uid,
         namespace=meta.namespace,
@@ -194,7 +194,7 @@ def pod_facts(
     pod: Pod,
     gpus: PoolGpus,
     around: Declared,
-    marks: PodMarks | None = None,
+    metadata: PodMetadata | None = None,
     classes: Classes = NO_CLASSES,
     *,
     rebooted: Holding[str] = NOWHERE,
@@ -205,20 +205,20 @@ def pod_facts(
         pod: the pod.
         gpus: resources by which it may hold GPUs.
         around: declarations of its owners and namespace.
-        marks: result of marks_of(), if known.
+        metadata: result of pod_metadata(), if known.
         classes: StorageClasses of claims.
         rebooted: names of nodes that will be rebooted.
     """
-    own = declared(pod.metadata)
-    said = nearest([own, around])
-    member = member_facts(pod, gpus, said.container)
+    own = read_declared(pod.metadata)
+    declared = nearest_declared([own, around])
+    member = member_facts(pod, gpus, declared.container)
     return PodFacts(
         member=member,
-        storage_class=storage_class(pod, member.container, said.path, classes),
-        marks=marks or marks_of(pod),
+        storage_class=storage_class(pod, member.container, declared.path, classes),
+        metadata=metadata or pod_metadata(pod),
         declared=own,
         rebooted=ended_by_reboot(pod, rebooted),
-        group_total=untrusted.whole(pod.metadata.annotations.get(names.ANNOTATION_GROUP_TOTAL)) or 0,
+        group_total=untrusted.parse_whole(pod.metadata.annotations.get(names.ANNOTATION_GROUP_TOTAL)) or 0,
         active_deadline_seconds=pod.spec.active_deadline_seconds,
     )
 
@@ -227,7 +227,7 @@ def read_pod(
     pod: Pod,
     gpus: PoolGpus,
     around: Callable[[], Declared],
-    marks: PodMarks,
+    metadata: PodMetadata,
     classes: Classes,
     *,
     rebooted: Holding[str],
@@ -235,13 +235,13 @@ def read_pod(
 ) -> PodFacts:
     """The same as `pod_facts`; a pod with invalid content counts as a pod with GPUs that declares nothing."""
     try:
-        said = around()
-        settings = (gpus, said, classes, ended_by_reboot(pod, rebooted))
+        declared = around()
+        settings = (gpus, declared, classes, ended_by_reboot(pod, rebooted))
         return kept.derive(
-            pod.metadata, settings, lambda: pod_facts(pod, gpus, said, marks, classes, rebooted=rebooted)
+            pod.metadata, settings, lambda: pod_facts(pod, gpus, declared, metadata, classes, rebooted=rebooted)
         )
-    except Exception as error:  # noqa: BLE001 - one pod must not keep all others from being looked at
-        meta, why = pod.metadata, describe(error)
+    except Exception as error:  # noqa: BLE001 - one pod must not keep all others from being processed
+        meta, why = pod.metadata, describe_error(error)
         log.warning("pod cannot be read", pod=f"{meta.namespace}/{meta.name}", because=why)
         member = MemberFacts(
             pod=meta.name,
@@ -252,31 +252,31 @@ def read_pod(
             phase=pod.status.phase,
             gpus=1,
         )
-        return PodFacts(member=member, marks=marks, unread=f"pod {meta.name}: {why}")
+        return PodFacts(member=member, metadata=metadata, unread=f"pod {meta.name}: {why}")
 
 
 def with_mates(
     pods: Iterable[Pod], chains: Chains, gpus: PoolGpus, rules: Sequence[Rule], rebooted: Holding[str] = NOWHERE
-) -> list[tuple[Pod, PodMarks]]:
+) -> list[tuple[Pod, PodMetadata]]:
     """Pods of gangs with at least one running pod that requests GPUs or that a reboot of its node would end.
 
     `pods`: without the operator's own. `rebooted`: names of nodes that will be rebooted. The result includes that pod
     itself. A pod with invalid content counts as its own gang.
     """
-    groups: dict[tuple[str, tuple[str, str]], list[tuple[Pod, PodMarks]]] = {}
+    groups: dict[tuple[str, tuple[str, str]], list[tuple[Pod, PodMetadata]]] = {}
     counting = set()
     for pod in pods:
         alive = pod.status.phase not in ENDED
-        marks = marks_of(pod)
+        metadata = pod_metadata(pod)
         try:
-            key = (marks.namespace, resolve(marks, chains, rules).key)
+            key = (metadata.namespace, resolve_gang(metadata, chains, rules).key)
             counts = bool(gpus_of(pod, gpus)) or ended_by_reboot(pod, rebooted)
-        except Exception:  # noqa: BLE001 - one pod must not keep all others from being looked at; what follows says why
-            key, counts = (marks.namespace, ("unread", marks.uid)), True
-        groups.setdefault(key, []).append((pod, marks))
+        except Exception:  # noqa: BLE001 - one pod must not keep all others from being processed; the code below records why
+            key, counts = (metadata.namespace, ("unread", metadata.uid)), True
+        groups.setdefault(key, []).append((pod, metadata))
         if alive and counts:
             counting.add(key)
-    return [marked for key, group in groups.items() if key in counting for marked in group]
+    return [member for key, group in groups.items() if key in counting for member in group]
 
 
 def _requested_gpus(container: Container, gpus: PoolGpus) -> Counter[str]:
@@ -284,7 +284,7 @@ def _requested_gpus(container: Container, gpus: PoolGpus) -> Counter[str]:
     limits, requests = container.resources.limits, container.resources.requests
     if not limits and not requests:
         return Counter()
-    return Counter(gpus.asked(requests | limits))
+    return Counter(gpus.requested_gpus(requests | limits))
 
 
 def _default_container(pod: Pod) -> str:
@@ -293,7 +293,7 @@ def _default_container(pod: Pod) -> str:
 
 
 def _pod_rank(pod: Pod) -> int | None:
-    places = (untrusted.whole(pod.metadata.labels.get(name)) for name in names.LABELS_RANK)
+    places = (untrusted.parse_whole(pod.metadata.labels.get(name)) for name in names.LABELS_RANK)
     return next((place for place in places if place is not None), None)
 
 
@@ -301,14 +301,18 @@ def _unreadable_number(pod: Pod, gpus: PoolGpus) -> str:
     """The first unreadable number of a pod, as a sentence; numbers of GPUs or members are not guessed."""
     for name in (names.ANNOTATION_GROUP_TOTAL,):
         text = pod.metadata.annotations.get(name)
-        if text is not None and untrusted.whole(text) is None:
-            return f"Annotation {name} of pod {pod.metadata.name} cannot be read: {untrusted.shown(text)} is no number."
+        if text is not None and untrusted.parse_whole(text) is None:
+            return (
+                f"Annotation {name} of pod {pod.metadata.name} cannot be read: "
+                f"{untrusted.quote_text(text)} is not a number."
+            )
     for container in (*pod.spec.containers, *pod.spec.init_containers):
         values = container.resources.requests | container.resources.limits
-        for name in gpus.unreadable(values) if values else ():
-            said = untrusted.shown(str(values[name]))
+        for name in gpus.unreadable_names(values) if values else ():
+            value = untrusted.quote_text(str(values[name]))
             return (
-                f"{name} of container {container.name} of pod {pod.metadata.name} cannot be read: {said} is no number."
+                f"{name} of container {container.name} of pod {pod.metadata.name} cannot be read: "
+                f"{value} is not a number."
             )
     return ""
 

@@ -7,7 +7,7 @@ now.
 from datetime import datetime, timedelta
 from typing import Any
 
-from upgrader.api.explicit import explicit
+from upgrader.api.explicit import explicit_json
 from upgrader.api.v1alpha1 import Canary, Strategy, UpgradePlan, Window
 from upgrader.api.v1alpha1 import TopologyBudget as TopologyBudgetSpec
 from upgrader.core import timing
@@ -21,7 +21,7 @@ def strategy_of(plan: UpgradePlan, now: datetime) -> StrategyFacts:
     """The strategy of a plan for the forecast, including the soak time of ended canaries."""
     spec, checkpoint, status = plan.spec.strategy, plan.spec.checkpoint, plan.status
     limits = plan.spec.approval.limits if plan.spec.approval is not None else None
-    started = timing.parse(status.started_at) if status.started_at else now
+    started = timing.parse_time(status.started_at) if status.started_at else now
     return StrategyFacts(
         max_unavailable=spec.max_unavailable,
         topology=tuple(
@@ -31,7 +31,7 @@ def strategy_of(plan: UpgradePlan, now: datetime) -> StrategyFacts:
         min_available_gpus=spec.min_available_gpus,
         canary=spec.canary.enabled,
         soak_seconds=spec.canary.soak_seconds,
-        not_before=timing.parse(status.soak_until) if status.soak_until else None,
+        not_before=timing.parse_time(status.soak_until) if status.soak_until else None,
         completion_until=started + timedelta(seconds=spec.wait_for_completion_seconds)
         if spec.wait_for_completion_seconds
         else None,
@@ -56,7 +56,7 @@ def deadline_of(plan: UpgradePlan, started: datetime) -> datetime | None:
 def strategy_spec(strategy: StrategyFacts, made_at: datetime) -> dict[str, Any]:
     """The spec of a strategy from a forecast of `made_at`: times are converted into durations."""
     until, deadline = strategy.completion_until, strategy.deadline
-    return explicit(
+    return explicit_json(
         Strategy(
             max_unavailable=strategy.max_unavailable,
             topology_budgets=[

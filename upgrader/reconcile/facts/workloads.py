@@ -84,6 +84,6 @@ class Workloads:
                 self._found, self._began = await read_workload(cluster, self._kept, self._watched), began
             return self._found
 
-    def anew(self) -> "Workloads":
+    def unshared_reader(self) -> "Workloads":
         """A reader without sharing, which reads from the API server each time."""
         return Workloads(kept=self._kept)

@@ -30,7 +30,7 @@ SHOWN = 10
 """Number of nodes that the log names; the others are counted."""
 
 
-Mark = tuple[str, str, str]
+NodeClaim = tuple[str, str, str]
 """Name and uid of a node, and the upgrade or plan that its claim or reservation names."""
 
 
@@ -38,74 +38,79 @@ Mark = tuple[str, str, str]
 class ClosedNodes:
     """Release of nodes without a stack; its memory is a hint: without it, a removal takes one more pass."""
 
-    closed: Mapping[Mark, str] = field(default_factory=dict)
-    """Marks that stay, and why, as logged."""
-    _seen: Collection[Mark] = frozenset()
-    """Marks that the previous pass found."""
+    closed: Mapping[NodeClaim, str] = field(default_factory=dict)
+    """Claims and reservations that stay, and why, as logged."""
+    _seen: Collection[NodeClaim] = frozenset()
+    """Claims and reservations that the previous pass found."""
 
-    async def look(self, context: Context, stacks: Sequence[GpuStack], faults: Faults) -> bool:
-        """Remove marks that the previous pass found too; whether another pass may remove more soon.
+    async def release_nodes(self, context: Context, stacks: Sequence[GpuStack], faults: Faults) -> bool:
+        """Remove claims that the previous pass found too; whether another pass may remove more soon.
 
         Args:
             context: ports.
             stacks: all stacks; each handles the nodes of its own pool.
             faults: collects errors.
         """
-        known, found = context.nodes.snapshot(), set[Mark]()
+        known, claims = context.nodes.snapshot(), set[NodeClaim]()
         if known is not None:
             nodes = {
                 name: node for name, node in known.items() if not any(in_pool(node, stack.spec) for stack in stacks)
             }
-            with faults.contained("nodes that are kept free for plans that are gone"):
-                found |= await self._unreserve(context, nodes, faults)
-            with faults.contained("nodes of upgrades that are gone"):
-                found |= await self._open(context, nodes.values(), faults)
-        self._seen = found
-        return known is None or bool(found - self.closed.keys())
+            with faults.contained("nodes that are reserved for deleted plans"):
+                claims |= await self._release_reservations(context, nodes, faults)
+            with faults.contained("nodes of deleted upgrades"):
+                claims |= await self._release_claims(context, nodes.values(), faults)
+        self._seen = claims
+        return known is None or bool(claims - self.closed.keys())
 
-    async def _unreserve(self, context: Context, nodes: Mapping[str, Node], faults: Faults) -> set[Mark]:
+    async def _release_reservations(
+        self, context: Context, nodes: Mapping[str, Node], faults: Faults
+    ) -> set[NodeClaim]:
         """Remove reservations of deleted plans; returns those that are left."""
         stale = await reservations.stale_reservations(context, nodes.values())
-        marks = {(name, nodes[name].metadata.uid, plan) for name, plan in stale.items()}
-        for mark in sorted(marks.intersection(self._seen)):
-            with faults.contained(f"node {mark[0]}"):
-                await reservations.release_reservation(context, mark[0], stale[mark[0]])
-                marks.discard(mark)
-        return marks
+        claims = {(name, nodes[name].metadata.uid, plan) for name, plan in stale.items()}
+        for claim in sorted(claims.intersection(self._seen)):
+            with faults.contained(f"node {claim[0]}"):
+                await reservations.release_reservation(context, claim[0], stale[claim[0]])
+                claims.discard(claim)
+        return claims
 
-    async def _open(self, context: Context, nodes: Iterable[Node], faults: Faults) -> set[Mark]:
+    async def _release_claims(self, context: Context, nodes: Iterable[Node], faults: Faults) -> set[NodeClaim]:
         """Remove claims of deleted upgrades with their taints; returns those that are left."""
-        claimed = [node_facts(one, "") for one in nodes if names.ANNOTATION_CLAIMED_BY in one.metadata.annotations]
+        claimed = [node_facts(node, "") for node in nodes if names.ANNOTATION_CLAIMED_BY in node.metadata.annotations]
         upgrades = await context.cluster.list(NODE_UPGRADES) if claimed else []  # after the nodes
-        gone = orphaned_claims({one.claimed_by for one in claimed}, upgrades)
-        marked = {
-            (one.name, one.uid, one.claimed_by): one for one in claimed if one.claimed_by and one.claimed_by in gone
+        gone = orphaned_claims({node.claimed_by for node in claimed}, upgrades)
+        orphaned = {
+            (node.name, node.uid, node.claimed_by): node
+            for node in claimed
+            if node.claimed_by and node.claimed_by in gone
         }
-        due, closed = sorted(marked.keys() & self._seen), dict[Mark, str]()
+        due, closed = sorted(orphaned.keys() & self._seen), dict[NodeClaim, str]()
         catalogue = await _read_catalogue(context) if due else Catalogue(())
-        for mark in due:
-            with faults.contained(f"node {mark[0]}"):
-                node = marked[mark]
+        for claim in due:
+            with faults.contained(f"node {claim[0]}"):
+                node = orphaned[claim]
                 why = unplanned_upgrades.why_closed(node, catalogue) or await _open_node(
                     context, node, upgrades, catalogue
                 )
                 if why:
-                    closed[mark] = why
+                    closed[claim] = why
                 else:
-                    del marked[mark]
-        self._tell(closed)
-        return set(marked)
+                    del orphaned[claim]
+        self._log_closed(closed)
+        return set(orphaned)
 
-    def _tell(self, closed: Mapping[Mark, str]) -> None:
+    def _log_closed(self, closed: Mapping[NodeClaim, str]) -> None:
         """Log nodes that stay closed, once for each change, since there is no status to show them in."""
         if closed and closed != self.closed:
             shown = [f"{name}: {why} (NodeUpgrade {upgrade})" for (name, _, upgrade), why in closed.items()]
             more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
             log.warning(
-                "closed by upgrades that are gone, and no GpuStack selects them",
+                "tainted by deleted upgrades, and no GpuStack selects them",
                 nodes="; ".join([*shown[:SHOWN], *more]),
-                resolution="Apply a GpuStack that selects them: they are installed anew. Or repair them by hand, then "
-                "run `upgrader uninstall`, which takes our marks from all nodes.",
+                resolution="Apply a GpuStack that selects them: they are installed again. Or repair them manually, "
+                "then "
+                "run `upgrader uninstall`, which removes all labels, annotations and taints of the operator.",
             )
         self.closed = closed
 
@@ -122,5 +127,5 @@ async def _open_node(context: Context, node: NodeFacts, upgrades: Iterable[NodeU
 
 
 async def _read_catalogue(context: Context) -> Catalogue:
-    listed = (image_facts(one) for one in await context.cluster.list(DRIVER_IMAGES))
-    return Catalogue([one for one in listed if one is not None])
+    listed = (image_facts(image) for image in await context.cluster.list(DRIVER_IMAGES))
+    return Catalogue([image for image in listed if image is not None])

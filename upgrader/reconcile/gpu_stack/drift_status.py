@@ -16,19 +16,19 @@ from upgrader.core.gpu_stack.unplanned_upgrades import Need
 from upgrader.core.model.fleet import NodeFacts, Target
 from upgrader.reconcile.gpu_stack.debounce_cache import Steady
 from upgrader.reconcile.observe.stack_reading import StackReading
-from upgrader.reconcile.runtime.conditions import Told
+from upgrader.reconcile.runtime.conditions import ConditionContent
 
 ON_DRIFT = "OnDrift"
 LABELS_AGREE = "LabelsAgree"
 ADOPTED = "Adopted"
 NEXT_BOOT = "NextBootSupported"
 FIXES = {
-    LABELS_AGREE: "See who else writes these labels; nothing is done by them.",
-    ADOPTED: "Hand the nodes over with `upgrader adopt`, or keep them out of the stack; "
-    "see docs/guides/migrate-from-gpu-operator.md.",
+    LABELS_AGREE: "Find the other writer of these labels; the controller does not act on them.",
+    ADOPTED: "Hand the nodes over with `upgrader adopt`, or keep them out of the stack; see "
+    "docs/guides/migrate-from-gpu-operator.md.",
     NEXT_BOOT: "Do not reboot these nodes before there is an image, or use an alternative; see docs/concepts/drift.md.",
 }
-"""What a person does if one of these conditions is False."""
+"""What a user does if one of these conditions is False."""
 SHOWN = 10
 
 
@@ -40,73 +40,74 @@ class Answered:
     proposal: Proposal | None
     steady: Steady
 
-    def told(self, read: StackReading, now: datetime) -> Iterator[Told]:
+    def conditions(self, read: StackReading, now: datetime) -> Iterator[ConditionContent]:
         """The conditions; a positive one is added only if the stack already has that condition."""
         if self.proposal is not None:
             done = "True" if self.proposal.done else "False"
-            yield Told(ON_DRIFT, done, self.proposal.why.value, self.proposal.message)
+            yield ConditionContent(ON_DRIFT, done, self.proposal.why.value, self.proposal.message)
         yield from self._labels(read, now)
         yield from _adopted_condition(read)
         yield from _next_boot_condition(read)
 
-    def _labels(self, read: StackReading, now: datetime) -> Iterator[Told]:
+    def _labels(self, read: StackReading, now: datetime) -> Iterator[ConditionContent]:
         seen = [(node, self.steady.labels[node.uid]) for node in read.snapshot.nodes if node.uid in self.steady.labels]
-        flapping = [node.name for node, one in seen if one.flaps]
-        disagreeing = [node.name for node, one in seen if one.steady(now)]
+        flapping = [node.name for node, labels in seen if labels.is_flapping]
+        disagreeing = [node.name for node, labels in seen if labels.is_steady(now)]
         if flapping:
-            said = (
-                f"{_node_text(flapping)}: labels change again and again; the kubelet is believed, and nothing is done"
+            message = (
+                f"{_node_text(flapping)}: labels change repeatedly; the kubelet's values are used, and no upgrade "
+                "begins"
             )
-            yield Told(LABELS_AGREE, "False", "Flapping", said)
+            yield ConditionContent(LABELS_AGREE, "False", "Flapping", message)
         elif disagreeing:
-            said = (
-                f"{_node_text(disagreeing)}: a label says otherwise than kubelet and driver image, which are believed"
-            )
-            yield Told(LABELS_AGREE, "False", "Disagree", f"{said} (upgrader drift)")
-        elif _has_undecided_labels(one for _, one in seen):
+            message = f"{_node_text(disagreeing)}: a label differs from kubelet and driver image, whose values are used"
+            yield ConditionContent(LABELS_AGREE, "False", "Disagree", f"{message} (upgrader drift)")
+        elif _has_undecided_labels(labels for _, labels in seen):
             yield from _repeat_condition(read, LABELS_AGREE)
         elif any(condition.type == LABELS_AGREE for condition in read.stack.status.conditions):
-            yield Told(LABELS_AGREE, "True", "Agree", "no label disagrees")
+            yield ConditionContent(LABELS_AGREE, "True", "Agree", "no label disagrees")
 
 
-def _adopted_condition(read: StackReading) -> Iterator[Told]:
+def _adopted_condition(read: StackReading) -> Iterator[ConditionContent]:
     refused = [node.name for node in read.snapshot.nodes if node.refused]
     if refused:
-        said = (
-            f"{_node_text(refused)}: another operator deploys its driver or device plugin there; nothing is done until "
-            f"`upgrader adopt` hands them over, or {' and '.join(LABELS_DEPLOY)} are false"
+        message = (
+            f"{_node_text(refused)}: another operator deploys its driver or device plugin there; no upgrade begins "
+            f"until `upgrader adopt` hands them over, or {' and '.join(LABELS_DEPLOY)} are false"
         )
-        yield Told(ADOPTED, "False", "NotAdopted", said)
+        yield ConditionContent(ADOPTED, "False", "NotAdopted", message)
     elif any(condition.type == ADOPTED for condition in read.stack.status.conditions):
-        yield Told(ADOPTED, "True", "Adopted", "no other operator deploys a driver or device plugin on these nodes")
+        yield ConditionContent(
+            ADOPTED, "True", "Adopted", "no other operator deploys a driver or device plugin on these nodes"
+        )
 
 
-def _next_boot_condition(read: StackReading) -> Iterator[Told]:
+def _next_boot_condition(read: StackReading) -> Iterator[ConditionContent]:
     """A warning before a reboot into a kernel without an image: no node is drained, and no reboot is prevented."""
-    catalogue, found = Catalogue(read.snapshot.images), defaultdict[tuple[Driver, str], list[str]](list)
+    catalogue, missing = Catalogue(read.snapshot.images), defaultdict[tuple[Driver, str], list[str]](list)
     for node in read.snapshot.nodes:
         if not node.left_alone and (driver := would_lack(node, catalogue)) is not None:
-            found[driver, node.pending_kernel].append(node.name)
-    if found:
-        said = " ".join(
+            missing[driver, node.pending_kernel].append(node.name)
+    if missing:
+        message = " ".join(
             f"{_node_text(nodes)} would have no driver image after a reboot: "
             f"{why_no_image(read.snapshot.builds, driver, kernel)}"
-            for (driver, kernel), nodes in sorted(found.items())
+            for (driver, kernel), nodes in sorted(missing.items())
         )
-        yield Told(NEXT_BOOT, "False", "NoImage", said)
+        yield ConditionContent(NEXT_BOOT, "False", "NoImage", message)
     elif any(condition.type == NEXT_BOOT for condition in read.stack.status.conditions):
-        yield Told(NEXT_BOOT, "True", "Supported", "every kernel that a next boot would take has an image")
+        yield ConditionContent(NEXT_BOOT, "True", "Supported", "every kernel that a next boot would take has an image")
 
 
 def _has_undecided_labels(seen: Iterable[Seen]) -> bool:
     """Whether labels disagree, but not long enough to change the condition."""
-    return any(one.what for one in seen)
+    return any(labels.what for labels in seen)
 
 
-def _repeat_condition(read: StackReading, kind: str) -> Iterator[Told]:
+def _repeat_condition(read: StackReading, kind: str) -> Iterator[ConditionContent]:
     for condition in read.stack.status.conditions:
         if condition.type == kind:
-            yield Told(condition.type, condition.status, condition.reason, condition.message)
+            yield ConditionContent(condition.type, condition.status, condition.reason, condition.message)
 
 
 def without_image(read: StackReading, goal: Target) -> str:
@@ -117,26 +118,26 @@ def without_image(read: StackReading, goal: Target) -> str:
         driver = _missing_driver(node, goal, catalogue)
         if driver is not None:
             lacking[driver, node.kernel].append(node.name)
-    said = [
+    sentences = [
         f"{_node_text(nodes)}: {why_no_image(read.snapshot.builds, driver, kernel)}"
         for (driver, kernel), nodes in sorted(lacking.items())
     ]
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _missing_driver(node: NodeFacts, goal: Target, catalogue: Catalogue) -> Driver | None:
     """The driver that the stack should install on a node, and for whose kernel there is no image."""
     if node.left_alone or node.claimed_by:
         return None
-    own = catalogue.had(node) or catalogue.of(node)
-    match unplanned_upgrades.need(node, catalogue):
+    own = catalogue.former_image(node) or catalogue.image_of(node)
+    match unplanned_upgrades.find_need(node, catalogue):
         case Need.REPAIR if own is not None:
             driver = driver_had(own)
         case Need.INSTALL:
             driver = driver_of(goal)
         case _:
             return None
-    return driver if catalogue.find(driver, node.kernel) is None else None
+    return driver if catalogue.find_image(driver, node.kernel) is None else None
 
 
 def _node_text(names: list[str]) -> str:

@@ -11,7 +11,7 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import NODES
 from upgrader.core.errors import ConflictError
 from upgrader.core.model.fleet import NodeFacts, RemovedDriver
-from upgrader.core.model.phases import ends
+from upgrader.core.model.phases import is_final
 from upgrader.reconcile.observe.stack_reading import StackReading
 from upgrader.reconcile.render import node_patches
 from upgrader.reconcile.runtime.context import Context
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 async def remove_driver(context: Context, read: StackReading, node: NodeFacts) -> None:
     """Switch driver and operands off, if the node is unchanged and no upgrade holds it."""
-    if any(upgrade.spec.node.uid == node.uid and not ends(upgrade.status.phase) for upgrade in read.upgrades):
+    if any(upgrade.spec.node.uid == node.uid and not is_final(upgrade.status.phase) for upgrade in read.upgrades):
         return
     fresh = await context.cluster.get(NODES, node.name)
     if fresh is None or fresh.metadata.uid != node.uid:
@@ -41,13 +41,13 @@ async def remove_driver(context: Context, read: StackReading, node: NodeFacts) -
     except ConflictError as error:
         log.info("conflict, requeued", node=node.name, because=error.brief)
         return
-    log.warning("driver taken away", node=node.name, kernel=node.kernel, image=node.driver_key)
+    log.warning("driver removed", node=node.name, kernel=node.kernel, image=node.driver_key)
     await context.cluster.event(
         ObjectMeta(name=node.name, uid=node.uid),
         "Node",
         "v1",
         reason="NoDriverImage",
-        message=f"came up with kernel {node.kernel}, for which there is no image of its driver; it is repaired "
-        "when there is one (see the stack's condition Installed)",
+        message=f"booted kernel {node.kernel}, for which its driver has no image; it is repaired when an image "
+        "exists (see the stack's condition Installed)",
         warning=True,
     )

@@ -9,10 +9,10 @@ import structlog
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, CONTROLLER_REVISIONS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
-from upgrader.core.gpu_stack.history import Past, beyond
-from upgrader.core.model.phases import NodePhase, ends
+from upgrader.core.gpu_stack.history import Past, names_beyond_limit
+from upgrader.core.model.phases import NodePhase, is_final
 from upgrader.reconcile.observe import own_requests
-from upgrader.reconcile.observe.revisions import revision_name, revisions
+from upgrader.reconcile.observe.revisions import list_revisions, revision_name
 from upgrader.reconcile.observe.stack_reading import StackReading
 from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.upgrade_plan import rollbacks
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 async def prune_history(context: Context, read: StackReading) -> None:
-    """Delete objects beyond the limit; nothing is deleted while a plan is under way.
+    """Delete objects beyond the limit; nothing is deleted while a plan is in progress.
 
     Raises:
         ConflictError: a plan changed since it was read; the next step reads it again.
@@ -29,17 +29,17 @@ async def prune_history(context: Context, read: StackReading) -> None:
     if read.running is not None:
         return
     limit = read.stack.spec.history_limit
-    ended = sorted((one for one in read.plans if ends(one.status.phase)), key=_age_key)
-    past = [Past(name=one.metadata.name, needed=_is_needed(read, one)) for one in ended]
+    ended = sorted((plan for plan in read.plans if is_final(plan.status.phase)), key=_age_key)
+    past = [Past(name=plan.metadata.name, needed=_is_needed(read, plan)) for plan in ended]
     gone = set()
-    for name in beyond(past, limit):
-        plan = next(one for one in ended if one.metadata.name == name)
+    for name in names_beyond_limit(past, limit):
+        plan = next(candidate for candidate in ended if candidate.metadata.name == name)
         if plan.metadata.deletion_timestamp is None and not await _in_use(context, read, plan):
             log.info("an ended plan is beyond the history limit", plan=name, limit=limit)
             context.leadership.check()
             await context.cluster.delete(UPGRADE_PLANS, plan.metadata)
         gone.add(name)
-    await _prune_revisions(context, read, [one for one in read.plans if one.metadata.name not in gone])
+    await _prune_revisions(context, read, [plan for plan in read.plans if plan.metadata.name not in gone])
 
 
 def _age_key(plan: UpgradePlan) -> tuple[str, str]:
@@ -49,27 +49,31 @@ def _age_key(plan: UpgradePlan) -> tuple[str, str]:
 def _is_needed(read: StackReading, plan: UpgradePlan) -> bool:
     name, status = plan.metadata.name, plan.status
     upgrades = [upgrade for upgrade in read.upgrades if upgrade.spec.plan == name]
-    marked = any(not ends(upgrade.status.phase) or upgrade.metadata.uid in read.claims for upgrade in upgrades)
+    claimed = any(not is_final(upgrade.status.phase) or upgrade.metadata.uid in read.claims for upgrade in upgrades)
     upgraded = any(upgrade.status.phase is NodePhase.SUCCEEDED for upgrade in upgrades)
     undoing = rollbacks.needs_rollback(plan) and upgraded and status.rollback_plan is None
     blocks = plan.spec.target_revision != read.target.revision == status.stack_revision
-    return names.FINALIZER in plan.metadata.finalizers or bool(status.reserved_nodes) or marked or undoing or blocks
+    return names.FINALIZER in plan.metadata.finalizers or bool(status.reserved_nodes) or claimed or undoing or blocks
 
 
 async def _in_use(context: Context, read: StackReading, plan: UpgradePlan) -> bool:
     """Whether a request of an ended plan is open or still has its finalizer."""
     listed = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_PLAN}={plan.metadata.name}")
-    found, _ = own_requests.sort_out(listed, plan, read.upgrades)
-    return any(not ends(one.status.phase) or names.FINALIZER in one.metadata.finalizers for one in found)
+    requests, _ = own_requests.sort_out(listed, plan, read.upgrades)
+    return any(
+        not is_final(request.status.phase) or names.FINALIZER in request.metadata.finalizers for request in requests
+    )
 
 
 async def _prune_revisions(context: Context, read: StackReading, plans: list[UpgradePlan]) -> None:
     stack, status = read.stack.metadata.name, read.stack.status
-    kept = await revisions(context, stack)
+    kept = await list_revisions(context, stack)
     if len(kept) <= read.stack.spec.history_limit:
         return
     open_upgrades = [
-        upgrade for upgrade in read.upgrades if not ends(upgrade.status.phase) or upgrade.metadata.uid in read.claims
+        upgrade
+        for upgrade in read.upgrades
+        if not is_final(upgrade.status.phase) or upgrade.metadata.uid in read.claims
     ]
     needed = {node.revision for node in read.snapshot.nodes}
     needed |= {node.removed_driver.revision for node in read.snapshot.nodes if node.removed_driver is not None}
@@ -79,10 +83,10 @@ async def _prune_revisions(context: Context, read: StackReading, plans: list[Upg
     revision_names = [revision.metadata.name for revision in kept]
     present = revision_name(stack, read.target.revision)
     before = revision_names[max(0, revision_names.index(present) - 1)] if present in revision_names else ""
-    objects = {revision_name(stack, one) for one in needed if one} | {before}
-    past = [Past(name=one, needed=one in objects) for one in revision_names]
-    for name in beyond(past, read.stack.spec.history_limit):
-        one = next(revision for revision in kept if revision.metadata.name == name)
+    objects = {revision_name(stack, revision) for revision in needed if revision} | {before}
+    past = [Past(name=revision, needed=revision in objects) for revision in revision_names]
+    for name in names_beyond_limit(past, read.stack.spec.history_limit):
+        oldest = next(revision for revision in kept if revision.metadata.name == name)
         log.info("a revision that nothing needs is beyond the history limit", revision=name)
         context.leadership.check()
-        await context.cluster.delete(CONTROLLER_REVISIONS, one.metadata)
+        await context.cluster.delete(CONTROLLER_REVISIONS, oldest.metadata)

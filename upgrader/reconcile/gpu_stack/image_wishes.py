@@ -11,7 +11,7 @@ from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core import timing
 from upgrader.core.errors import ClusterError, ConflictError
-from upgrader.core.gpu_stack.image_wishes import Template, Wish, template, wishes
+from upgrader.core.gpu_stack.image_wishes import Template, Wish, choose_template, find_wishes
 from upgrader.core.gpu_stack.proposals import OnDrift
 from upgrader.core.model.fleet import Target
 from upgrader.core.naming import object_name
@@ -32,7 +32,8 @@ async def ensure_images(context: Context, read: StackReading, goal: Target) -> b
     ahead = read.stack.spec.on_drift is not OnDrift.REPORT
     made = False
     wanted = (
-        (one, template(read.snapshot.builds, one)) for one in wishes(read.snapshot, read.target, goal=goal, ahead=ahead)
+        (wish, choose_template(read.snapshot.builds, wish))
+        for wish in find_wishes(read.snapshot, read.target, goal=goal, ahead=ahead)
     )
     known = [(wish, how) for wish, how in wanted if how is not None]
     for wish, how in known[:AT_ONCE]:
@@ -43,19 +44,19 @@ async def ensure_images(context: Context, read: StackReading, goal: Target) -> b
 async def _create_image(context: Context, stack: str, wish: Wish, how: Template) -> bool:
     context.leadership.check()
     try:
-        await context.cluster.create(DRIVER_IMAGES, manifest(wish, how, {names.LABEL_STACK: stack}))
+        await context.cluster.create(DRIVER_IMAGES, driver_image_manifest(wish, how, {names.LABEL_STACK: stack}))
     except ConflictError:
         return False  # created before a restart, or by another stack: the name follows from the content
     except ClusterError as error:
         if not error.refused:
             raise
-        log.warning("driver image not asked for", name=wish.kernel, because=error.brief, details=error.details)
+        log.warning("driver image not requested", name=wish.kernel, because=error.brief, details=error.details)
         return False
-    log.info("driver image asked for", driver=str(wish.driver), kernel=wish.kernel, recipe=how.recipe)
+    log.info("driver image requested", driver=str(wish.driver), kernel=wish.kernel, recipe=how.recipe)
     return True
 
 
-def manifest(wish: Wish, how: Template, labels: Mapping[str, str]) -> dict[str, Any]:
+def driver_image_manifest(wish: Wish, how: Template, labels: Mapping[str, str]) -> dict[str, Any]:
     """A DriverImage. Its name follows from its content, so that equal wishes give the same object."""
     identity = (wish.driver.vendor, wish.driver.version, wish.kernel, how.recipe, how.flavour, how.os, how.arch)
     return {
@@ -90,9 +91,9 @@ async def prune_images(context: Context, read: StackReading) -> None:
     for image in spare:
         if not needs.has(image):
             context.leadership.check()
-            log.info("driver image that nobody needs", name=image.metadata.name, kernel=image.spec.kernel)
+            log.info("driver image not needed", name=image.metadata.name, kernel=image.spec.kernel)
             await context.cluster.delete(DRIVER_IMAGES, image.metadata)
 
 
 def _is_old(context: Context, image: DriverImage) -> bool:
-    return context.clock.now() - timing.parse(image.metadata.creation_timestamp) >= KEPT
+    return context.clock.now() - timing.parse_time(image.metadata.creation_timestamp) >= KEPT

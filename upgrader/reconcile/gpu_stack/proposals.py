@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 
 from upgrader.api import names
-from upgrader.api.explicit import explicit
+from upgrader.api.explicit import explicit_json
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import Approval, ApprovalLimits, DriftPlanSpec, UpgradePlan
 from upgrader.core import timing
@@ -34,7 +34,7 @@ async def answer_drift(context: Context, read: StackReading, steady: Steady) -> 
     if proposal.create:
         await _create_plan(context, read, proposal)
     else:
-        plan = next(one for one in read.plans if one.metadata.name == proposal.approve)
+        plan = next(candidate for candidate in read.plans if candidate.metadata.name == proposal.approve)
         context.leadership.check()
         # In one write: the approval covers the stack's present settings, not those of the time of the proposal.
         spec = {**_plan_settings(read), "approval": _stack_approval(context, read)}
@@ -45,15 +45,15 @@ async def answer_drift(context: Context, read: StackReading, steady: Steady) -> 
 
 def _proposal_view(context: Context, read: StackReading, steady: Steady) -> ProposalView:
     now, catalogue, spec = context.clock.now(), Catalogue(read.snapshot.images), read.stack.spec
-    differ = {one.node for one in read.drift if one.drifted}
+    differ = {node.node for node in read.drift if node.drifted}
     drifted = [
         node
         for node in read.snapshot.nodes
         if node.name in differ
         and not (node.left_alone or node.taken)
-        and unplanned_upgrades.need(node, catalogue) is None
+        and unplanned_upgrades.find_need(node, catalogue) is None
     ]
-    long = [node for node in drifted if (seen := steady.needs.get(node.uid)) is not None and seen.steady(now)]
+    long = [node for node in drifted if (seen := steady.needs.get(node.uid)) is not None and seen.is_steady(now)]
     return ProposalView(
         mode=spec.on_drift,
         revision=read.target.revision,
@@ -68,7 +68,7 @@ def _proposal_view(context: Context, read: StackReading, steady: Steady) -> Prop
 
 
 def _leads_away(plans: Iterable[UpgradePlan], revision: str) -> bool:
-    """Whether any plan has started to lead away from the revision: then a person decides."""
+    """Whether any plan has started to lead away from the revision: then a user decides."""
     return any(plan.spec.target_revision != revision == plan.status.stack_revision for plan in plans)
 
 
@@ -108,15 +108,15 @@ async def _create_plan(context: Context, read: StackReading, proposal: Proposal)
     context.leadership.check()
     with suppress(ConflictError):  # created before a restart; its name follows from revision and number
         await context.cluster.create(UPGRADE_PLANS, body)
-    log.info("plan made for drift", plan=name, approved=proposal.approved)
+    log.info("plan created for drift", plan=name, approved=proposal.approved)
 
 
 def _plan_settings(read: StackReading) -> dict[str, Any]:
     """Strategy, checkpoint settings and tolerated failures of the stack's own plans."""
     spec = _plan_of(read)
     return {
-        "strategy": explicit(spec.strategy),
-        "checkpoint": explicit(spec.checkpoint),
+        "strategy": explicit_json(spec.strategy),
+        "checkpoint": explicit_json(spec.checkpoint),
         "toleratedFailures": spec.tolerated_failures,
     }
 
@@ -127,10 +127,10 @@ def _stack_approval(context: Context, read: StackReading) -> dict[str, Any]:
     if limits is None:
         raise AssertionError("nothing is approved without limits")
     meta = read.stack.metadata
-    return explicit(
+    return explicit_json(
         Approval(
             by=f"GpuStack {meta.name}, generation {meta.generation}",
-            at=timing.show(context.clock.now()),
+            at=timing.format_time(context.clock.now()),
             limits=ApprovalLimits(
                 max_interruptions=limits.max_interruptions,
                 max_lost_gpu_hours=limits.max_lost_gpu_hours,

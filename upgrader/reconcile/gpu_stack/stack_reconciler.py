@@ -13,13 +13,17 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core.errors import ConfigurationError, RegistryError
-from upgrader.core.gpu_stack.drift import drift
+from upgrader.core.gpu_stack.drift import find_drift
 from upgrader.core.model.fleet import StoppedOwner, Target
-from upgrader.core.model.phases import ends
+from upgrader.core.model.phases import is_final
 from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.core.workloads.owner_objects import stopped_owners
 from upgrader.reconcile.checkpoint_request import abandoned_owners
-from upgrader.reconcile.checkpoint_request.orphaned_annotations import marked, note_refused_pods, remove_annotations
+from upgrader.reconcile.checkpoint_request.orphaned_annotations import (
+    annotated_pods,
+    note_refused_pods,
+    remove_annotations,
+)
 from upgrader.reconcile.facts.gangs import rules_for
 from upgrader.reconcile.facts.operand_pods import own_pods
 from upgrader.reconcile.gpu_stack import (
@@ -46,7 +50,7 @@ from upgrader.reconcile.upgrade_plan import reservations
 from upgrader.telemetry import metrics
 
 
-async def step(context: Context, name: str, sightings: Sightings) -> float | None:
+async def reconcile_stack(context: Context, name: str, sightings: Sightings) -> float | None:
     """One step of the stack; returns seconds until the next, None when it is deleted and nothing of it is open.
 
     Raises:
@@ -54,8 +58,8 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     """
     stack = await context.cluster.get(GPU_STACKS, name)
     if stack is None or stack.metadata.deletion_timestamp is not None:
-        sightings.forget(name)
-        context.heard.forget(name)
+        sightings.forget_stack(name)
+        context.heard.forget_stack(name)
         context.facts.forget(GPU_STACKS.kind, name)
         return await _leave_stack(context, name)
     faults = faults_of(GPU_STACKS, stack.status.conditions)
@@ -64,11 +68,11 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     except PASSING:
         raise
     except Exception as error:  # written into the status, then raised unchanged
-        faults.note(f"stack {name}", error)
+        faults.record_error(f"stack {name}", error)
         await write_step_failed(context, GPU_STACKS, name, stack.status.conditions, faults)
         raise
     await write_step_failed(context, GPU_STACKS, name, stack.status.conditions, faults)
-    faults.check()
+    faults.raise_fatal()
     return pause
 
 
@@ -95,13 +99,13 @@ async def _go_on(context: Context, stack: GpuStack, sightings: Sightings, faults
     made = await _care_for_nodes(context, read, goal, sightings, faults)
     if not made:  # upgrades that were just created are not in the reading, and need their operands
         await operands.sweep_daemonsets(context, read)
-    labelling = await node_features.label(context, stack, read.reporting)
+    labelling = await node_features.label_nodes(context, stack, read.reporting)
     answered = await _answer_drift(context, read, goal, sightings)
-    refused = await nondisruptive_operands.ensure(context, read)
+    refused = await nondisruptive_operands.ensure_operands(context, read)
     await stack_status.write_status(context, read, labelling, answered, refused, left)
     with faults.contained("history"):
         await history.prune_history(context, read)
-    once = sightings.once(name, context.clock.now(), context.active_seconds)
+    once = sightings.has_single_sighting(name, context.clock.now(), context.active_seconds)
     soon = active or made or labelling.more or once
     return context.active_seconds if soon else context.idle_seconds
 
@@ -126,7 +130,7 @@ async def _read_stack(context: Context, stack: GpuStack, target: Target) -> Stac
     name = stack.metadata.name
     former = await former_resources(context, name, target.resource_name)
     gpus = PoolGpus(resource=target.resource_name, former=former)
-    kept = context.facts.of(GPU_STACKS.kind, name)
+    kept = context.facts.caches_of(GPU_STACKS.kind, name)
     snapshot = cluster_snapshot.snapshot_of(seen, stack.spec, gpus, context.clock.now(), stack=name, kept=kept)
     upgrades = await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_STACK}={name}")
     if claims_of(snapshot) - {upgrade.metadata.uid for upgrade in upgrades}:
@@ -134,12 +138,12 @@ async def _read_stack(context: Context, stack: GpuStack, target: Target) -> Stac
     return StackReading(
         stack=stack,
         target=target,
-        plans=[one for one in await context.cluster.list(UPGRADE_PLANS) if one.spec.stack == name],
+        plans=[plan for plan in await context.cluster.list(UPGRADE_PLANS) if plan.spec.stack == name],
         upgrades=upgrades,
         snapshot=snapshot,
-        drift=drift(snapshot, target),
+        drift=find_drift(snapshot, target),
         reporting=own_pods(seen.pods, context.stack.namespace, name),
-        asked=marked(seen.pods),
+        asked=annotated_pods(seen.pods),
     )
 
 
@@ -149,7 +153,9 @@ async def _release_without_revision(
     """`_release_gangs` for a stack without a valid revision: its gangs must not stay stopped."""
     workload = await context.workloads.read(context.cluster)
     plans = [plan for plan in await context.cluster.list(UPGRADE_PLANS) if plan.spec.stack == stack.metadata.name]
-    return await _release_gangs(context, stack, stopped_owners(workload.works), marked(workload.pods), plans, faults)
+    return await _release_gangs(
+        context, stack, stopped_owners(workload.works), annotated_pods(workload.pods), plans, faults
+    )
 
 
 async def _release_gangs(
@@ -177,7 +183,7 @@ async def _release_gangs(
         resource=stack.spec.device_plugin.resource_name,
         late=abandoned_owners.is_overdue(stack, context.clock.now()),
     )
-    with faults.contained("pods whose requests are gone"):
+    with faults.contained("pods whose requests were deleted"):
         note_refused_pods(await remove_annotations(context, asked), faults)
     return left
 
@@ -187,7 +193,7 @@ async def _ensure_target(context: Context, stack: GpuStack) -> Target | str:
         rules_for(stack.spec)
         return await ensure_revision(context, stack)
     except RegistryError as error:
-        return f"the registry did not answer, trying again: {error.brief}"
+        return f"the registry did not respond, trying again: {error.brief}"
     except ConfigurationError as error:
         return str(error)
 
@@ -218,9 +224,9 @@ async def _care_for_nodes(
 async def _answer_drift(
     context: Context, read: StackReading, goal: Target, sightings: Sightings
 ) -> drift_status.Answered:
-    """Respond to persistent drift without a person."""
+    """Respond to persistent drift without a user."""
     now = context.clock.now()
-    steady = sightings.look(read.target, read.snapshot.nodes, read.drift, now)
+    steady = sightings.record_nodes(read.target, read.snapshot.nodes, read.drift, now)
     await image_wishes.prune_images(context, read)
     proposal = await proposals.answer_drift(context, read, steady)
     return drift_status.Answered(goal=goal, proposal=proposal, steady=steady)
@@ -230,15 +236,15 @@ async def _leave_stack(context: Context, name: str) -> float | None:
     """Clean up a deleted stack: its upgrades are reverted if no driver is off yet, else completed."""
     upgrades, faults = await _list_unplanned_upgrades(context, name), faults_of(GPU_STACKS)
     left = await _step_upgrades(context, upgrades, faults, undo=True)
-    metrics.show_faults(GPU_STACKS.kind, name, len(faults.found))
-    faults.check()
+    metrics.show_faults(GPU_STACKS.kind, name, len(faults.errors))
+    faults.raise_fatal()
     if left:
         return context.active_seconds
     await drop_finalizers(context, upgrades)
     labelled = not await node_features.remove_labels(context, name)
-    open_upgrades = [one for one in await _list_upgrades(context, name) if not ends(one.status.phase)]
+    open_upgrades = [upgrade for upgrade in await _list_upgrades(context, name) if not is_final(upgrade.status.phase)]
     # A node upgrade that a plan completes needs the operands that it turns on again.
-    pause = context.active_seconds if open_upgrades else await operands.leave(context, name)
+    pause = context.active_seconds if open_upgrades else await operands.remove_operands(context, name)
     return context.active_seconds if labelled else pause
 
 
@@ -247,13 +253,13 @@ async def _list_upgrades(context: Context, name: str) -> Sequence[NodeUpgrade]:
 
 
 async def _list_unplanned_upgrades(context: Context, name: str) -> list[NodeUpgrade]:
-    return [one for one in await _list_upgrades(context, name) if one.spec.plan is None]
+    return [upgrade for upgrade in await _list_upgrades(context, name) if upgrade.spec.plan is None]
 
 
 async def _step_upgrades(context: Context, upgrades: Sequence[NodeUpgrade], faults: Faults, *, undo: bool) -> bool:
     """Step each upgrade without a plan; each is its own group, and its errors do not stop the others."""
     active, crowd = (
-        [upgrade for upgrade in upgrades if not ends(upgrade.status.phase)],
+        [upgrade for upgrade in upgrades if not is_final(upgrade.status.phase)],
         group_reconciler.Crowd(taken=True),
     )
 
@@ -261,7 +267,7 @@ async def _step_upgrades(context: Context, upgrades: Sequence[NodeUpgrade], faul
         resource = upgrade.spec.target.resource_name
         group = UpgradeGroup(name=upgrade.spec.group, resource=resource, upgrades=[upgrade], undo=undo)
         with faults.contained(f"node {upgrade.spec.node.name}"):
-            await group_reconciler.go(context, group, faults, crowd)
+            await group_reconciler.reconcile_group(context, group, faults, crowd)
 
     await side_by_side.for_each(active, drive, NODES_AT_ONCE)
     return bool(active)

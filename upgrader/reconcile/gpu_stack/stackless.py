@@ -15,10 +15,14 @@ from upgrader.api import names
 from upgrader.api.resources import CONTROLLER_REVISIONS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.model.fleet import Target
-from upgrader.core.model.phases import ends
+from upgrader.core.model.phases import is_final
 from upgrader.core.workloads.owner_objects import stopped_owners
 from upgrader.reconcile.checkpoint_request import abandoned_owners
-from upgrader.reconcile.checkpoint_request.orphaned_annotations import marked, note_refused_pods, remove_annotations
+from upgrader.reconcile.checkpoint_request.orphaned_annotations import (
+    annotated_pods,
+    note_refused_pods,
+    remove_annotations,
+)
 from upgrader.reconcile.gpu_stack.closed_nodes import ClosedNodes
 from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.isolation import Faults
@@ -40,7 +44,7 @@ class Stackless:
     """Owners that the previous pass found, as logged; empty: none."""
     nodes: ClosedNodes = field(default_factory=ClosedNodes)
 
-    async def step(self, context: Context, _name: str = NAME) -> float:
+    async def run_pass(self, context: Context, _name: str = NAME) -> float:
         """One pass; returns seconds until the next.
 
         Raises:
@@ -49,19 +53,19 @@ class Stackless:
         faults, listed = Faults(kind=KIND), await context.cluster.list(GPU_STACKS)
         stacks = [stack for stack in listed if stack.metadata.deletion_timestamp is None]
         left = [] if stacks else await self._take_back(context, faults)
-        more = await self.nodes.look(context, stacks, faults)
-        metrics.show_faults(KIND, NAME, len(faults.found) + len(self.nodes.closed))
-        faults.check()
-        self._tell(left)
-        if left or (more and not faults.found):
+        more = await self.nodes.release_nodes(context, stacks, faults)
+        metrics.show_faults(KIND, NAME, len(faults.errors) + len(self.nodes.closed))
+        faults.raise_fatal()
+        self._log_stopped(left)
+        if left or (more and not faults.errors):
             return context.active_seconds
-        return context.idle_seconds if faults.found else PAUSE_SECONDS
+        return context.idle_seconds if faults.errors else PAUSE_SECONDS
 
     async def _take_back(self, context: Context, faults: Faults) -> list[abandoned_owners.Abandoned]:
         """Restart gangs and remove request annotations from pods; returns gangs that stay stopped."""
         workload = await context.workloads.read(context.cluster)
         left: list[abandoned_owners.Abandoned] = []
-        with faults.contained("owners that we stopped"):
+        with faults.contained("stopped owners"):
             upgrades = await context.cluster.list(NODE_UPGRADES)
             left = await abandoned_owners.restart_owners(
                 context,
@@ -70,21 +74,23 @@ class Stackless:
                 resource=await _gpu_resource_name(context, upgrades),
                 late=_all_upgrades_ended(upgrades) if self.waiting else None,
             )
-        with faults.contained("pods whose requests are gone"):
-            note_refused_pods(await remove_annotations(context, marked(workload.pods)), faults)
+        with faults.contained("pods whose requests were deleted"):
+            note_refused_pods(await remove_annotations(context, annotated_pods(workload.pods)), faults)
         return left
 
-    def _tell(self, left: Sequence[abandoned_owners.Abandoned]) -> None:
+    def _log_stopped(self, left: Sequence[abandoned_owners.Abandoned]) -> None:
         """Log stopped owners, once for each change, since there is no status to show them in."""
-        said = "; ".join(f"{one.stopped.shown} (plan {one.stopped.plan}): {one.why}" for one in left)
-        if said and said != self.waiting:
-            log.warning("stopped by us, and no GpuStack is left", owners=said)
-        self.waiting = said
+        owners = "; ".join(
+            f"{abandoned.stopped.shown} (plan {abandoned.stopped.plan}): {abandoned.why}" for abandoned in left
+        )
+        if owners and owners != self.waiting:
+            log.warning("owner is stopped, and no GpuStack is left", owners=owners)
+        self.waiting = owners
 
 
 def _all_upgrades_ended(upgrades: Sequence[NodeUpgrade]) -> bool:
     """Whether all upgrades have ended, so that no node comes back that a restart could wait for."""
-    return all(ends(upgrade.status.phase) for upgrade in upgrades)
+    return all(is_final(upgrade.status.phase) for upgrade in upgrades)
 
 
 async def _gpu_resource_name(context: Context, upgrades: Sequence[NodeUpgrade]) -> str:

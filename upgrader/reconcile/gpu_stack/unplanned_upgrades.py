@@ -18,7 +18,7 @@ from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.gpu_stack import unplanned_upgrades
 from upgrader.core.gpu_stack.unplanned_upgrades import Attempt, Need
 from upgrader.core.model.fleet import ImageFacts, NodeFacts, Target
-from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason, ends
+from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason, is_final
 from upgrader.core.workloads.gangs import ENDED
 from upgrader.reconcile.facts.pod_facts import is_own_pod
 from upgrader.reconcile.gpu_stack import driver_removal
@@ -51,15 +51,15 @@ async def due_upgrades(
     Claims of deleted upgrades that changed nothing are released here, and drivers without an image removed.
     """
     catalogue = Catalogue(read.snapshot.images)
-    broken = {one.uid for one in read.snapshot.nodes if unplanned_upgrades.need(one, catalogue) is Need.REPAIR}
-    sightings.keep(read.stack.metadata.name, broken)
-    under_way = {upgrade.spec.node.uid for upgrade in read.own_upgrades if not ends(upgrade.status.phase)}
+    broken = {node.uid for node in read.snapshot.nodes if unplanned_upgrades.find_need(node, catalogue) is Need.REPAIR}
+    sightings.keep_nodes(read.stack.metadata.name, broken)
+    under_way = {upgrade.spec.node.uid for upgrade in read.own_upgrades if not is_final(upgrade.status.phase)}
     upgrades: list[Due] = []
     for node in read.snapshot.nodes:
         if not node.left_alone and node.uid not in under_way:
             with faults.contained(f"node {node.name}"):
-                one = await _due_at(context, read, sightings, node, goal, catalogue)
-                upgrades += [one] if one is not None else []
+                due = await _due_at(context, read, sightings, node, goal, catalogue)
+                upgrades += [due] if due is not None else []
     return upgrades
 
 
@@ -72,14 +72,14 @@ async def _due_at(
     fresh = await still_orphaned(context, read.upgrades, node) if orphaned else None
     if orphaned and fresh is None:
         return None
-    match unplanned_upgrades.need(node, catalogue, orphaned=orphaned):
-        case Need.UNMARK if fresh is not None:
+    match unplanned_upgrades.find_need(node, catalogue, orphaned=orphaned):
+        case Need.RELEASE if fresh is not None:
             await release_claim(context, fresh)
         case Need.INSTALL:
             return await _due_installation(context, read, node, goal, catalogue)
         case Need.REPAIR:
             now, apart = context.clock.now(), context.active_seconds
-            if sightings.twice(read.stack.metadata.name, node, now, apart):
+            if sightings.was_seen_before(read.stack.metadata.name, node, now, apart):
                 return await _due_repair(context, read, node, goal, catalogue)
         case _:
             pass
@@ -116,14 +116,14 @@ async def prune_failed_upgrades(context: Context, read: StackReading) -> None:
 
 def latest_ended_upgrade(upgrades: Iterable[NodeUpgrade]) -> NodeUpgrade | None:
     """The upgrade that ended last."""
-    ended = (upgrade for upgrade in upgrades if ends(upgrade.status.phase))
+    ended = (upgrade for upgrade in upgrades if is_final(upgrade.status.phase))
     return max(ended, key=lambda upgrade: (_ended_at(upgrade), upgrade.spec.attempt), default=None)
 
 
 def _ended_at(upgrade: NodeUpgrade) -> datetime:
     # An upgrade that was withdrawn before its first step has no step.
-    said = upgrade.status.steps[-1].ended_at if upgrade.status.steps else None
-    return timing.parse(said or upgrade.metadata.creation_timestamp)
+    ended_at = upgrade.status.steps[-1].ended_at if upgrade.status.steps else None
+    return timing.parse_time(ended_at or upgrade.metadata.creation_timestamp)
 
 
 async def install_target(context: Context, read: StackReading) -> Target:
@@ -139,7 +139,7 @@ async def install_target(context: Context, read: StackReading) -> Target:
 async def _due_installation(
     context: Context, read: StackReading, node: NodeFacts, goal: Target, catalogue: Catalogue
 ) -> Due | None:
-    image = catalogue.wanted(node, goal)
+    image = catalogue.required_image(node, goal)
     if image is None or not node.ready or node.name in read.occupied:
         return None
     if node.claimed_by and await _still_upgrade(context, node):
@@ -160,13 +160,13 @@ async def _due_repair(
     revision = node.removed_driver.revision if node.removed_driver is not None else node.revision
     had = await read_target(context, read.stack.metadata.name, revision) if revision else None
     had = had.as_it_runs if had is not None else goal
-    image = catalogue.wanted(node, had)
+    image = catalogue.required_image(node, had)
     if image is None and node.removed_driver is None:
         await driver_removal.remove_driver(context, read, node)
         return None
     if image is None:
         return await _due_installation(context, read, node, goal, catalogue)
-    source = custom_objects.present_state(node, had, catalogue.of(node))
+    source = custom_objects.present_state(node, had, catalogue.image_of(node))
     return _due_attempt(context, read, node, UpgradeReason.REPAIR, source, (had, image))
 
 
@@ -180,9 +180,9 @@ def _due_attempt(
 ) -> Due | None:
     state = custom_objects.wanted_state(*goal)
     before = [
-        Attempt(number=one.spec.attempt, ended_at=_ended_at(one) if ends(one.status.phase) else None)
-        for one in read.upgrades_of_node.get(node.uid, ())
-        if one.metadata.name == _attempt_name(node, reason, state, one.spec.attempt)
+        Attempt(number=upgrade.spec.attempt, ended_at=_ended_at(upgrade) if is_final(upgrade.status.phase) else None)
+        for upgrade in read.upgrades_of_node.get(node.uid, ())
+        if upgrade.metadata.name == _attempt_name(node, reason, state, upgrade.spec.attempt)
     ]
     attempt = unplanned_upgrades.next_attempt(before, context.clock.now())
     if attempt is None:

@@ -14,7 +14,7 @@ from upgrader.api.resources import PDBS, PODS
 from upgrader.core import timing
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, TwoBudgetsError
 from upgrader.core.node_upgrade.upgrade_state import OtherPod
-from upgrader.core.workloads.pod_disruption_budgets import selects
+from upgrader.core.workloads.pod_disruption_budgets import is_selected
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
 
@@ -24,7 +24,7 @@ PAUSE_SECONDS = 10.0
 """Pause after a budget that allows no disruption, if the API server gives no Retry-After."""
 
 LONG_SECONDS = 60.0
-"""Pause after a permanent refusal: a person may change its cause."""
+"""Pause after a permanent refusal: a user may change its cause."""
 
 LONGEST_SECONDS = 300.0
 """Longest pause, whatever the API server answers."""
@@ -37,7 +37,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-async def evict(context: Context, pods: Sequence[OtherPod]) -> Refusal | None:
+async def evict_pods(context: Context, pods: Sequence[OtherPod]) -> Refusal | None:
     """Evict all pods that can be evicted now; returns the refusal of the first refused pod, or None.
 
     Raises:
@@ -65,12 +65,12 @@ async def _evict_pod(context: Context, pod: OtherPod) -> Refusal | None:
         return None
     except ThrottledError as error:
         seconds = PAUSE_SECONDS if error.retry_after is None else error.retry_after
-        said = "its PodDisruptionBudget does not allow to evict it now, or the API server is busy"
-        refusal = Refusal(message=f"pod {name}: {said}", seconds=min(max(seconds, 1.0), LONGEST_SECONDS))
+        why = "its PodDisruptionBudget does not allow its eviction now, or the API server is busy"
+        refusal = Refusal(message=f"pod {name}: {why}", seconds=min(max(seconds, 1.0), LONGEST_SECONDS))
     except TwoBudgetsError:
         names = " and ".join(await _budgets_of_pod(context, fresh))
-        said = f"PodDisruptionBudgets {names} both select it, and such a pod is never evicted; delete one of them"
-        refusal = Refusal(message=f"pod {name}: {said}", seconds=LONG_SECONDS)
+        why = f"PodDisruptionBudgets {names} both select it, and such a pod is never evicted; delete one of them"
+        refusal = Refusal(message=f"pod {name}: {why}", seconds=LONG_SECONDS)
     except REFUSED as error:
         if not error.refused:
             raise
@@ -86,10 +86,10 @@ async def _budgets_of_pod(context: Context, pod: Pod) -> list[str]:
         cluster_snapshot.disruption_budget(budget)
         for budget in await context.cluster.list(PDBS, pod.metadata.namespace)
     ]
-    return sorted(one.name for one in budgets if selects(one.selector, pod.metadata.labels))
+    return sorted(budget.name for budget in budgets if is_selected(budget.selector, pod.metadata.labels))
 
 
 def eviction_status(context: Context, refusal: Refusal) -> dict[str, Any]:
     """The refusal as stored in a node upgrade's status."""
-    again = timing.after(context.clock.now(), refusal.seconds)
-    return {"message": refusal.message, "notBefore": timing.show(again)}
+    again = timing.add_seconds(context.clock.now(), refusal.seconds)
+    return {"message": refusal.message, "notBefore": timing.format_time(again)}

@@ -1,4 +1,4 @@
-"""Steps that a person forces (`upgrader force`), recorded in the NodeUpgrade with author and reason."""
+"""Steps that a user forces (`upgrader force`), recorded in the NodeUpgrade with author and reason."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 def forced_steps(upgrade: NodeUpgrade) -> dict[NodePhase, str]:
     """Forced steps, each with author and reason; the latest entry of a step counts."""
-    return {order.step: f"by order of {order.by}: {order.reason}" for order in upgrade.spec.force}
+    return {order.step: f"forced by {order.by}: {order.reason}" for order in upgrade.spec.force}
 
 
 async def undeclared_pods(context: Context, upgrades: Iterable[NodeUpgrade]) -> frozenset[str]:
@@ -50,21 +50,21 @@ async def undeclared_pods(context: Context, upgrades: Iterable[NodeUpgrade]) -> 
             target,
             former=await former_resources(context, upgrade.spec.stack, target.resource_name),
             method=method,
-            reboots=manifests.empties(upgrade),
+            reboots=manifests.ends_all_pods(upgrade),
         )
         gangs = seen.gangs if seen is not None else ()
-        free = [gang for gang in gangs if upgrade.spec.node.name in gang.nodes and not declares(gang)]
+        free = [gang for gang in gangs if upgrade.spec.node.name in gang.nodes and not declares_method(gang)]
         uids |= {member.uid for gang in free for member in gang.members}
     return frozenset(uids)
 
 
-def declares(gang: Gang) -> bool:
+def declares_method(gang: Gang) -> bool:
     """Whether a gang declares a checkpoint method, usable or not: such a gang is never ended by force (law 1)."""
     return not gang.replicated and bool(gang.method or gang.undeclared_because)
 
 
 async def release_nodes(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
-    """Release nodes of failed upgrades that a person forces; they are reinstalled afterwards."""
+    """Release nodes of failed upgrades that a user forces; they are reinstalled afterwards."""
     for upgrade in upgrades:
         why = forced_steps(upgrade).get(NodePhase.FAILED)
         if why is None or upgrade.status.phase is not NodePhase.FAILED or not _holds_node(context, upgrade):
@@ -83,7 +83,7 @@ async def release_nodes(context: Context, upgrades: Iterable[NodeUpgrade]) -> No
             "Node",
             "v1",
             reason="UpgradeForced",
-            message=f"given back as it is after its upgrade failed, {why}",
+            message=f"released as it is after its upgrade failed, {why}",
         )
 
 

@@ -9,7 +9,7 @@ from upgrader.api.kubernetes import Node, ObjectMeta
 from upgrader.api.resources import NODES
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.model.fleet import NodeFacts
-from upgrader.core.model.phases import ends
+from upgrader.core.model.phases import is_final
 from upgrader.reconcile.render import node_patches
 from upgrader.reconcile.runtime.context import Context
 
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 async def still_orphaned(context: Context, upgrades: Iterable[NodeUpgrade], node: NodeFacts) -> Node | None:
     """The node from a fresh read if its claim is unchanged (the cache may be stale) and no other upgrade is open."""
-    if any(upgrade.spec.node.uid == node.uid and not ends(upgrade.status.phase) for upgrade in upgrades):
+    if any(upgrade.spec.node.uid == node.uid and not is_final(upgrade.status.phase) for upgrade in upgrades):
         return None
     fresh = await context.cluster.get(NODES, node.name)
     if fresh is None or fresh.metadata.uid != node.uid:
@@ -31,11 +31,11 @@ async def release_claim(context: Context, node: Node) -> None:
     upgrade = node.metadata.annotations[names.ANNOTATION_CLAIMED_BY]
     context.leadership.check()
     await context.cluster.merge(NODES, node.metadata, node_patches.release_node(node, upgrade, ""))
-    log.info("marks taken away", node=node.metadata.name, upgrade=upgrade)
+    log.info("claim removed", node=node.metadata.name, upgrade=upgrade)
     await context.cluster.event(
         ObjectMeta(name=node.metadata.name, uid=node.metadata.uid),
         "Node",
         "v1",
         reason="UpgradeDeleted",
-        message=f"NodeUpgrade {upgrade} is over or no more, and changed nothing; its taint and claim are taken away",
+        message=f"NodeUpgrade {upgrade} has ended or was deleted, and changed nothing; its taint and claim are removed",
     )

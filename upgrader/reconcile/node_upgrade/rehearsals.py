@@ -49,20 +49,20 @@ async def _rehearse_objects(context: Context, upgrade: NodeUpgrade, node: NodeFa
     name = manifests.upgrade_name(upgrade, reverting=False)
     with _explain_refusal(f"to start Job {name}", "Apply deploy/rbac.yaml of this release."):
         await rehearse_start(context, upgrade)
-    shown = manifests.rehearsal(upgrade, node, context.stack)
-    for pod in shown.there:
-        await _rehearse_pod(context, pod, "which this upgrade makes later")
+    shown = manifests.rehearsal_pods(upgrade, node, context.stack)
+    for pod in shown.forward:
+        await _rehearse_pod(context, pod, "which this upgrade creates later")
     try:
-        for pod in shown.back:
-            await _rehearse_pod(context, pod, "which this upgrade makes if it goes back")
+        for pod in shown.revert:
+            await _rehearse_pod(context, pod, "which this upgrade creates if it reverts")
     except ConfigurationError as error:
         if not await _leaves_for_good(context, upgrade):
             raise
-        log.warning("goes without a way back", upgrade=upgrade.metadata.name, because=error.brief)
+        log.warning("without a way back", upgrade=upgrade.metadata.name, because=error.brief)
 
 
 async def _rehearse_pod(context: Context, pod: dict[str, Any], what: str) -> None:
-    with _explain_refusal(f"pod {pod['metadata']['name']}, {what}", "Put right what it names."):
+    with _explain_refusal(f"pod {pod['metadata']['name']}, {what}", "Correct the named fields."):
         await context.cluster.rehearse(PODS, pod)
 
 
@@ -75,9 +75,9 @@ def _explain_refusal(what: str, resolution: str) -> Iterator[None]:
         if not error.refused:
             raise
         raise ConfigurationError(
-            f"the API server would refuse {what}: {error.said or error.brief}",
+            f"the API server would refuse {what}: {error.refusal_text or error.brief}",
             details=error.details,
-            resolution=f"{resolution} Nobody has been asked to stop.",
+            resolution=f"{resolution} No gang has got a request.",
         ) from error
 
 

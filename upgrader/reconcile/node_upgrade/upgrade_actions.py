@@ -14,7 +14,7 @@ from upgrader.api.v1alpha1 import NodeUpgrade, StepStatus
 from upgrader.core import timing
 from upgrader.core.errors import ConflictError, NameTakenError, NotFoundError, UpgraderError
 from upgrader.core.model.fleet import NodeFacts
-from upgrader.core.model.phases import NodePhase, UpgradeReason, ends, row
+from upgrader.core.model.phases import NodePhase, UpgradeReason, is_final, transition_of
 from upgrader.core.node_upgrade import clearing
 from upgrader.core.node_upgrade.upgrade_state import NO_ANSWER, REFUSAL, Act, Decision, NodeView
 from upgrader.reconcile.node_upgrade import evictions, upgrade_jobs
@@ -24,7 +24,8 @@ from upgrader.reconcile.node_upgrade.upgrade_reading import blocked_condition, e
 from upgrader.reconcile.render import node_patches
 from upgrader.reconcile.runtime import finalizers
 from upgrader.reconcile.runtime.context import Context, check_in_step, record_status
-from upgrader.stack import manifests, pod_results
+from upgrader.stack import manifests
+from upgrader.stack.node_pods import pod_results
 from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
@@ -82,7 +83,7 @@ async def drop_finalizers(context: Context, upgrades: Iterable[NodeUpgrade]) -> 
     """Remove the finalizer of ended upgrades that are being deleted."""
     for upgrade in upgrades:
         if (
-            ends(upgrade.status.phase)
+            is_final(upgrade.status.phase)
             and upgrade.metadata.deletion_timestamp
             and names.FINALIZER in upgrade.metadata.finalizers
         ):
@@ -100,7 +101,7 @@ async def _perform_act(
         case Act.CLOSE:
             await _patch_node(context, upgrade, partial(_closing_patch, context, upgrade))
         case Act.EVICT:
-            return await evictions.evict(context, decision.evict)
+            return await evictions.evict_pods(context, decision.evict)
         case Act.OPERANDS_OFF:
             await _patch_node(context, upgrade, node_patches.operands_off)
         case Act.REMOVE_DRIVER:
@@ -122,7 +123,7 @@ async def _perform_act(
             await _patch_node(context, upgrade, lambda _: node_patches.operands_on())
         case Act.VALIDATE:
             await _ensure_validation_pod(context, _validation_pod(context, upgrade, view))
-        case Act.GIVE_BACK:
+        case Act.RELEASE:
             await _patch_node(
                 context,
                 upgrade,
@@ -138,7 +139,7 @@ async def _look_again(context: Context, upgrade: NodeUpgrade, view: NodeView) ->
         ConflictError: a new pod is there; the next step decides about it.
     """
     fresh = msgspec.structs.replace(view, others=await list_others(context, upgrade, view))
-    if there := clearing.arrivals(fresh):
+    if there := clearing.find_arrivals(fresh):
         raise ConflictError(f"pod {there[0].namespace}/{there[0].name} came to node {upgrade.spec.node.name}")
 
 
@@ -146,10 +147,10 @@ async def _ensure_validation_pod(context: Context, body: dict[str, Any]) -> None
     """Create the validation pod; a pod that the kubelet did not admit is deleted first, after a pause."""
     meta = body["metadata"]
     there = await context.cluster.get(PODS, meta["name"], meta["namespace"])
-    if there is None or not pod_results.not_admitted(there):
+    if there is None or not pod_results.is_not_admitted(there):
         await _create_named(context, PODS, body)
         return
-    made = timing.parse(there.metadata.creation_timestamp)
+    made = timing.parse_time(there.metadata.creation_timestamp)
     if (context.clock.now() - made).total_seconds() >= ADMITTED_AGAIN_SECONDS:
         await context.cluster.delete(PODS, there.metadata)
 
@@ -161,7 +162,7 @@ def _validation_pod(context: Context, upgrade: NodeUpgrade, view: NodeView) -> d
 
 def _present_node(upgrade: NodeUpgrade, view: NodeView) -> NodeFacts:
     if view.node is None:
-        raise NotFoundError(f"node {upgrade.spec.node.name} is gone")
+        raise NotFoundError(f"node {upgrade.spec.node.name} does not exist")
     return view.node
 
 
@@ -183,7 +184,7 @@ async def _patch_node(context: Context, upgrade: NodeUpgrade, patch: Callable[[N
     """Patch the Node after a fresh read; another node of the same name is never changed."""
     node = await context.cluster.get(NODES, upgrade.spec.node.name)
     if node is None or node.metadata.uid != upgrade.spec.node.uid:
-        raise NotFoundError(f"node {upgrade.spec.node.name} is gone")
+        raise NotFoundError(f"node {upgrade.spec.node.name} does not exist")
     may_stand = {None, upgrade.metadata.uid, upgrade.spec.takes_over}
     if node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) not in may_stand:
         raise ConflictError(f"node {node.metadata.name} is claimed by another upgrade")
@@ -194,7 +195,7 @@ async def _patch_node(context: Context, upgrade: NodeUpgrade, patch: Callable[[N
 
 def _closing_patch(context: Context, upgrade: NodeUpgrade, node: Node) -> dict[str, Any] | None:
     """The patch that closes a node; None if it is closed."""
-    body = node_patches.close_node(node, upgrade, timing.show(context.clock.now()))
+    body = node_patches.close_node(node, upgrade, timing.format_time(context.clock.now()))
     if body is not None:
         check_in_step(context)
     return body
@@ -209,7 +210,7 @@ def _status_patch(
         return _waiting_patch(context, upgrade, view, decision)
     steps = [_step_entry(step) for step in upgrade.status.steps]
     if steps:
-        steps[-1] |= {"endedAt": timing.show(now), "result": decision.message or decision.failure}
+        steps[-1] |= {"endedAt": timing.format_time(now), "result": decision.message or decision.failure}
     status: dict[str, Any] = {
         "phase": decision.phase.value,
         "reverting": decision.reverting,
@@ -219,13 +220,13 @@ def _status_patch(
         "eviction": None,
         "conditions": [],
     }
-    seconds = row(decision.phase).seconds
-    if not ends(decision.phase) and seconds is not None:
-        deadline = timing.show(timing.after(now, seconds))
+    seconds = transition_of(decision.phase).seconds
+    if not is_final(decision.phase) and seconds is not None:
+        deadline = timing.format_time(timing.add_seconds(now, seconds))
         if decision.phase is NodePhase.PREPARED and ask_until is not None:
             deadline = ask_until
         status["deadline"] = deadline
-        steps.append({"name": decision.phase.value, "startedAt": timing.show(now), "deadline": deadline})
+        steps.append({"name": decision.phase.value, "startedAt": timing.format_time(now), "deadline": deadline})
     status["steps"] = steps
     if decision.phase is NodePhase.TAINTING and view.node is not None:
         status["found"] = {
@@ -251,7 +252,7 @@ def _waiting_patch(context: Context, upgrade: NodeUpgrade, view: NodeView, decis
             "conditions": [_blocked_condition(context, decision.blocked, decision.message)],
         }
     if decision.deadline is not None and decision.deadline != view.deadline:
-        shown = timing.show(decision.deadline)
+        shown = timing.format_time(decision.deadline)
         steps = [_step_entry(step) for step in upgrade.status.steps]
         for step in steps[-1:]:
             step["deadline"] = shown
@@ -268,13 +269,13 @@ def _blocked_condition(context: Context, reason: str, message: str) -> dict[str,
         "status": "True" if reason else "False",
         "reason": reason or "NothingHolds",
         "message": message,
-        "lastTransitionTime": timing.show(context.clock.now()),
+        "lastTransitionTime": timing.format_time(context.clock.now()),
     }
 
 
 async def _emit_event(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> None:
     """Emit one Event on the Node with the result of its upgrade. (Its phases are in the NodeUpgrade.)"""
-    if not ends(decision.phase) or view.node is None:
+    if not is_final(decision.phase) or view.node is None:
         return
     worth = decision.phase is NodePhase.SUCCEEDED or upgrade.spec.reason is UpgradeReason.REPAIR
     if not worth and view.phase in {NodePhase.PENDING, NodePhase.PREPARED}:

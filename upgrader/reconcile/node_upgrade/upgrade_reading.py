@@ -13,19 +13,19 @@ from upgrader.core import timing
 from upgrader.core.gpu_stack import adoption
 from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.model.operands import COMPONENTS
-from upgrader.core.model.phases import NodePhase, UpgradeReason, row
+from upgrader.core.model.phases import NodePhase, UpgradeReason, transition_of
 from upgrader.core.node_protocol.gpu_resources import Claimed, PoolGpus, gpus_by_name
 from upgrader.core.node_upgrade.upgrade_state import (
     ABORTED,
-    GOING_BACK,
     NO_ANSWER,
     REFUSAL,
+    REVERT_SUFFIX,
     NodeView,
     OperandFacts,
     OtherPod,
     UpgradeJobs,
 )
-from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
+from upgrader.core.workloads.checkpoint_annotations import Declared, nearest_declared
 from upgrader.reconcile.facts.device_claims import holds_by_claim, read_claimed
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.facts.owner_reading import declared_above
@@ -34,8 +34,9 @@ from upgrader.reconcile.node_upgrade import force_requests
 from upgrader.reconcile.observe import pod_events
 from upgrader.reconcile.ports import Reads
 from upgrader.reconcile.runtime.context import Context
-from upgrader.stack import manifests, pod_results
+from upgrader.stack import manifests
 from upgrader.stack.naming import UPGRADE
+from upgrader.stack.node_pods import pod_results
 
 OPERAND_PHASES = frozenset({"Pending", "Running", "Unknown"})
 
@@ -47,7 +48,7 @@ HOLDERS = frozenset(COMPONENTS) - {"driver", "device-plugin"}
 class MayGo(msgspec.Struct, frozen=True, kw_only=True):
     """Uids of pods that may be evicted although their gang is not stopped, and of pods that stay."""
 
-    forced: frozenset[str] = frozenset()  # a person forced their deletion
+    forced: frozenset[str] = frozenset()  # a user forced their deletion
     expendable: frozenset[str] = frozenset()  # they have no controller, and the approval names their gang
     waited_for: frozenset[str] | None = frozenset()  # the plan waits for them; None: unknown, so every pod stays
 
@@ -63,7 +64,7 @@ def effective_state(upgrade: NodeUpgrade) -> NodeState:
 
 def expected_gpus(upgrade: NodeUpgrade) -> int:
     """Devices that the node should offer at the end; 0 if unknown."""
-    return manifests.offered(upgrade, effective_state(upgrade), upgrade.status.found.gpus)
+    return manifests.expected_devices(upgrade, effective_state(upgrade), upgrade.status.found.gpus)
 
 
 async def read_upgrade(
@@ -111,7 +112,7 @@ async def _upgrade_jobs(context: Context, upgrade: NodeUpgrade, pods: Sequence[k
         name = manifests.upgrade_name(upgrade, reverting=False)
         first = await reads.get(JOBS, name, context.stack.namespace)
     return UpgradeJobs(
-        first=first is not None and not pod_results.job_ended(first),
+        first=first is not None and not pod_results.has_job_ended(first),
         pods=sum(is_own_pod(pod, context.stack.namespace) and _is_upgrade_pod(pod) for pod in pods),
     )
 
@@ -137,7 +138,7 @@ def blind_view(upgrade: NodeUpgrade) -> NodeView:
         uid=upgrade.metadata.uid,
         reason=upgrade.spec.reason,
         phase=status.phase,
-        phase_since=timing.parse(upgrade.metadata.creation_timestamp),
+        phase_since=timing.parse_time(upgrade.metadata.creation_timestamp),
         deadline=None,
         reverting=status.reverting,
         failure=status.reason,
@@ -183,7 +184,7 @@ async def _declared_around(reads: Reads, pod: k.Pod, spaces: Mapping[str, Declar
     space = spaces.get(pod.metadata.namespace, Declared())
     if not is_replicated(pod, space):
         return space
-    return nearest([await declared_above(reads, pod), space])
+    return nearest_declared([await declared_above(reads, pod), space])
 
 
 def build_view(
@@ -209,7 +210,9 @@ def build_view(
         uid=upgrade.metadata.uid,
         reason=upgrade.spec.reason,
         phase=status.phase,
-        phase_since=timing.parse(status.steps[-1].started_at if status.steps else upgrade.metadata.creation_timestamp),
+        phase_since=timing.parse_time(
+            status.steps[-1].started_at if status.steps else upgrade.metadata.creation_timestamp
+        ),
         deadline=_phase_deadline(upgrade, node),
         reverting=status.reverting,
         failure=status.reason,
@@ -234,9 +237,9 @@ def build_view(
         runtime=_operand_facts(own, names.LABEL_IMAGE_KEY, goal.runtime_key, status.phase, "runtime"),
         others_of_ours=_device_holders(own),
         others=tuple(_other_pods(upgrade, rest, members, around, _pool_gpus(upgrade, claimed or {}))),
-        empties=manifests.empties(upgrade),
+        empties=manifests.ends_all_pods(upgrade),
         not_evicted=status.eviction.message if status.eviction is not None else "",
-        evict_after=timing.parse(status.eviction.not_before) if status.eviction is not None else None,
+        evict_after=timing.parse_time(status.eviction.not_before) if status.eviction is not None else None,
     )
 
 
@@ -246,10 +249,10 @@ def _phase_deadline(upgrade: NodeUpgrade, node: k.Node | None) -> datetime | Non
     A late step has not waited: until the taint exists, the deadline is extended by its full length.
     """
     status = upgrade.status
-    written = timing.parse(status.deadline) if status.deadline else None
+    written = timing.parse_time(status.deadline) if status.deadline else None
     if status.phase is not NodePhase.TAINTING or written is None or node is None:
         return written
-    allowed, facts = timedelta(seconds=row(status.phase).seconds or 0), _upgrade_node_facts(upgrade, node)
+    allowed, facts = timedelta(seconds=transition_of(status.phase).seconds or 0), _upgrade_node_facts(upgrade, node)
     if facts.claimed_by == upgrade.metadata.uid and facts.closed_at is not None:
         return max(written, facts.closed_at + allowed)
     return written + allowed
@@ -345,7 +348,7 @@ def _in_the_way(upgrade: NodeUpgrade, pod: k.Pod, gpus: PoolGpus) -> bool:
     """
     if gpus_of(pod, gpus):
         return True
-    return manifests.empties(upgrade) and not of_the_node(pod)
+    return manifests.ends_all_pods(upgrade) and not of_the_node(pod)
 
 
 def _pool_gpus(upgrade: NodeUpgrade, claimed: Claimed) -> PoolGpus:
@@ -373,7 +376,7 @@ def _failure_message(status: NodeUpgradeStatus) -> str:
     after = [place for place, step in enumerate(status.steps) if step.name is next_phase and place]
     if status.reason in {"", ABORTED} or not after:
         return ""
-    return status.steps[after[-1] - 1].result.removesuffix(GOING_BACK)
+    return status.steps[after[-1] - 1].result.removesuffix(REVERT_SUFFIX)
 
 
 def _expected_kernel(upgrade: NodeUpgrade) -> str:

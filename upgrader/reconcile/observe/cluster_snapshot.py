@@ -27,12 +27,12 @@ from upgrader.core.model import sharing
 from upgrader.core.model.fleet import ImageBuild, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.model.phases import DriverImagePhase
 from upgrader.core.model.revisions import with_revision
-from upgrader.core.model.vendors import choose
+from upgrader.core.model.vendors import choose_driver
 from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.core.workloads import placement
 from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.core.workloads.owner_objects import stopped_owners
-from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, Requirement, Selector, blocked
+from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, Requirement, Selector, blocked_gangs
 from upgrader.reconcile.facts.device_claims import holders_by_node
 from upgrader.reconcile.facts.fact_cache import FactCache
 from upgrader.reconcile.facts.operand_pods import operand_pod
@@ -41,6 +41,7 @@ from upgrader.reconcile.facts.workloads import Workloads
 from upgrader.reconcile.observe.other_plans import taken_back, taken_elsewhere
 from upgrader.reconcile.ports import Cluster
 from upgrader.reconcile.runtime.context import Context
+from upgrader.stack.vendors import find_vendor
 
 CLUSTER_NAMESPACE = "kube-system"
 """Its uid identifies the cluster: it exists from the beginning and is never recreated."""
@@ -50,10 +51,11 @@ def target_of(spec: GpuStackSpec, stack: str) -> Target:
     """The target of a stack's nodes, named by its revision, without digests.
 
     Raises:
-        ConfigurationError: vendor, recipe and flavour of its driver, or its modes of GPU sharing, are incompatible.
+        ConfigurationError: its vendor is not installed, or does not support its driver or settings of GPUs.
     """
     kubelet, shared = spec.kubelet, spec.device_plugin.sharing
-    driver = choose(spec.driver.vendor, spec.driver.recipe or "", spec.driver.flavour or "")
+    facts = find_vendor(spec.driver.vendor).facts
+    driver = choose_driver(facts, spec.driver.recipe or "", spec.driver.flavour or "")
     managed = kubelet.manage and kubelet.version is not None
     target = Target(
         stack=stack,
@@ -80,7 +82,7 @@ def target_of(spec: GpuStackSpec, stack: str) -> Target:
         reboot_select=tuple(spec.reboot.select) if spec.reboot is not None else (),
         reboot_restart=tuple(spec.reboot.restart) if spec.reboot is not None else (),
     )
-    sharing.check(target)
+    sharing.check_gpu_settings(target, facts)
     return with_revision(target)
 
 
@@ -124,7 +126,7 @@ def image_build(image: DriverImage, *, allowed: bool = True) -> ImageBuild:
         version=spec.version,
         kernel=spec.kernel,
         phase=status.phase,
-        made_at=timing.parse(image.metadata.creation_timestamp) if image.metadata.creation_timestamp else None,
+        made_at=timing.parse_time(image.metadata.creation_timestamp) if image.metadata.creation_timestamp else None,
         recipe=spec.recipe or "",
         flavour=spec.flavour or "",
         os=spec.os or "",
@@ -194,7 +196,7 @@ def snapshot_of(
         builds=tuple(
             sorted((image_build(image, allowed=allowed) for image in seen.images), key=lambda build: build.name)
         ),
-        pdb_blocked=blocked(gangs, (disruption_budget(budget) for budget in seen.budgets)),
+        pdb_blocked=blocked_gangs(gangs, (disruption_budget(budget) for budget in seen.budgets)),
         steering=_can_steer_jobs(seen.api_server_version),
         shaped=tuple(
             sorted(namespace.metadata.name for namespace in seen.namespaces if seen.shaping and _opted_in(namespace))
@@ -204,7 +206,9 @@ def snapshot_of(
         taken_back=taken_back(seen.stacks, seen.plans, stack),
         stopped=stopped_owners(seen.works),
         operands=tuple(
-            one for pod in seen.pods if (one := operand_pod(pod, seen.own_namespace)) is not None and one.node in pool
+            operand
+            for pod in seen.pods
+            if (operand := operand_pod(pod, seen.own_namespace)) is not None and operand.node in pool
         ),
     )
 
@@ -222,7 +226,7 @@ def _opted_in(namespace: Namespace) -> bool:
 def _can_steer_jobs(api_server_version: str) -> bool:
     """Whether the template of a suspended Job is mutable; that of some other owners is in any version."""
     row = owner_kind("Job", "batch/v1")
-    return row is not None and placement.possible(row, api_server_version)
+    return row is not None and placement.is_steerable(row, api_server_version)
 
 
 async def read_snapshot(

@@ -51,14 +51,14 @@ def learn_durations(upgrades: Sequence[NodeUpgrade], requests: Sequence[Checkpoi
         for upgrade in upgrades
         if upgrade.spec.reason is UpgradeReason.ROLLOUT and upgrade.status.phase is NodePhase.SUCCEEDED
     ]
-    vouched = own_requests.vouchers(upgrades)
+    vouched = own_requests.find_vouchers(upgrades)
     restored = (request for request in requests if request.status.phase is RequestPhase.RESTORED)
     back = [request.status for request in restored if own_requests.is_own(request, None, vouched)]
-    return duration_model.learned(
+    return duration_model.measured_durations(
         _seconds_between(
             (step_times.get(NodePhase.DRAINING), step_times.get(NodePhase.RELEASING)) for step_times in done
         ),
-        checkpoints=_seconds_between((status.marked_at, status.stopped_at) for status in back),
+        checkpoints=_seconds_between((status.admitted_at, status.stopped_at) for status in back),
         restarts=_seconds_between((status.restarted_at, status.restored_at) for status in back),
         preparations=_seconds_between(
             (step_times.get(NodePhase.PREPARING), step_times.get(NodePhase.PREPARED)) for step_times in done
@@ -69,7 +69,7 @@ def learn_durations(upgrades: Sequence[NodeUpgrade], requests: Sequence[Checkpoi
 def _seconds_between(spans: Iterable[tuple[str | None, str | None]]) -> list[float]:
     """Seconds between two times, if both are known."""
     return [
-        (timing.parse(end) - timing.parse(start)).total_seconds()
+        (timing.parse_time(end) - timing.parse_time(start)).total_seconds()
         for start, end in spans
         if start is not None and end is not None
     ]

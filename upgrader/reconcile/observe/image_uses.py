@@ -12,7 +12,7 @@ from upgrader.api.v1alpha1 import DriverImage, NodeUpgrade
 from upgrader.core.driver_image.image_garbage import Uses
 from upgrader.core.driver_image.missing_images import read_removed_driver
 from upgrader.core.model.fleet import Target
-from upgrader.core.model.phases import ends
+from upgrader.core.model.phases import is_final
 from upgrader.core.node_protocol.node_features import same_kernel
 from upgrader.reconcile.facts.node_facts import pending_kernel
 from upgrader.reconcile.observe.revisions import read_target
@@ -43,25 +43,25 @@ async def read_needs(context: Context, nodes: Iterable[Node], targets: Iterable[
     leading = [
         await read_target(context, plan.spec.stack, plan.spec.target_revision)
         for plan in plans
-        if not ends(plan.status.phase)
+        if not is_final(plan.status.phase)
     ]
-    return needs_of(nodes, upgrades, [*targets, *(one for one in leading if one is not None)])
+    return needs_of(nodes, upgrades, [*targets, *(target for target in leading if target is not None)])
 
 
 def needs_of(nodes: Iterable[Node], upgrades: Iterable[NodeUpgrade], targets: Iterable[Target]) -> Needs:
     """The needs of objects that were read."""
     kernels, keys, claims = {target.kernel for target in targets}, set[str](), set[str]()
     for node in nodes:
-        marks = node.metadata.annotations
+        annotations = node.metadata.annotations
         kernels |= {node.status.node_info.kernel_version, pending_kernel(node)}
-        claims.add(marks.get(names.ANNOTATION_CLAIMED_BY, ""))
-        removed_driver = read_removed_driver(marks.get(names.ANNOTATION_REMOVED_DRIVER))
+        claims.add(annotations.get(names.ANNOTATION_CLAIMED_BY, ""))
+        removed_driver = read_removed_driver(annotations.get(names.ANNOTATION_REMOVED_DRIVER))
         keys |= {
             node.metadata.labels.get(names.LABEL_DRIVER, ""),
             removed_driver.driver if removed_driver is not None else "",
         }
     for upgrade in upgrades:
-        if not ends(upgrade.status.phase) or upgrade.metadata.uid in claims:
+        if not is_final(upgrade.status.phase) or upgrade.metadata.uid in claims:
             spec = upgrade.spec
             kernels |= {spec.source.kernel, spec.target.kernel}
             keys |= {spec.source.driver_key, spec.target.driver_key}
@@ -82,7 +82,7 @@ async def read_uses(cluster: Cluster) -> Uses:
     )
     running = {node.status.node_info.kernel_version for node in nodes}
     running |= {label for node in nodes if (label := _other_kernel(node))}
-    pending = {upgrade.spec.target.kernel for upgrade in upgrades if not ends(upgrade.status.phase)}
+    pending = {upgrade.spec.target.kernel for upgrade in upgrades if not is_final(upgrade.status.phase)}
     pending |= {image.spec.kernel for image in images} | {pending_kernel(node) for node in nodes}
     previous = {upgrade.spec.source.kernel for upgrade in upgrades} | {
         upgrade.spec.target.kernel for upgrade in upgrades

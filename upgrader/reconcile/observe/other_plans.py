@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from upgrader.api.v1alpha1 import GpuStack, UpgradePlan
 from upgrader.core.model.fleet import NodeFacts
-from upgrader.core.model.phases import PlanPhase, ends
+from upgrader.core.model.phases import PlanPhase, is_final
 from upgrader.core.upgrade_plan.plan_precedence import UNDER_WAY
 
 
@@ -16,7 +16,7 @@ def taken_elsewhere(plans: Sequence[UpgradePlan], others: Sequence[NodeFacts], s
     batches = [
         batch
         for plan in plans
-        if plan.spec.stack != stack and not ends(plan.status.phase)
+        if plan.spec.stack != stack and not is_final(plan.status.phase)
         for batch in plan.status.batches
         if batch.ended_at is None
     ]

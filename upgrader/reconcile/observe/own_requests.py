@@ -13,7 +13,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
-from upgrader.core.model.phases import ends
+from upgrader.core.model.phases import is_final
 from upgrader.reconcile.render.custom_objects import LABEL_BATCH, request_name
 from upgrader.reconcile.runtime import finalizers
 from upgrader.reconcile.runtime.context import Context
@@ -24,7 +24,7 @@ Vouchers = frozenset[tuple[str, str, str, str]]
 SHOWN = 10
 
 
-def vouchers(upgrades: Iterable[NodeUpgrade]) -> Vouchers:
+def find_vouchers(upgrades: Iterable[NodeUpgrade]) -> Vouchers:
     """The requests that upgrades vouch for."""
     return frozenset(
         (upgrade.spec.plan, _batch_label(upgrade.metadata), upgrade.spec.group, _controller_uid(upgrade.metadata))
@@ -43,7 +43,7 @@ def is_own(request: CheckpointRequest, plan: UpgradePlan | None, vouched: Vouche
         return False
     if plan is not None and plan.metadata.name == name and plan.metadata.uid == uid:
         number = int(batch) if re.fullmatch("[1-9][0-9]{0,8}", batch) else 0
-        if 0 < number <= max((each.number for each in plan.status.batches), default=0):
+        if 0 < number <= max((batch.number for batch in plan.status.batches), default=0):
             return _is_of(request, plan, number)
     return (name, batch, group, uid) in vouched
 
@@ -61,9 +61,9 @@ def _is_of(request: CheckpointRequest, plan: UpgradePlan, number: int) -> bool:
 
     The plan does not keep the groups of ended batches: their requests have ended, and are only counted.
     """
-    stored = [group for each in plan.status.batches if each.number == number for group in each.groups]
+    stored = [group for batch in plan.status.batches if batch.number == number for group in batch.groups]
     if not stored:
-        return ends(request.status.phase)
+        return is_final(request.status.phase)
     return any(part.name == request.spec.group and request.spec.gang in part.gangs for part in stored)
 
 
@@ -71,7 +71,7 @@ def sort_out(
     requests: Sequence[CheckpointRequest], plan: UpgradePlan | None, upgrades: Iterable[NodeUpgrade]
 ) -> tuple[list[CheckpointRequest], list[CheckpointRequest]]:
     """Split requests with a plan's label into its own and others."""
-    vouched = vouchers(upgrades)
+    vouched = find_vouchers(upgrades)
     own: list[CheckpointRequest] = []
     others: list[CheckpointRequest] = []
     for request in requests:

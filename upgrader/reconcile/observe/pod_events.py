@@ -16,10 +16,10 @@ from upgrader.api.resources import DAEMONSETS, EVENTS
 from upgrader.core import untrusted
 from upgrader.core.errors import ClusterError
 from upgrader.core.model.operands import NO_POD, SHOWN, PartPod
-from upgrader.core.model.pod_diagnostics import Silence, chosen, long_silent
+from upgrader.core.model.pod_diagnostics import Silence, choose_silences, long_silent
 from upgrader.core.node_upgrade.upgrade_state import PodResult
 from upgrader.reconcile.runtime.context import Context
-from upgrader.stack.pod_results import shortened
+from upgrader.stack.node_pods.pod_results import shorten_message
 
 P = TypeVar("P", bound=PartPod)
 
@@ -39,7 +39,7 @@ _GENERATED = 58
 async def explain_pods(context: Context, pods: Iterable[P]) -> list[P]:
     """Existing and missing pods, with the reasons from Events of those that have been silent for long."""
     listed, now = list(pods), context.clock.now()
-    asked = chosen(((pod.node, pod.silence) for pod in listed), now, SHOWN)
+    asked = choose_silences(((pod.node, pod.silence) for pod in listed), now, SHOWN)
     return [await _explain_pod(context, pod, asked) for pod in listed]
 
 
@@ -53,38 +53,44 @@ async def explain_pod_result(context: Context, pod_result: PodResult, what: str,
         return pod_result
     if not (listening or silence.maker):
         return pod_result
-    said = await _explanation_clause(context, silence)
-    if not said:
+    explanation = await _explanation_clause(context, silence)
+    if not explanation:
         return pod_result
-    trouble = f"no pod of {what} is there; {said}" if silence.maker else f"{what} has not started; {said}"
+    trouble = f"{what} has no pod; {explanation}" if silence.maker else f"{what} has not started; {explanation}"
     return msgspec.structs.replace(pod_result, trouble=trouble)
 
 
 async def _explain_pod(context: Context, pod: P, asked: Collection[str]) -> P:
     if pod.silence is None or pod.silence.key not in asked:
         return pod
-    said = await _explanation_clause(context, pod.silence)
+    explanation = await _explanation_clause(context, pod.silence)
     if pod.silence.maker:
-        trouble = f"{NO_POD}; {said}" if said else NO_POD
-    elif said is None:
+        trouble = f"{NO_POD}; {explanation}" if explanation else NO_POD
+    elif explanation is None:
         trouble = "it has not started"
     else:
-        trouble = f"it has not started; {said}" if said else "it has not started, and its kubelet has not said why"
+        trouble = (
+            f"it has not started; {explanation}"
+            if explanation
+            else "it has not started, and its kubelet has reported no reason"
+        )
     return msgspec.structs.replace(pod, trouble=trouble)
 
 
 async def _explanation_clause(context: Context, silence: Silence) -> str | None:
     """The source and its message; empty if there is no Event, None if Events were not read yet."""
     memory, now = context.heard, context.clock.now()
-    if not memory.due(silence.key, now):
-        return memory.of(silence.key)
+    if not memory.is_due(silence.key, now):
+        return memory.message_of(silence.key)
     try:
-        said = await _read_events(context, silence)
+        explanation = await _read_events(context, silence)
     except ClusterError as error:  # of any kind: no step of a node upgrade or a stack waits for an explanation
-        before = None if error.refused else memory.of(silence.key)
-        said = f"why is not known, since Events cannot be read: {error.brief}" if before is None else before
-    memory.keep(silence.key, said, now)
-    return said
+        before = None if error.refused else memory.message_of(silence.key)
+        explanation = (
+            f"the reason is not known, since Events cannot be read: {error.brief}" if before is None else before
+        )
+    memory.keep_message(silence.key, explanation, now)
+    return explanation
 
 
 async def _read_events(context: Context, silence: Silence) -> str:
@@ -94,7 +100,7 @@ async def _read_events(context: Context, silence: Silence) -> str:
     if silence.maker and not uid:
         maker = await context.cluster.get(DAEMONSETS, silence.maker, namespace)
         if maker is None:
-            return f"its DaemonSet {silence.maker} is not there"
+            return f"its DaemonSet {silence.maker} does not exist"
         uid = maker.metadata.uid
     events = await context.cluster.list(EVENTS, namespace, fields=f"involvedObject.uid={uid},type=Warning{reason}")
     if not silence.maker:
@@ -105,7 +111,7 @@ async def _read_events(context: Context, silence: Silence) -> str:
 
 def _event_age(event: Event, now: datetime) -> timedelta:
     """The age of an Event; an unreadable time gives an age beyond the limit."""
-    at = untrusted.instant(event.last_said)
+    at = untrusted.parse_instant(event.last_time)
     return now - at if at is not None else STILL
 
 
@@ -114,16 +120,16 @@ def _newest_warning(events: Sequence[Event]) -> str:
     last = max(events, key=lambda event: (event.metadata.creation_timestamp, event.metadata.name), default=None)
     if last is None:
         return ""
-    return f"its kubelet says {last.reason}: {shortened(_ONE_TRY.sub('…', last.message.removeprefix(_AGAIN)))}"
+    return f"its kubelet reports {last.reason}: {shorten_message(_ONE_TRY.sub('…', last.message.removeprefix(_AGAIN)))}"
 
 
 def _creation_refusal(events: Sequence[Event], maker: str) -> str:
     """The API server's refusal, shortened at its end, without parts that change with each attempt."""
-    last = max(events, key=lambda event: (event.last_said, event.metadata.name), default=None)
+    last = max(events, key=lambda event: (event.last_time, event.metadata.name), default=None)
     if last is None:
         return ""
     prefix = f"{maker}-"[:_GENERATED]
     text = re.sub(rf"{re.escape(prefix)}[a-z0-9]{{5}}\b", f"{prefix}…", last.message.removeprefix(_AGAIN))
     flat = _USED.sub("used: …, limited: ", " ".join(text.removeprefix(_REFUSED).split()))
     words = flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]}…"
-    return f"the API server refuses to make one: {words}"
+    return f"the API server refuses to create a pod: {words}"

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from upgrader.api import names
-from upgrader.api.explicit import explicit
+from upgrader.api.explicit import explicit_json
 from upgrader.api.kubernetes import ControllerRevision
 from upgrader.api.resources import CONTROLLER_REVISIONS
 from upgrader.api.v1alpha1 import GpuStack
-from upgrader.core.driver_image.image_names import located
+from upgrader.core.driver_image.image_names import with_registry
 from upgrader.core.errors import ConflictError
 from upgrader.core.model.fleet import Target
 from upgrader.core.model.revisions import with_revision
@@ -33,7 +33,7 @@ async def read_target(context: Context, stack: str, revision: str) -> Target | N
     return None if revision_object is None else msgspec.convert(revision_object.data["target"], Target)
 
 
-async def revisions(context: Context, stack: str) -> list[ControllerRevision]:
+async def list_revisions(context: Context, stack: str) -> list[ControllerRevision]:
     """All revisions of a stack, oldest first.
 
     Revisions of DaemonSets have the stack's label too, but they have an owner.
@@ -52,7 +52,7 @@ async def former_resources(context: Context, stack: str, present: str) -> tuple[
 
     `present`: the resource of the present revision, which is excluded.
     """
-    kept = [msgspec.convert(revision.data["target"], Target) for revision in await revisions(context, stack)]
+    kept = [msgspec.convert(revision.data["target"], Target) for revision in await list_revisions(context, stack)]
     return tuple(sorted({target.resource_name for target in kept} - {present}))
 
 
@@ -66,19 +66,19 @@ async def ensure_revision(context: Context, stack: GpuStack) -> Target | str:
     known = await read_target(context, stack.metadata.name, target.revision)
     if known is not None:
         return known
-    pinned = await pin(context, target)
+    pinned = await pin_images(context, target)
     if isinstance(pinned, str):
         return pinned
-    number = 1 + max((revision.revision for revision in await revisions(context, stack.metadata.name)), default=0)
+    number = 1 + max((revision.revision for revision in await list_revisions(context, stack.metadata.name)), default=0)
     try:
         await context.cluster.create(CONTROLLER_REVISIONS, _revision_manifest(context, stack, pinned, number))
     except ConflictError:
         written = await read_target(context, stack.metadata.name, target.revision)
-        return written if written is not None else "the revision is being written by somebody else"
+        return written if written is not None else "the revision is being written by another controller"
     return pinned
 
 
-async def pin(context: Context, target: Target) -> Target | str:
+async def pin_images(context: Context, target: Target) -> Target | str:
     """The target with the present digests of its images; a sentence instead if an image is not in its registry.
 
     Raises:
@@ -93,7 +93,7 @@ async def pin(context: Context, target: Target) -> Target | str:
     ):
         if not image:
             continue
-        reference = located(image, context.stack.registry)
+        reference = with_registry(image, context.stack.registry)
         digest = await context.registry.digest(reference)
         if digest is None:
             return f"{reference} is not in its registry; push it, or correct spec.{field}"
@@ -111,5 +111,5 @@ def _revision_manifest(context: Context, stack: GpuStack, target: Target, number
             "labels": {names.LABEL_STACK: stack.metadata.name},
         },
         "revision": number,
-        "data": {"target": msgspec.to_builtins(target), "spec": explicit(stack.spec)},
+        "data": {"target": msgspec.to_builtins(target), "spec": explicit_json(stack.spec)},
     }

@@ -49,7 +49,7 @@ class StackReading:
 
     @property
     def running(self) -> UpgradePlan | None:
-        """The plan under way."""
+        """The plan in progress."""
         return next((plan for plan in self.plans if plan.status.phase in UNDER_WAY), None)
 
     @cached_property

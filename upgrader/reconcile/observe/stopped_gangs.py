@@ -18,7 +18,9 @@ def stopped_owners(plan: UpgradePlan, requests: Sequence[CheckpointRequest]) -> 
 
 def stops_to_remember(plan: UpgradePlan, requests: Sequence[CheckpointRequest]) -> list[str]:
     """Owners for the plan's status, without those in phase Stopping, whose stop can still be withdrawn."""
-    return sorted(stopped_owners(plan, [each for each in requests if each.status.phase is not RequestPhase.STOPPING]))
+    return sorted(
+        stopped_owners(plan, [request for request in requests if request.status.phase is not RequestPhase.STOPPING])
+    )
 
 
 def stopped_gangs(plan: UpgradePlan, requests: Sequence[CheckpointRequest], snapshot: Snapshot) -> frozenset[str]:

@@ -1,12 +1,12 @@
-"""Labels of simulated GPUs, from the reports of feature discovery pods, written here only.
+"""GPU labels of nodes, from the reports of feature discovery pods, written here only.
 
-NVIDIA's discovery writes a file from which node-feature-discovery creates labels; the simulated discovery needs no
-other component. A pod has no right to label its node, so it reports in its container status. The same patch records
-the written labels on the Node, so that they can be removed, and distinguished from labels of others.
+NVIDIA's discovery writes a file from which node-feature-discovery creates labels; a vendor whose discovery needs no
+other component has pods that report in their container status, and derives the labels from the report. The same patch
+records the written labels on the Node, so that they can be removed, and distinguished from labels of others.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -17,13 +17,15 @@ from upgrader.api.resources import NODES
 from upgrader.core import untrusted
 from upgrader.core.errors import ConflictError, NotFoundError, UnreachableError, UnreadableError
 from upgrader.core.model.operands import COMPONENT_OF, Operand
-from upgrader.core.model.vendors import SIM
-from upgrader.core.node_protocol.boot_reports import newest
+from upgrader.core.node_protocol.boot_reports import newest_report
 from upgrader.core.node_protocol.gpu_features import GpuLabelDecision, GpuLabelView, GpuReport, decide, read_record
-from upgrader.core.node_protocol.gpu_features import written as written_labels
+from upgrader.core.node_protocol.gpu_features import unchanged_labels as written_labels
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.observe.stack_reading import StackReading
 from upgrader.reconcile.runtime.context import Context
+from upgrader.stack.vendors import find_vendor
+
+Labels = Callable[[GpuReport, int], Mapping[str, str]]
 
 log = structlog.get_logger()
 
@@ -39,15 +41,14 @@ async def label_nodes(context: Context, read: StackReading) -> str:
     Raises:
         ClusterError: the API server refused or did not answer; the step is repeated.
     """
-    if read.target.operands != SIM:
-        return ""  # NVIDIA's discovery runs, and node-feature-discovery labels
-    name = read.stack.metadata.name
+    labels = find_vendor(read.target.operands).labels
+    if labels is None:
+        return ""  # the discovery of this vendor labels its node itself
     reports, fault = _read_reports(read.reporting)
     claimants = {node.name: node.claimants for node in read.snapshot.nodes}
     nodes = _known_nodes(context)
     views = {
-        at: _label_view(node, name, node.status.node_info.boot_id, reports.get(at, ()), claimants.get(at, ()), read)
-        for at, node in nodes.items()
+        at: _label_view(node, reports.get(at, ()), claimants.get(at, ()), read, labels) for at, node in nodes.items()
     }
     decisions = {at: decide(view) for at, view in views.items()}
     await _write_labels(context, nodes, decisions)
@@ -67,7 +68,7 @@ async def remove_labels(context: Context, stack: str) -> bool:
     return not await _write_labels(context, nodes, decisions)
 
 
-def written(node: Node) -> list[str]:
+def recorded_labels(node: Node) -> list[str]:
     """Names of the recorded GPU labels on a node that are unchanged."""
     text = node.metadata.annotations.get(names.ANNOTATION_GPU_FEATURES, "")
     return list(written_labels(node.metadata.labels, read_record(text)))
@@ -76,23 +77,23 @@ def written(node: Node) -> list[str]:
 def _known_nodes(context: Context) -> Mapping[str, Node]:
     nodes = context.nodes.snapshot()
     if nodes is None:
-        raise UnreachableError("the nodes are not in step with the API server")
+        raise UnreachableError("the node cache is not in sync with the API server")
     return nodes
 
 
 def _label_view(
-    node: Node, stack: str, boot_id: str, reports: Sequence[GpuReport], claimants: tuple[str, ...], read: StackReading
+    node: Node, reports: Sequence[GpuReport], claimants: tuple[str, ...], read: StackReading, labels: Labels
 ) -> GpuLabelView:
+    report = newest_report(reports, node.status.node_info.boot_id)
     on = node.metadata.labels.get(names.LABEL_OPERANDS) == names.ON
     wanted = (
         on and cluster_snapshot.in_pool(node, read.stack.spec) and node.metadata.labels.get(names.LABEL_SKIP) != "true"
     )
     return msgspec.structs.replace(
-        _unlabel_view(node, stack),
+        _unlabel_view(node, read.stack.metadata.name),
         wanted=wanted and not _has_unreadable_record(node),
         claimants=claimants,
-        report=newest(reports, boot_id),
-        slices=read.target.time_slices,
+        found=labels(report, read.target.time_slices) if report is not None else None,
     )
 
 
@@ -136,9 +137,9 @@ def _read_reports(pods: Iterable[Pod]) -> tuple[Mapping[str, list[GpuReport]], s
             continue
         for text in _report_messages(pod):
             try:
-                reports[pod.spec.node_name].append(untrusted.decode(text, GpuReport))
+                reports[pod.spec.node_name].append(untrusted.decode_json(text, GpuReport))
             except UnreadableError as error:
-                fault = fault or f"{pod.spec.node_name}: what its pod said is no report: {error}"[:LONGEST]
+                fault = fault or f"{pod.spec.node_name}: the output of its pod is not a report: {error}"[:LONGEST]
     return reports, fault
 
 

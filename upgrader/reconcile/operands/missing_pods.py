@@ -13,7 +13,7 @@ from upgrader.stack.naming import keyed_name
 
 def operand_pods(context: Context, read: StackReading, wanted: Mapping[Operand, frozenset[str]]) -> list[OperandPod]:
     """A pod that is not ready for each node that should have an operand and has no pod of it."""
-    found, nodes = [], {node.name: node for node in read.snapshot.nodes}
+    missing, nodes = [], {node.name: node for node in read.snapshot.nodes}
     there = {(pod.operand, pod.node) for pod in read.snapshot.operands}
     stack = read.stack.metadata.name
     for operand in Operand:
@@ -21,8 +21,8 @@ def operand_pods(context: Context, read: StackReading, wanted: Mapping[Operand, 
         for node, silence in _pod_silences(
             context, stack, operand.value, lacking, _maker_of_pod(stack, operand, nodes)
         ):
-            found.append(OperandPod(operand=operand, node=node, trouble=NO_POD, silence=silence))
-    return found
+            missing.append(OperandPod(operand=operand, node=node, trouble=NO_POD, silence=silence))
+    return missing
 
 
 def part_pods(
@@ -37,7 +37,7 @@ def part_pods(
 def _pod_silences(
     context: Context, stack: str, part: str, nodes: Iterable[str], maker: Callable[[str], str]
 ) -> list[tuple[str, Silence]]:
-    since = context.heard.lacking(stack, part, nodes, context.clock.now())
+    since = context.heard.nodes_without_pod(stack, part, nodes, context.clock.now())
     return [(node, Silence(since=at, maker=maker(node))) for node, at in since.items()]
 
 
@@ -51,4 +51,4 @@ def _maker_of_pod(stack: str, operand: Operand, nodes: Mapping[str, NodeFacts]) 
         case Operand.DEVICE_PLUGIN:
             return lambda node: keyed_name(operand, nodes[node].plugin_key)
         case Operand.FEATURE_DISCOVERY | Operand.MONITORING:
-            return lambda _: manifests.quiet_name(stack, operand)
+            return lambda _: manifests.nondisruptive_name(stack, operand)

@@ -18,7 +18,7 @@ from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core import untrusted
 from upgrader.core.errors import ClusterError, ConflictError, NotFoundError, UnreachableError, UnreadableError
 from upgrader.core.model.operands import PartPod
-from upgrader.core.node_protocol.boot_reports import newest
+from upgrader.core.node_protocol.boot_reports import newest_report
 from upgrader.core.node_protocol.node_features import LABEL_NFD_NODE, FeatureReport, kept_by_nfd, read_record
 from upgrader.core.node_protocol.node_labels import SETTLED, LabelDecision, LabelView, Standing, decide
 from upgrader.reconcile.facts import operand_pods
@@ -46,7 +46,7 @@ class Labelling(Struct, frozen=True, kw_only=True):
 
     asked: bool = False
     nodes: dict[Standing, int] = {}
-    said: dict[Standing, str] = {}
+    messages: dict[Standing, str] = {}
     wanted: tuple[str, ...] = ()
     pods: tuple[PartPod, ...] = ()
     more: bool = False
@@ -57,14 +57,14 @@ class Labelling(Struct, frozen=True, kw_only=True):
         return [standing for standing in Standing if standing in self.nodes and standing not in SETTLED]
 
 
-class _Said(Struct, frozen=True, kw_only=True):
+class _Reading(Struct, frozen=True, kw_only=True):
     """Reports and faults of the pods of one node."""
 
     reports: list[FeatureReport] = []
     faults: list[str] = []
 
 
-async def label(context: Context, stack: GpuStack, pods: Iterable[Pod]) -> Labelling:
+async def label_nodes(context: Context, stack: GpuStack, pods: Iterable[Pod]) -> Labelling:
     """Set the labels of the stack's nodes from the reports of its pods, or remove them if it does not label.
 
     `pods`: the operator's own pods of the stack.
@@ -95,9 +95,9 @@ async def remove_labels(context: Context, name: str) -> bool:
     return not (await _write_labels(context, name, None, {})).more
 
 
-def written(node: Node) -> list[str]:
+def recorded_labels(node: Node) -> list[str]:
     """Names of the recorded feature labels on a node that are unchanged and have no other writer."""
-    return list(decide(_label_view(node, "", _Said(), wanted=False)).labels)
+    return list(decide(_label_view(node, "", _Reading(), wanted=False)).labels)
 
 
 async def _ensure_daemonset(context: Context, stack: GpuStack) -> None:
@@ -110,11 +110,13 @@ async def _ensure_daemonset(context: Context, stack: GpuStack) -> None:
         await context.cluster.apply(DAEMONSETS, body)
 
 
-async def _write_labels(context: Context, name: str, stack: GpuStack | None, said: Mapping[str, _Said]) -> Labelling:
+async def _write_labels(
+    context: Context, name: str, stack: GpuStack | None, readings: Mapping[str, _Reading]
+) -> Labelling:
     nodes = context.nodes.snapshot()
     if nodes is None:
-        raise UnreachableError("the nodes are not in step with the API server")
-    views = _label_views((nodes[at] for at in sorted(nodes)), name, stack, said)
+        raise UnreachableError("the node cache is not in sync with the API server")
+    views = _label_views((nodes[at] for at in sorted(nodes)), name, stack, readings)
     others = await _other_labellers(context, views, nodes, name)
     counts: dict[Standing, int] = defaultdict(int)
     messages: dict[Standing, str] = {}
@@ -132,11 +134,11 @@ async def _write_labels(context: Context, name: str, stack: GpuStack | None, sai
             if decision.message:
                 messages.setdefault(standing, f"{at}: {decision.message}")
     wanted = tuple(at for at, view in views.items() if view.wanted)
-    return Labelling(asked=stack is not None, nodes=dict(counts), said=messages, wanted=wanted, more=more)
+    return Labelling(asked=stack is not None, nodes=dict(counts), messages=messages, wanted=wanted, more=more)
 
 
 def _label_views(
-    nodes: Iterable[Node], name: str, stack: GpuStack | None, said: Mapping[str, _Said]
+    nodes: Iterable[Node], name: str, stack: GpuStack | None, readings: Mapping[str, _Reading]
 ) -> dict[str, LabelView]:
     """Nodes that this stack labels, and nodes with a record; nodes with the label `skip` are left alone."""
     views: dict[str, LabelView] = {}
@@ -144,12 +146,12 @@ def _label_views(
         wanted = stack is not None and cluster_snapshot.in_pool(node, stack.spec)
         recorded = names.ANNOTATION_NODE_FEATURES in node.metadata.annotations
         if node.metadata.labels.get(names.LABEL_SKIP) != "true" and (wanted or recorded):
-            told = said.get(node.metadata.name, _Said())
+            told = readings.get(node.metadata.name, _Reading())
             views[node.metadata.name] = _label_view(node, name, told, wanted=wanted)
     return views
 
 
-def _label_view(node: Node, stack: str, told: _Said, *, wanted: bool) -> LabelView:
+def _label_view(node: Node, stack: str, told: _Reading, *, wanted: bool) -> LabelView:
     meta, info = node.metadata, node.status.node_info
     text = meta.annotations.get(names.ANNOTATION_NODE_FEATURES)
     record = read_record(text) if text is not None else None
@@ -162,7 +164,7 @@ def _label_view(node: Node, stack: str, told: _Said, *, wanted: bool) -> LabelVi
         record=record,
         record_unreadable=text is not None and record is None,
         nfd=kept_by_nfd(meta.annotations),
-        report=newest(told.reports, info.boot_id),
+        report=newest_report(told.reports, info.boot_id),
         fault=next(iter(told.faults), ""),
     )
 
@@ -187,7 +189,7 @@ async def _label_node(context: Context, node: Node, view: LabelView, decision: L
     """Label a node; returns the resulting decision. After a conflict the next step reads the node again."""
     try:
         if view.wanted and decision.record is not None and await _is_announced(context, node.metadata.name):
-            message = "node-feature-discovery has read it, by its NodeFeature object, and will label it"
+            message = "node-feature-discovery has a NodeFeature object for it and will label it"
             return LabelDecision(standing=Standing.ANNOUNCED, message=message)
         await _patch_labels(context, node, decision)
     except ConflictError:
@@ -222,9 +224,9 @@ async def _is_announced(context: Context, node: str) -> bool:
     return any(feature.metadata.name == node for feature in announced)
 
 
-def _statements_by_node(listed: Iterable[Pod], pods: Iterable[PartPod]) -> Mapping[str, _Said]:
+def _statements_by_node(listed: Iterable[Pod], pods: Iterable[PartPod]) -> Mapping[str, _Reading]:
     """Reports and faults of the stack's pods by node; faults of the pod itself come after those of its containers."""
-    statements: dict[str, _Said] = defaultdict(_Said)
+    statements: dict[str, _Reading] = defaultdict(_Reading)
     for pod in listed:
         for status in pod.status.init_container_statuses:
             report, fault = _read_report(status)
@@ -252,6 +254,6 @@ def _read_report(status: ContainerStatus) -> tuple[FeatureReport | None, str]:
     if ended.exit_code:
         return None, ended.message[:LONGEST] or f"its pod ended with code {ended.exit_code} ({ended.reason})"
     try:
-        return untrusted.decode(ended.message, FeatureReport), ""
+        return untrusted.decode_json(ended.message, FeatureReport), ""
     except UnreadableError as error:
-        return None, f"what its pod said is no report: {error}"[:LONGEST]
+        return None, f"the output of its pod is not a report: {error}"[:LONGEST]

@@ -15,7 +15,7 @@ from upgrader.api.v1alpha1 import DriftCount
 from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.gpu_stack.drift import NodeDrift
 from upgrader.core.model.operands import COMPONENTS, Operand
-from upgrader.core.model.phases import ends
+from upgrader.core.model.phases import is_final
 from upgrader.core.model.revisions import plugin_key_of, runtime_key_of
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.observe.revisions import read_target
@@ -58,7 +58,7 @@ async def sweep_daemonsets(context: Context, read: StackReading) -> None:
         return
     needed = {key for node in read.snapshot.nodes for key in (node.driver_key, node.runtime_key, node.plugin_key)}
     for upgrade in read.upgrades:
-        if not ends(upgrade.status.phase):
+        if not is_final(upgrade.status.phase):
             for state in (upgrade.spec.source, upgrade.spec.target):
                 needed |= {state.driver_key, state.runtime_key, state.plugin_key}
     for daemonset in present:
@@ -77,7 +77,7 @@ async def _restore_daemonsets(context: Context, read: StackReading, present: set
     seen: set[tuple[str, ...]] = set()
     for node in read.snapshot.nodes:
         keys = (node.driver_key, node.runtime_key, node.plugin_key)
-        image = catalogue.of(node)
+        image = catalogue.image_of(node)
         if image is None or not node.revision or keys in seen or present.issuperset(filter(None, keys)):
             continue
         seen.add(keys)
@@ -88,7 +88,7 @@ async def _restore_daemonsets(context: Context, read: StackReading, present: set
             await daemonsets.ensure_daemonsets(context, read.stack, target, image)
 
 
-async def leave(context: Context, stack: str) -> float | None:
+async def remove_operands(context: Context, stack: str) -> float | None:
     """Remove the operands of a deleted stack, in reverse order; returns seconds to the next step.
 
     None when none is left. DaemonSets that nodes of another stack need are kept. No driver is unloaded: it stays
@@ -119,7 +119,7 @@ async def _needed_elsewhere(context: Context, stack: str) -> set[str]:
 
 async def _remove_daemonset(context: Context, daemonset: DaemonSet) -> None:
     if _operand_of(daemonset) is Operand.MONITORING:  # first, since the other objects are found by the DaemonSet
-        await scraping.leave(context, daemonset.metadata.labels[names.LABEL_STACK])
+        await scraping.remove_scraping(context, daemonset.metadata.labels[names.LABEL_STACK])
     if _operand_of(daemonset) is Operand.FEATURE_DISCOVERY and not await gpu_features.remove_labels(
         context, daemonset.metadata.labels[names.LABEL_STACK]
     ):

@@ -19,7 +19,7 @@ from upgrader.stack.parts import Manifest
 log = structlog.get_logger()
 
 
-async def ensure(context: Context, stack: str) -> str:
+async def ensure_scraping(context: Context, stack: str) -> str:
     """Apply the objects; returns the refusal of the API server, else empty.
 
     Raises:
@@ -36,7 +36,7 @@ async def ensure(context: Context, stack: str) -> str:
     return ""
 
 
-async def leave(context: Context, stack: str = "") -> None:
+async def remove_scraping(context: Context, stack: str = "") -> None:
     """Remove the objects of a stack, or of all stacks; the Service last, as it was created first.
 
     Raises:

@@ -15,15 +15,15 @@ from upgrader.core.errors import ConfigurationError, UnreadableError
 from upgrader.core.model.fleet import Gang, ImageFacts, NodeFacts, Target
 from upgrader.core.model.phases import UpgradeReason
 from upgrader.core.model.revisions import plugin_key_of, runtime_key_of
-from upgrader.core.naming import digits, object_name
-from upgrader.core.workloads.checkpoint_annotations import leader
+from upgrader.core.naming import hash_digits, object_name
+from upgrader.core.workloads.checkpoint_annotations import find_leader
 
 LABEL_BATCH = f"{names.GROUP}/batch"
 
 
 def batch_of(meta: ObjectMeta) -> int:
     """The number of an object's batch; 0 if its label is no number."""
-    return untrusted.whole(meta.labels.get(LABEL_BATCH)) or 0
+    return untrusted.parse_whole(meta.labels.get(LABEL_BATCH)) or 0
 
 
 def wanted_state(target: Target, image: ImageFacts) -> NodeState:
@@ -81,7 +81,7 @@ def _kubelet_settings(node: NodeFacts) -> dict[str, str]:
         ConfigurationError: the annotation on the node is invalid.
     """
     try:
-        return untrusted.decode(node.kubelet_settings or "{}", dict[str, str])
+        return untrusted.decode_json(node.kubelet_settings or "{}", dict[str, str])
     except UnreadableError as error:
         raise ConfigurationError(
             f"annotation {names.ANNOTATION_KUBELET} of node {node.name} cannot be read ({error}): correct or remove it"
@@ -103,7 +103,7 @@ def reboot_state(node: NodeFacts, target: Target, spec: GpuStackSpec) -> RebootS
 
 def lone_group(node: str) -> str:
     """Name of the group of a node that is upgraded alone."""
-    return f"n-{digits(node, count=10)}"
+    return f"n-{hash_digits(node, count=10)}"
 
 
 def group_name(plan: str, batch: int, nodes: Sequence[str]) -> str:
@@ -111,7 +111,7 @@ def group_name(plan: str, batch: int, nodes: Sequence[str]) -> str:
 
     It differs in each batch, since a Job keeps the toleration of its restart.
     """
-    return f"c-{digits(plan, str(batch), *sorted(nodes), count=10)}"
+    return f"c-{hash_digits(plan, str(batch), *sorted(nodes), count=10)}"
 
 
 def upgrade_name(node: str, *identity: str) -> str:
@@ -211,7 +211,7 @@ def checkpoint_request(ask: Ask) -> dict[str, Any]:
 def _request_spec(ask: Ask) -> dict[str, Any]:
     gang, terms = ask.gang, ask.gang.terms
     if gang.owner is None:
-        raise ValueError(f"gang {gang.name} has no owner that could be switched off")
+        raise ValueError(f"gang {gang.name} has no owner that can be suspended")
     running = [member for member in gang.members if member.phase == "Running"]
     spec: dict[str, Any] = {
         "gang": gang.name,
@@ -234,10 +234,10 @@ def _request_spec(ask: Ask) -> dict[str, Any]:
         "refusedBefore": ask.refused_before,
         "unansweredBefore": ask.unanswered_before,
         "requestId": ask.request_id,
-        "askedAt": timing.show(ask.asked_at),
+        "askedAt": timing.format_time(ask.asked_at),
         "parkSeconds": ask.park_seconds,
     }
-    speaker = leader(running) if terms.ack_scope == "leader" else None
+    speaker = find_leader(running) if terms.ack_scope == "leader" else None
     optional = {
         "command": list(terms.command),
         "endpoint": terms.endpoint,
@@ -251,5 +251,5 @@ def _request_spec(ask: Ask) -> dict[str, Any]:
 
 def next_request_id(last: int, seen: Iterable[str], now: int) -> int:
     """max(now in seconds, 1 + the highest id on any member): it grows even after objects were deleted."""
-    known = (untrusted.whole(request_id) for request_id in seen)
+    known = (untrusted.parse_whole(request_id) for request_id in seen)
     return max(now, 1 + max((last, *(request_id for request_id in known if request_id is not None))))

@@ -8,7 +8,7 @@ from upgrader.api.kubernetes import Condition
 from upgrader.core import timing
 
 
-class Told(NamedTuple):
+class ConditionContent(NamedTuple):
     """The content of a condition."""
 
     type: str
@@ -17,12 +17,12 @@ class Told(NamedTuple):
     message: str
 
 
-def next_condition(present: Sequence[Condition], told: Told, now: datetime) -> Condition:
+def next_condition(present: Sequence[Condition], told: ConditionContent, now: datetime) -> Condition:
     """The condition to write: its transition time changes only with its status."""
     before = next((condition for condition in present if condition.type == told.type), None)
     if before is not None and (before.status, before.reason, before.message) == told[1:]:
         return before
-    moved = timing.show(now)
+    moved = timing.format_time(now)
     if before is not None and before.status == told.status and before.last_transition_time is not None:
         moved = before.last_transition_time
     return Condition(

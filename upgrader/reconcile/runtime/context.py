@@ -41,7 +41,7 @@ FIRST_PHASE = {"NodeUpgrade": NodePhase.PENDING.value, "CheckpointRequest": Requ
 
 REHEARSED_AGAIN = timedelta(seconds=15)
 """Pause between a failed dry run and the next."""
-UNMARKED_AGAIN = timedelta(seconds=60)
+ANNOTATION_REMOVAL_RETRY = timedelta(seconds=60)
 """Pause after annotations of a pod could not be removed."""
 
 
@@ -88,7 +88,7 @@ class Context:
     """Facts derived from unchanged objects."""
     rehearsals: Pauses = field(default_factory=partial(Pauses, REHEARSED_AGAIN))
     """Recent dry runs that were refused or not answered."""
-    unmarking: Pauses = field(default_factory=partial(Pauses, UNMARKED_AGAIN))
+    annotation_removals: Pauses = field(default_factory=partial(Pauses, ANNOTATION_REMOVAL_RETRY))
     """Pods whose annotations could not be removed recently, by uid."""
     heard: Heard = field(default_factory=Heard)
     """Events of pods that do not start. A hint only."""
@@ -106,7 +106,7 @@ class Context:
 
 def with_fresh_pods(context: Context) -> Context:
     """The same ports, with freshly read pods and owners: for decisions."""
-    return replace(context, workloads=context.workloads.anew())
+    return replace(context, workloads=context.workloads.unshared_reader())
 
 
 def check_in_step(context: Context) -> None:
@@ -119,9 +119,10 @@ def check_in_step(context: Context) -> None:
     """
     if context.nodes.snapshot() is None:
         raise UnreachableError(
-            "the nodes are not in step with the API server",
-            details="their watch broke off, or they could not be listed",
-            resolution="Nothing begins until they are listed; see upgrader_informer_synced and the controller's log.",
+            "the node cache is not in sync with the API server",
+            details="its watch ended, or the nodes could not be listed",
+            resolution="No upgrade begins until they are listed; see upgrader_informer_synced and the controller's "
+            "log.",
         )
 
 

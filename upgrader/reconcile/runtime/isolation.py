@@ -21,9 +21,9 @@ from upgrader.core.errors import (
     ThrottledError,
     UnreachableError,
     UpgraderError,
-    describe,
+    describe_error,
 )
-from upgrader.reconcile.runtime.conditions import Told, next_condition
+from upgrader.reconcile.runtime.conditions import ConditionContent, next_condition
 from upgrader.reconcile.runtime.context import Context, record_status
 from upgrader.telemetry import metrics
 
@@ -52,7 +52,7 @@ class Faults:
     """Kind of the object, for the metric."""
     known: str = ""
     """Message of the present condition: its errors are not logged with a traceback again."""
-    found: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
     throttled: ThrottledError | None = None
     """The last throttling error of the API server."""
 
@@ -64,24 +64,24 @@ class Faults:
         """
         return Contained(self, subject)
 
-    def note(self, subject: str, error: Exception) -> None:
+    def record_error(self, subject: str, error: Exception) -> None:
         """Record, count and log an error with its subject."""
         metrics.RECONCILE_ERRORS.labels(kind=self.kind, error=type(error).__name__).inc()
         if isinstance(error, ThrottledError):
             self.throttled = error
             log.warning("throttled", of=subject, because=error.brief, details=error.details)
             return
-        self.found[subject] = describe(error)
-        if isinstance(error, UpgraderError) or self.found[subject] in self.known:
-            log.warning("step failed", of=subject, because=self.found[subject])
+        self.errors[subject] = describe_error(error)
+        if isinstance(error, UpgraderError) or self.errors[subject] in self.known:
+            log.warning("step failed", of=subject, because=self.errors[subject])
         else:
             log.error("step failed for an unknown reason", of=subject, exc_info=error)
 
-    def keep(self, subject: str, error: Exception) -> None:
+    def keep_error(self, subject: str, error: Exception) -> None:
         """Record an error of an earlier step that this step does not retry: it is neither counted nor logged."""
-        self.found[subject] = describe(error)
+        self.errors[subject] = describe_error(error)
 
-    def check(self) -> None:
+    def raise_fatal(self) -> None:
         """Raise an error that concerns the whole step, after all objects were reconciled.
 
         Raises:
@@ -90,15 +90,15 @@ class Faults:
         if self.throttled is not None:
             raise self.throttled
 
-    def told(self, present: Sequence[Condition]) -> Iterator[Told]:
+    def conditions(self, present: Sequence[Condition]) -> Iterator[ConditionContent]:
         """The condition StepFailed; nothing if nothing fails and the object never had it."""
-        if self.found:
-            named = [f"{subject}: {text}" for subject, text in sorted(self.found.items())]
+        if self.errors:
+            named = [f"{subject}: {text}" for subject, text in sorted(self.errors.items())]
             more = [f"and {len(named) - SHOWN} more"] if len(named) > SHOWN else []
-            message = f"tried again, everything else goes on: {'; '.join([*named[:SHOWN], *more])}"
-            yield Told(STEP_FAILED, "True", "Error", message)
+            message = f"retried, all other parts continue: {'; '.join([*named[:SHOWN], *more])}"
+            yield ConditionContent(STEP_FAILED, "True", "Error", message)
         elif any(condition.type == STEP_FAILED for condition in present):
-            yield Told(STEP_FAILED, "False", "NothingFails", "every part of the step works")
+            yield ConditionContent(STEP_FAILED, "False", "NothingFails", "every part of the step works")
 
 
 class Contained:
@@ -117,7 +117,7 @@ class Contained:
         if isinstance(error, ConflictError | NotFoundError):
             log.info("conflict, requeued", of=self._subject, because=error.brief)
         else:
-            self._faults.note(self._subject, error)
+            self._faults.record_error(self._subject, error)
         return True
 
 
@@ -133,8 +133,8 @@ async def write_step_failed(
         present: its conditions, as read by this step.
         faults: errors of this step.
     """
-    metrics.show_faults(kind.kind, name, len(faults.found))
-    told = [next_condition(present, wanted, context.clock.now()) for wanted in faults.told(present)]
+    metrics.show_faults(kind.kind, name, len(faults.errors))
+    told = [next_condition(present, wanted, context.clock.now()) for wanted in faults.conditions(present)]
     if all(wanted in present for wanted in told):
         return
     try:
@@ -144,4 +144,4 @@ async def write_step_failed(
             status = {"conditions": msgspec.to_builtins([*others, *told])}
             await record_status(context, kind, fresh.metadata, status)
     except ClusterError as error:
-        log.info("told at the next step", kind=kind.kind, name=name, because=error.brief)
+        log.info("reported at the next step", kind=kind.kind, name=name, because=error.brief)

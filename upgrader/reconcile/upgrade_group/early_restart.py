@@ -11,7 +11,7 @@ from upgrader.core import timing
 from upgrader.core.checkpoint_request.request_machine import SWAPPING
 from upgrader.core.model.phases import NodePhase
 from upgrader.core.node_protocol.gpu_resources import PoolGpus
-from upgrader.core.patches import every
+from upgrader.core.patches import values_at
 from upgrader.core.workloads import placement
 from upgrader.core.workloads.gangs import ENDED
 from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner
@@ -46,7 +46,7 @@ async def fits_idle_nodes(
         for node in (context.nodes.snapshot() or {}).values()
         if node.metadata.labels.get(names.LABEL_REVISION) == target and _in_service(node, resource, size)
     ]
-    if len(free) < needed or not placement.possible(owner.row, await context.cluster.version()):
+    if len(free) < needed or not placement.is_steerable(owner.row, await context.cluster.version()):
         return False
     pods = await context.cluster.list(PODS)
     # A pod without a node may be bound to any of these nodes.
@@ -62,7 +62,7 @@ async def fits_idle_nodes(
 def _mounts_host_paths(owner: LiveOwner) -> bool:
     """Whether its pods mount folders of their nodes, which may contain their checkpoints."""
     paths = [(*template, "spec", "volumes", "*", "hostPath") for template in owner.row.templates]
-    return any(True for path in paths for _ in every(owner.body, path))
+    return any(True for path in paths for _ in values_at(owner.body, path))
 
 
 def is_look_due(context: Context, upgrades: Sequence[NodeUpgrade]) -> bool:
@@ -72,7 +72,7 @@ def is_look_due(context: Context, upgrades: Sequence[NodeUpgrade]) -> bool:
     ]
     if not starts:
         return False
-    waited = context.clock.now() - max(timing.parse(started_at) for started_at in starts)
+    waited = context.clock.now() - max(timing.parse_time(started_at) for started_at in starts)
     return waited % LOOK < timedelta(seconds=2 * context.active_seconds)
 
 

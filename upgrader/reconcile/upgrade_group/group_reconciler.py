@@ -16,13 +16,13 @@ import structlog
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core.checkpoint_request.request_machine import OVER, RESTARTED_EARLY
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError
-from upgrader.core.model.phases import NodePhase, RequestPhase, ends
+from upgrader.core.model.phases import NodePhase, RequestPhase, is_final
 from upgrader.core.node_upgrade import upgrade_machine
-from upgrader.core.node_upgrade.upgrade_state import GroupView, NodeView, kept
+from upgrader.core.node_upgrade.upgrade_state import GroupView, NodeView, is_left_on_node
 from upgrader.core.workloads import placement
 from upgrader.reconcile.checkpoint_request import request_status
 from upgrader.reconcile.checkpoint_request.request_reading import LiveRequest
-from upgrader.reconcile.checkpoint_request.request_reconciler import Advanced, advance
+from upgrader.reconcile.checkpoint_request.request_reconciler import Advanced, advance_request
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.node_upgrade import upgrade_actions
 from upgrader.reconcile.node_upgrade.upgrade_actions import perform_decision
@@ -59,7 +59,9 @@ class Crowd:
 Renew = Callable[[UpgradeGroup], Awaitable[UpgradeGroup | None]]
 
 
-async def go(context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd, renew: Renew | None = None) -> None:
+async def reconcile_group(
+    context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd, renew: Renew | None = None
+) -> None:
     """Step one group repeatedly, as long as each step changes a phase.
 
     Args:
@@ -96,7 +98,7 @@ async def _step_group(context: Context, group: UpgradeGroup, faults: Faults, cro
     refusals = unready_gangs(context, group, live_requests, seen)
     requests: dict[str, CheckpointRequest | None] = {request.metadata.name: request for request in group.requests}
     for name, live in live_requests.items():
-        if not ends(live.view.phase):
+        if not is_final(live.view.phase):
             # All or none: if one gang cannot be stopped there is no upgrade, so no other gang is stopped either.
             forbidden = next((why for fellow, why in refusals.items() if fellow != name and why), "")
             advanced = None
@@ -106,13 +108,13 @@ async def _step_group(context: Context, group: UpgradeGroup, faults: Faults, cro
                     advanced = await _step_gang(context, group, live, seen, crowd, forbidden=forbidden)
             requests[name] = advanced.request if advanced is not None else None
             if advanced is None:
-                refusals[name] = f"{live.view.gang} is looked at again"
+                refusals[name] = f"{live.view.gang} is read again"
     facts = view_group(group, live_requests, seen)
     upgrades: dict[str, NodeUpgrade | None] = {upgrade.metadata.name: upgrade for upgrade in group.upgrades}
 
     async def walk(walker: tuple[NodeUpgrade, NodeView]) -> None:
         upgrade, view = walker
-        if not ends(view.phase):
+        if not is_final(view.phase):
             upgrades[view.name] = None
             with faults.contained(f"node {upgrade.spec.node.name}"):
                 if view.name not in seen.unread:
@@ -149,7 +151,7 @@ async def _step_gang(
     )
     placing = partial(allowed_placement, context, group, seen.views, ahead=live.request.status.restarted_early)
     try:
-        advanced = await advance(
+        advanced = await advance_request(
             context, live, beside, where=placing, ask_until=group.ask_until, lane_width=group.lane_width
         )
     except (ConflictError, NotFoundError) as error:
@@ -185,10 +187,13 @@ def allowed_placement(
         known = (*sorted(targets), *left)
         nodes = [node_facts(node, group.resource) for node in (context.nodes.snapshot() or {}).values()]
         # If no node is free, the revision that its own nodes will have.
-        chosen = placement.refuge(nodes, known) or ((left[:1] if there[0].reverting else sorted(targets)) or ("",))[0]
+        chosen = (
+            placement.refuge_revision(nodes, known)
+            or ((left[:1] if there[0].reverting else sorted(targets)) or ("",))[0]
+        )
         return placement.Placement(left_behind=tuple(target for target in known if target != chosen), settled=True)
     forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in there)
-    here = "" if any(kept(view) for view in there) else group.name
+    here = "" if any(is_left_on_node(view) for view in there) else group.name
     return placement.Placement(left_behind=left if forward else tuple(sorted(targets)), group=here)
 
 

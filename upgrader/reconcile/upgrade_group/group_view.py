@@ -17,12 +17,12 @@ from upgrader.core import timing
 from upgrader.core.checkpoint_request import request_machine
 from upgrader.core.checkpoint_request.request_state import GroupOfGang
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
-from upgrader.core.model.phases import RequestPhase, ends
+from upgrader.core.model.phases import RequestPhase, is_final
 from upgrader.core.node_upgrade import upgrade_machine
 from upgrader.core.node_upgrade.upgrade_state import GroupView, NodeView, RequestFacts, pods_left
 from upgrader.reconcile.checkpoint_request.request_reading import LiveRequest, read_request
 from upgrader.reconcile.checkpoint_request.request_status import record_refusal
-from upgrader.reconcile.facts.pod_facts import declared
+from upgrader.reconcile.facts.pod_facts import read_declared
 from upgrader.reconcile.node_upgrade import force_requests
 from upgrader.reconcile.node_upgrade.upgrade_reading import MayGo, blind_view, read_upgrade
 from upgrader.reconcile.ports import Reads
@@ -79,8 +79,8 @@ class UpgradeGroup:
     def open(self) -> bool:
         """Whether any upgrade or request has not ended."""
         return not (
-            all(ends(upgrade.status.phase) for upgrade in self.upgrades)
-            and all(ends(request.status.phase) for request in self.requests)
+            all(is_final(upgrade.status.phase) for upgrade in self.upgrades)
+            and all(is_final(request.status.phase) for request in self.requests)
         )
 
 
@@ -107,7 +107,7 @@ async def read_nodes(context: Context, group: UpgradeGroup, faults: Faults, read
         if request.status.phase in ACKNOWLEDGED
         for member in request.spec.members
     )
-    spaces = {namespace.metadata.name: declared(namespace.metadata) for namespace in await reads.list(NAMESPACES)}
+    spaces = {namespace.metadata.name: read_declared(namespace.metadata) for namespace in await reads.list(NAMESPACES)}
     free = await force_requests.undeclared_pods(context, group.upgrades)
     may_go = MayGo(forced=free, expendable=group.expendable_pods, waited_for=group.waited_for)
     views: dict[str, NodeView] = {}
@@ -139,14 +139,14 @@ def view_group(group: UpgradeGroup, live_requests: Mapping[str, LiveRequest], se
 
 
 def _request_facts(request: CheckpointRequest, live: LiveRequest | None) -> RequestFacts:
-    bound = live is not None and live.bound
+    bound = live is not None and live.is_bound
     return RequestFacts(
         name=request.metadata.name,
         gang=request.spec.gang,
         phase=request.status.phase,
         bound=bound or request.status.restarted_early,  # it does not return to these nodes
         message=request.status.message,
-        deadline=timing.parse(request.status.deadline) if request.status.deadline else None,
+        deadline=timing.parse_time(request.status.deadline) if request.status.deadline else None,
         nodes=frozenset(member.node for member in request.spec.members),
     )
 
@@ -155,8 +155,9 @@ def group_of_gang(group: UpgradeGroup, seen: Seen) -> GroupOfGang:
     """The group as input for decisions about its gangs."""
     return GroupOfGang(
         nodes=tuple(view.phase for view in seen.views),
-        undo=group.undo and all(view.phase in upgrade_machine.BEFORE_OFF or ends(view.phase) for view in seen.views),
-        ask_until=timing.parse(group.ask_until) if group.ask_until else None,
+        undo=group.undo
+        and all(view.phase in upgrade_machine.BEFORE_OFF or is_final(view.phase) for view in seen.views),
+        ask_until=timing.parse_time(group.ask_until) if group.ask_until else None,
         pods_left=next(iter(seen.unread.values()), "") or pods_left(seen.views),
         expendable=group.expendable,
         turns=group.turns,
@@ -171,10 +172,10 @@ def unready_gangs(
     reasons = {}
     for request in group.requests:
         live = gangs.get(request.metadata.name)
-        cannot = "" if ends(request.status.phase) else f"{request.spec.gang} cannot be read"
+        cannot = "" if is_final(request.status.phase) else f"{request.spec.gang} cannot be read"
         if live is not None:
             beside = msgspec.structs.replace(group_of_gang(group, seen), grown=gang_growth(context, group, live))
-            cannot = request_machine.unready(live.view, beside, now)
+            cannot = request_machine.explain_unready(live.view, beside, now)
         reasons[request.metadata.name] = cannot
     return reasons
 
@@ -186,16 +187,16 @@ def gang_growth(context: Context, group: UpgradeGroup, live: LiveRequest) -> str
     """
     if live.view.phase is not RequestPhase.STOPPING:
         return ""
-    members = [one for one in live.view.present if one.gpus and one.phase not in {"Succeeded", "Failed"}]
+    members = [member for member in live.view.present if member.gpus and member.phase not in {"Succeeded", "Failed"}]
     gpus, counted = sum(member.gpus for member in members), group.shares.get(live.view.gang)
     if counted is not None and gpus > counted:
-        return f"it has {gpus} GPUs now, {counted} when the batch was started"
+        return f"it has {gpus} GPUs now, {counted} when the batch started"
     taken = {upgrade.spec.node.name for upgrade in group.upgrades}
     targets = {"", *(upgrade.spec.target.revision for upgrade in group.upgrades)}
     nodes = context.nodes.snapshot() or {}
     for name in sorted({member.node for member in members if member.node in nodes} - taken):
         if nodes[name].metadata.labels.get(names.LABEL_REVISION, "") not in targets:
-            return f"it also runs on node {name}, which its upgrade group does not take"
+            return f"it also runs on node {name}, which is not in its upgrade group"
     return ""
 
 

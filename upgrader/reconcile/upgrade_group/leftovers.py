@@ -11,7 +11,7 @@ import structlog
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
-from upgrader.core.model.phases import ends
+from upgrader.core.model.phases import is_final
 from upgrader.reconcile.runtime import finalizers
 from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.isolation import Faults
@@ -30,13 +30,13 @@ async def take_back(
     covered: Collection[str] = frozenset(),
 ) -> bool:
     """Step each open group whose name is not in `covered`; whether there is one."""
-    open_upgrades = {upgrade.spec.group for upgrade in upgrades if not ends(upgrade.status.phase)}
-    open_requests = {request.spec.group or "" for request in requests if not ends(request.status.phase)}
+    open_upgrades = {upgrade.spec.group for upgrade in upgrades if not is_final(upgrade.status.phase)}
+    open_requests = {request.spec.group or "" for request in requests if not is_final(request.status.phase)}
     left = sorted((open_upgrades | open_requests) - set(covered))
     for name in left:
-        log.warning("taking back what no batch covers", group=name)
-        with faults.contained(f"what no batch covers, upgrade group {name}"):
-            await group_reconciler.go(
+        log.warning("removing objects that no batch covers", group=name)
+        with faults.contained(f"objects that no batch covers, upgrade group {name}"):
+            await group_reconciler.reconcile_group(
                 context, _leftover_group(context, name, upgrades, requests), faults, Crowd(taken=True)
             )
     return bool(left)
@@ -45,7 +45,7 @@ async def take_back(
 async def drop_finalizers(context: Context, requests: Sequence[CheckpointRequest]) -> None:
     """Remove the finalizer of ended requests."""
     for request in requests:
-        if ends(request.status.phase) and names.FINALIZER in request.metadata.finalizers:
+        if is_final(request.status.phase) and names.FINALIZER in request.metadata.finalizers:
             await finalizers.remove_finalizer(context, CHECKPOINT_REQUESTS, request.metadata)
 
 

@@ -10,9 +10,9 @@ from upgrader.api import names
 from upgrader.api.resources import NODE_UPGRADES
 from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, GroupStatus, NodeUpgrade
 from upgrader.core.errors import REFUSED, ThrottledError
-from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, ends
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, is_final
 from upgrader.core.model.strategy import StrategyFacts
-from upgrader.core.naming import listed
+from upgrader.core.naming import list_names
 from upgrader.reconcile.checkpoint_request import request_history
 from upgrader.reconcile.facts.strategies import strategy_of
 from upgrader.reconcile.render.custom_objects import LABEL_BATCH
@@ -46,7 +46,7 @@ class Drive:
     driven: set[str] = field(default_factory=set)
     """Names of groups whose step was made."""
 
-    async def begun(self, read: PlanReading, *, undo: bool) -> None:
+    async def step_begun_groups(self, read: PlanReading, *, undo: bool) -> None:
         """Step groups with stopped gangs, from their own objects only: before any read that may fail."""
         batch = read.open_batch
         if batch is None:
@@ -54,16 +54,16 @@ class Drive:
         upgrades, requests = of_batch(read.upgrades, batch.number), of_batch(read.requests, batch.number)
         stopped = {request.spec.group for request in requests if request.status.phase in _STOPPED}
         groups = [group for group in batch.groups if group.name in stopped]
-        await self._each(read, batch, groups, upgrades, requests, turns=frozenset(), undo=undo)
+        await self._step_groups(read, batch, groups, upgrades, requests, turns=frozenset(), undo=undo)
 
-    async def rest(self, read: PlanReading, *, undo: bool) -> None:
+    async def step_remaining_groups(self, read: PlanReading, *, undo: bool) -> None:
         """Create missing upgrades of the open batch, then step each group that was not stepped yet."""
         batch, plan = read.open_batch, read.plan
         if batch is None:
             return
         upgrades = of_batch(read.upgrades, batch.number)
         if not undo and read.stack is not None and read.target is not None and read.snapshot is not None:
-            with self.faults.contained("upgrades to be made"):
+            with self.faults.contained("upgrades to create"):
                 there = (read.stack, read.target, batch, read.snapshot, upgrades)
                 if await batches.create_upgrades(self.context, plan, *there, self.faults):
                     self.context.crash.reached(("UpgradePlan", PlanPhase.RUNNING.value, "after-act"))
@@ -71,11 +71,13 @@ class Drive:
                     upgrades = of_batch(await self.context.cluster.list(NODE_UPGRADES, labels=selector), batch.number)
         left = [group for group in batch.groups if group.name not in self.driven]
         turns: frozenset[str] | None = frozenset()  # if turns cannot be counted, no gang has one
-        with self.faults.contained("turns of the lanes"):
-            turns = await request_history.turns_now(self.context, self._strategy(read).lane_width)
-        await self._each(read, batch, left, upgrades, of_batch(read.requests, batch.number), turns=turns, undo=undo)
+        with self.faults.contained("slots of the lanes"):
+            turns = await request_history.turns_now(self.context, self._read_strategy(read).lane_width)
+        await self._step_groups(
+            read, batch, left, upgrades, of_batch(read.requests, batch.number), turns=turns, undo=undo
+        )
 
-    async def _each(
+    async def _step_groups(
         self,
         read: PlanReading,
         batch: BatchStatus,
@@ -96,12 +98,12 @@ class Drive:
             self.driven.add(group.name)
             group_upgrades = [upgrade for upgrade in upgrades if upgrade.spec.group == group.name]
             group_requests = [request for request in requests if request.spec.group == group.name]
-            with self.faults.contained(f"upgrade group of {listed(group.nodes)}"):
+            with self.faults.contained(f"upgrade group of {list_names(group.nodes)}"):
                 under_way = await self._under_way(
                     read, batch, group, group_upgrades, group_requests, turns=turns, undo=undo
                 )
                 if under_way.open:
-                    await group_reconciler.go(self.context, under_way, self.faults, self.crowd, renew)
+                    await group_reconciler.reconcile_group(self.context, under_way, self.faults, self.crowd, renew)
 
         await side_by_side.for_each(groups, step, AT_ONCE)
 
@@ -116,7 +118,7 @@ class Drive:
         turns: frozenset[str] | None,
         undo: bool,
     ) -> UpgradeGroup:
-        strategy = self._strategy(read)
+        strategy = self._read_strategy(read)
         gangs, refused = await _request_checkpoints(
             self.context, read, batch, group, upgrades, group_requests, undo=undo
         )
@@ -138,7 +140,7 @@ class Drive:
             waited_for=revalidation.waited_pods(read, upgrades),
         )
 
-    def _strategy(self, read: PlanReading) -> StrategyFacts:
+    def _read_strategy(self, read: PlanReading) -> StrategyFacts:
         return strategy_of(read.plan, self.context.clock.now())
 
 
@@ -149,8 +151,8 @@ def of_batch(objects: Sequence[Any], number: int) -> list[Any]:
 
 def all_ended(read: PlanReading) -> bool:
     """Whether every upgrade and request of the plan has ended."""
-    return all(ends(upgrade.status.phase) for upgrade in read.upgrades) and all(
-        ends(request.status.phase) for request in read.requests
+    return all(is_final(upgrade.status.phase) for upgrade in read.upgrades) and all(
+        is_final(request.status.phase) for request in read.requests
     )
 
 
@@ -194,8 +196,8 @@ async def _request_checkpoints(
     except REFUSED as error:
         if not error.refused:
             log.info(
-                "not asked yet", group=group.name, because=error.brief
+                "not requested yet", group=group.name, because=error.brief
             )  # the group waits; askUntil bounds the wait
             return expected, ""
-        log.warning("not asked", group=group.name, because=error.brief, details=error.details)
+        log.warning("not requested", group=group.name, because=error.brief, details=error.details)
         return expected, str(error)

@@ -22,12 +22,12 @@ from upgrader.api.v1alpha1 import (
     UpgradePlan,
 )
 from upgrader.core import timing
-from upgrader.core.constraints.checkpoint_concurrency import Asked, turns
+from upgrader.core.constraints.checkpoint_concurrency import Asked, request_offsets
 from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.forecast.canaries import node_class
 from upgrader.core.forecast.forecast import BatchForecast, BatchKind
 from upgrader.core.model.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
-from upgrader.core.model.phases import NodePhase, UpgradeReason, row
+from upgrader.core.model.phases import NodePhase, UpgradeReason, transition_of
 from upgrader.reconcile.checkpoint_request import request_history
 from upgrader.reconcile.observe.revisions import read_target
 from upgrader.reconcile.operands import daemonsets
@@ -37,7 +37,7 @@ from upgrader.reconcile.runtime import side_by_side
 from upgrader.reconcile.runtime.context import Context, create_once
 from upgrader.reconcile.runtime.isolation import Faults
 from upgrader.reconcile.upgrade_group.group_view import NODES_AT_ONCE
-from upgrader.stack.parts import owned_by
+from upgrader.stack.parts import owner_reference
 
 log = structlog.get_logger()
 
@@ -52,7 +52,7 @@ def chain_of(gangs: Iterable[Gang], checkpoint: CheckpointDefaults) -> int:
         Asked(gang=gang.name, lane=gang.lane, seconds=gang.timeout_seconds or checkpoint.timeout_seconds)
         for gang in gangs
     ]
-    begins = turns(asked, checkpoint.lanes.max_concurrent)
+    begins = request_offsets(asked, checkpoint.lanes.max_concurrent)
     return math.ceil(
         max((begins[request.gang] + request.seconds for request in asked), default=checkpoint.timeout_seconds)
     )
@@ -66,7 +66,7 @@ def batch_status(
     wanted = {gang for group in batch.groups for gang in group.gangs}
     bare = {gang.name: gang for gang in snapshot.gangs if gang.bare}  # the forecast admits expendable ones only
     chain = chain_of((gang for gang in snapshot.gangs if gang.name in wanted and not gang.bare), plan.spec.checkpoint)
-    preparing = row(NodePhase.PREPARING).seconds or 0
+    preparing = transition_of(NodePhase.PREPARING).seconds or 0
     return BatchStatus(
         number=number,
         kind=batch.kind,
@@ -83,15 +83,15 @@ def batch_status(
             )
             for group in batch.groups
         ],
-        started_at=timing.show(now),
-        ask_until=timing.show(timing.after(now, preparing + chain + ASKING_MARGIN)),
+        started_at=timing.format_time(now),
+        ask_until=timing.format_time(timing.add_seconds(now, preparing + chain + ASKING_MARGIN)),
         classes=_node_classes(batch, snapshot) if batch.kind is BatchKind.CANARY else {},
     )
 
 
 def _gang_share(gang: Gang) -> GangShare:
     starts = [member.started_at for member in gang.members if member.started_at is not None]
-    return GangShare(gpus=gang.gpus, since=timing.show(max(starts)) if starts else None)
+    return GangShare(gpus=gang.gpus, since=timing.format_time(max(starts)) if starts else None)
 
 
 def _node_classes(batch: BatchForecast, snapshot: Snapshot) -> dict[str, str]:
@@ -135,7 +135,7 @@ async def create_upgrades(
             batch=batch.number,
         )
         await create_once(
-            context, NODE_UPGRADES, custom_objects.node_upgrade(order, owned_by(UPGRADE_PLANS, plan.metadata))
+            context, NODE_UPGRADES, custom_objects.node_upgrade(order, owner_reference(UPGRADE_PLANS, plan.metadata))
         )
 
     async def contained(item: tuple[str, NodeFacts, ImageFacts]) -> None:
@@ -165,11 +165,11 @@ async def source_state(
 ) -> NodeState:
     """The state of a node before its upgrade, from its own labels.
 
-    If the node has no revision label (a person removed it), or the revision was deleted, its driver and its
+    If the node has no revision label (a user removed it), or the revision was deleted, its driver and its
     operands are still those of its labels, and not none; all other fields are then taken from the target.
     """
     had = await read_target(context, stack.metadata.name, node.revision) if node.revision else None
-    image = catalogue.of(node)
+    image = catalogue.image_of(node)
     if had is not None or image is None:
         return custom_objects.present_state(node, had, image)
     return msgspec.structs.replace(
@@ -220,6 +220,6 @@ async def create_requests(
             unanswered_before=before.unanswered,
         )
         body = custom_objects.checkpoint_request(ask)
-        body["metadata"]["ownerReferences"] = [owned_by(UPGRADE_PLANS, plan.metadata)]
+        body["metadata"]["ownerReferences"] = [owner_reference(UPGRADE_PLANS, plan.metadata)]
         await create_once(context, CHECKPOINT_REQUESTS, body)
     return len(gangs)

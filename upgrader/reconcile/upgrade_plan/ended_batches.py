@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from upgrader.api.explicit import explicit
+from upgrader.api.explicit import explicit_json
 from upgrader.api.v1alpha1 import BatchStatus, CanaryStatus, EndedBatches, NodeUpgrade, UpgradePlan
 from upgrader.core.forecast.forecast import BatchKind
 from upgrader.reconcile.render.custom_objects import LABEL_BATCH
@@ -37,7 +37,7 @@ def fold_open_batch(
         terminated=terminated,
         canaries=[canary for canary in all_canaries(plan) if (str(canary.batch), canary.node) in known],
     )
-    return {"batches": [msgspec.to_builtins(batch) for batch in batches[-SHOWN:]], "ended": explicit(ended)}
+    return {"batches": [msgspec.to_builtins(batch) for batch in batches[-SHOWN:]], "ended": explicit_json(ended)}
 
 
 def all_canaries(plan: UpgradePlan) -> list[CanaryStatus]:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from upgrader.api.v1alpha1 import CheckpointRequest, GangShare, GroupStatus, NodeUpgrade, UpgradePlan
 from upgrader.core import timing
-from upgrader.core.model.phases import NodePhase, ends
+from upgrader.core.model.phases import NodePhase, is_final
 from upgrader.core.upgrade_plan.actual_loss import Outage, lost_gpu_hours
 
 _NOTHING = GangShare()
@@ -37,26 +37,26 @@ def _share_of_request(groups: Mapping[str, GroupStatus], request: CheckpointRequ
 def _of_upgrade(upgrade: NodeUpgrade) -> Outage | None:
     steps = upgrade.status.steps
     begin = next((step.started_at for step in steps if step.name is NodePhase.UNLOADING), None)
-    if begin is None or not ends(upgrade.status.phase) or steps[-1].ended_at is None:
+    if begin is None or not is_final(upgrade.status.phase) or steps[-1].ended_at is None:
         return None
     return Outage(
         group=upgrade.spec.group,
         gpus=upgrade.status.found.gpus,
-        begin=timing.parse(begin),
-        end=timing.parse(steps[-1].ended_at),
+        begin=timing.parse_time(begin),
+        end=timing.parse_time(steps[-1].ended_at),
     )
 
 
 def _of_request(request: CheckpointRequest, share: GangShare) -> Iterator[Outage]:
     status, group = request.status, request.spec.group or ""
-    asked = status.marked_at or request.spec.asked_at
+    asked = status.admitted_at or request.spec.asked_at
     begin, end = asked if status.parked_at is not None else status.stopped_at, status.ended_at
     if begin is not None and end is not None:
-        yield Outage(group=group, gpus=share.gpus, begin=timing.parse(begin), end=timing.parse(end))
-    if status.parked_seconds and ends(status.phase):
+        yield Outage(group=group, gpus=share.gpus, begin=timing.parse_time(begin), end=timing.parse_time(end))
+    if status.parked_seconds and is_final(status.phase):
         # Attempts before the last: only their duration is recorded, and that no upgrade had begun.
-        until = timing.parse(request.spec.asked_at)
-        earlier = timing.after(until, -status.parked_seconds)
+        until = timing.parse_time(request.spec.asked_at)
+        earlier = timing.add_seconds(until, -status.parked_seconds)
         yield Outage(group=group, gpus=share.gpus, begin=earlier, end=until)
 
 
@@ -65,7 +65,9 @@ def _terminated_outages(groups: Mapping[str, GroupStatus], requests: Sequence[Ch
     for request in requests:
         if request.status.terminated and request.status.stopped_at is not None:
             yield from _discarded_work(
-                _share_of_request(groups, request), request.spec.group or "", timing.parse(request.status.stopped_at)
+                _share_of_request(groups, request),
+                request.spec.group or "",
+                timing.parse_time(request.status.stopped_at),
             )
 
 
@@ -75,7 +77,7 @@ def _evicted_outages(groups: Iterable[GroupStatus], upgrades: Iterable[NodeUpgra
     for upgrade in upgrades:
         for step in upgrade.status.steps:
             if step.name is NodePhase.DRAINING and step.ended_at is not None:
-                end = timing.parse(step.ended_at)
+                end = timing.parse_time(step.ended_at)
                 drained[upgrade.spec.group] = max(end, drained.get(upgrade.spec.group, end))
     for group in groups:
         for gang in group.expendable if group.name in drained else ():
@@ -84,4 +86,4 @@ def _evicted_outages(groups: Iterable[GroupStatus], upgrades: Iterable[NodeUpgra
 
 def _discarded_work(share: GangShare, group: str, end: datetime) -> Iterator[Outage]:
     if share.since is not None:
-        yield Outage(group=group, gpus=share.gpus, begin=timing.parse(share.since), end=end)
+        yield Outage(group=group, gpus=share.gpus, begin=timing.parse_time(share.since), end=end)

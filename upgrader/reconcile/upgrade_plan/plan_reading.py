@@ -7,7 +7,7 @@ from functools import cached_property
 from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core.constraints.blockers import World
 from upgrader.core.forecast.forecast import Forecast
-from upgrader.core.gpu_stack.drift import drift
+from upgrader.core.gpu_stack.drift import find_drift
 from upgrader.core.model.fleet import Snapshot, Target
 from upgrader.reconcile.facts.strategies import strategy_of
 from upgrader.reconcile.observe.durations import Past
@@ -33,7 +33,7 @@ class PlanReading:
     snapshot: Snapshot | None = None
     forecast: Forecast | None = None
     problem: str = ""
-    """Why no forecast can be made, if a person has to correct the plan."""
+    """Why no forecast can be created, if a user has to correct the plan."""
     cooling: frozenset[str] = frozenset()
     reserved: frozenset[str] = frozenset()
     """Nodes that have, or are about to get, the reservation taint while the plan waits for their jobs."""
@@ -57,7 +57,7 @@ def world_of(read: PlanReading) -> World | None:
         read.snapshot,
         read.target,
         strategy_of(read.plan, read.snapshot.taken_at),
-        drift=drift(read.snapshot, read.target),
+        drift=find_drift(read.snapshot, read.target),
         already=frozenset(),
         stopped_gangs=stopped_gangs(read.plan, read.requests, read.snapshot),
     )

@@ -9,8 +9,8 @@ import structlog
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
-from upgrader.core.errors import REFUSED, ConfigurationError, LostLeadershipError, describe
-from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, ends
+from upgrader.core.errors import REFUSED, ConfigurationError, LostLeadershipError, describe_error
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, is_final
 from upgrader.core.upgrade_plan import plan_machine
 from upgrader.core.upgrade_plan.plan_machine import PlanDecision
 from upgrader.reconcile.checkpoint_request.live_owners import read_owner
@@ -44,7 +44,7 @@ from upgrader.telemetry import metrics
 log = structlog.get_logger()
 
 
-async def step(context: Context, name: str) -> float | None:
+async def reconcile_plan(context: Context, name: str) -> float | None:
     """One step of the plan; returns seconds until the next step, None when nothing is left to do.
 
     Raises:
@@ -53,7 +53,7 @@ async def step(context: Context, name: str) -> float | None:
     plan = await context.cluster.get(UPGRADE_PLANS, name)
     if plan is None:
         return await _without_plan(context, name)
-    over = ends(plan.status.phase)
+    over = is_final(plan.status.phase)
     if names.FINALIZER not in plan.metadata.finalizers and plan.metadata.deletion_timestamp is None and not over:
         plan = await finalizers.add_finalizer(context, UPGRADE_PLANS, plan.metadata)
     read, faults = await _read_plan(context, plan), faults_of(UPGRADE_PLANS, plan.status.conditions)
@@ -62,20 +62,20 @@ async def step(context: Context, name: str) -> float | None:
     except PASSING:
         raise
     except Exception as error:  # written into the status, then raised unchanged
-        faults.note(f"plan {name}", error)
+        faults.record_error(f"plan {name}", error)
         await write_step_failed(context, UPGRADE_PLANS, name, plan.status.conditions, faults)
         raise
     await write_step_failed(context, UPGRADE_PLANS, name, plan.status.conditions, faults)
-    faults.check()
+    faults.raise_fatal()
     return pause
 
 
 async def _go_on(context: Context, read: PlanReading, faults: Faults) -> float | None:
     """Step stopped gangs first, from their own objects; then read objects of others, which may fail."""
     drive = Drive(context=context, faults=faults, crowd=Crowd(taken=_has_restarting_gang(read.requests)))
-    await drive.begun(read, undo=_must_undo(read))
+    await drive.step_begun_groups(read, undo=_must_undo(read))
     left = await _take_back(context, read, faults)
-    if drive.driven or left:  # that takes time, and a person may have changed the plan
+    if drive.driven or left:  # that takes time, and a user may have changed the plan
         plan = await context.cluster.get(UPGRADE_PLANS, read.plan.metadata.name)
         if plan is None:
             return context.active_seconds
@@ -92,12 +92,12 @@ async def _go_on(context: Context, read: PlanReading, faults: Faults) -> float |
             read = await _write_decision(context, read, decision)
     else:
         read = await _write_decision(context, read, decision)
-    with faults.contained("what has ended"):
+    with faults.contained("objects that have ended"):
         await _release_objects(context, read)
         await pruning.prune_objects(context, read)
     if read.open_batch is not None:
-        await drive.rest(read, undo=decision.undo)
-    if read.open_batch is not None or left or ends(read.plan.status.phase):
+        await drive.step_remaining_groups(read, undo=decision.undo)
+    if read.open_batch is not None or left or is_final(read.plan.status.phase):
         return context.active_seconds
     return (
         context.idle_seconds
@@ -111,7 +111,7 @@ def _must_undo(read: PlanReading) -> bool:
     plan, stack = read.plan, read.stack
     deleted = plan.metadata.deletion_timestamp is not None
     present = stack is not None and stack.metadata.deletion_timestamp is None
-    aborted = plan_machine.aborted(plan.spec.state, deleted=deleted, stack_present=present)
+    aborted = plan_machine.is_aborted(plan.spec.state, deleted=deleted, stack_present=present)
     return plan.status.phase is PlanPhase.ABORTING or aborted
 
 
@@ -129,8 +129,8 @@ async def _without_plan(context: Context, name: str) -> float | None:
     context.facts.forget(UPGRADE_PLANS.kind, name)
     faults = faults_of(UPGRADE_PLANS)
     left = await leftovers.take_back(context, upgrades, requests, faults)
-    metrics.show_faults(UPGRADE_PLANS.kind, name, len(faults.found))
-    faults.check()
+    metrics.show_faults(UPGRADE_PLANS.kind, name, len(faults.errors))
+    faults.raise_fatal()
     if left:
         return context.active_seconds
     await drop_finalizers(context, upgrades)
@@ -202,7 +202,7 @@ async def _read_surroundings(context: Context, read: PlanReading, faults: Faults
             former=await former_resources(context, plan.spec.stack, target.resource_name),
             method=plan.spec.checkpoint.method or "",
             reboots=True,
-            kept=context.facts.of(UPGRADE_PLANS.kind, plan.metadata.name),
+            kept=context.facts.caches_of(UPGRADE_PLANS.kind, plan.metadata.name),
         )
         if snapshot is None or read.open_batch is not None:
             return replace(read, snapshot=snapshot)
@@ -213,16 +213,16 @@ async def _read_surroundings(context: Context, read: PlanReading, faults: Faults
         if read.open_batch is None:
             raise
         # Open groups continue: stopped gangs must not wait for a list that is refused.
-        log.warning("the world cannot be read", because=error.brief, details=error.details)
+        log.warning("the cluster cannot be read", because=error.brief, details=error.details)
         return read
     except Exception as error:  # noqa: BLE001 - a plan without a snapshot can still be aborted
-        faults.note("the look at the cluster", error)
-        return replace(read, problem=f"the cluster cannot be looked at: {describe(error)}")
+        faults.record_error("the reading of the cluster", error)
+        return replace(read, problem=f"the cluster cannot be read: {describe_error(error)}")
 
 
 async def _read_past(context: Context, plan: UpgradePlan) -> Past:
     """Read the plan's own upgrades and requests; before a forecast also those that durations are learned from."""
-    waits = not ends(plan.status.phase) and all(batch.ended_at is not None for batch in plan.status.batches)
+    waits = not is_final(plan.status.phase) and all(batch.ended_at is not None for batch in plan.status.batches)
     return await past_of(context.cluster, plan.spec.stack, plan="" if waits else plan.metadata.name)
 
 
@@ -264,7 +264,7 @@ def _forecast_rest(context: Context, read: PlanReading) -> PlanReading:
     rest = rest_of(plan, snapshot, read.upgrades, read.requests, now)
     before = context.orders.get(plan.metadata.name, ())
     try:
-        made = rest.foresee(target, strategy_of(plan, now), now, durations, remainder=before)
+        made = rest.forecast_rest(target, strategy_of(plan, now), now, durations, remainder=before)
     except ConfigurationError as error:  # an unknown time zone, windows that never open
         return replace(read, problem=str(error), cooling=rest.cooling)
     context.orders[plan.metadata.name] = made.batches
@@ -298,7 +298,7 @@ async def _release_objects(context: Context, read: PlanReading) -> None:
     await drop_finalizers(context, past)
     await own_requests.drop_finalizers(context, read.ignored)
     for request in read.requests:
-        if ends(request.status.phase) and request.metadata.deletion_timestamp is not None:
+        if is_final(request.status.phase) and request.metadata.deletion_timestamp is not None:
             owner = await read_owner(context, request.spec.owner, request.metadata.namespace)
             if owner.body is None and not owner.unread and names.FINALIZER in request.metadata.finalizers:
                 await finalizers.remove_finalizer(context, CHECKPOINT_REQUESTS, request.metadata)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from upgrader.api.explicit import explicit
+from upgrader.api.explicit import explicit_json
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import Blocker, Failure, ForecastSummary, Loss, PlanCounts, UpgradePlan
@@ -15,7 +15,7 @@ from upgrader.core import timing
 from upgrader.core.explain import forecast_diff
 from upgrader.core.explain.forecast_diff import Outlook
 from upgrader.core.forecast.forecast import BatchForecast, Forecast
-from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, ends
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, is_final
 from upgrader.core.upgrade_plan.plan_machine import UNDER_WAY, PlanDecision
 from upgrader.reconcile.observe import own_requests
 from upgrader.reconcile.observe.stopped_gangs import stops_to_remember
@@ -32,13 +32,13 @@ WORST = 10
 
 def render_status(context: Context, read: PlanReading, decision: PlanDecision) -> dict[str, Any]:
     """The status that follows from a decision; the caller adds stored batches."""
-    plan, now = read.plan, timing.show(context.clock.now())
+    plan, now = read.plan, timing.format_time(context.clock.now())
     status: dict[str, Any] = {
         "observedGeneration": plan.metadata.generation,
         "phase": decision.phase.value,
         "reason": decision.reason,
         "message": decision.message,
-        "counts": explicit(_plan_counts(read)),
+        "counts": explicit_json(_plan_counts(read)),
         "stoppedOwners": stops_to_remember(plan, read.requests),
         "reservedNodes": sorted(read.reserved),
         "ignoredRequests": own_requests.shown_names(read.ignored),
@@ -53,7 +53,7 @@ def render_status(context: Context, read: PlanReading, decision: PlanDecision) -
         if plan.status.phase in UNDER_WAY and (news := _forecast_changes(read, status)):
             status["changed"] = f"{now}: {news}"
     if decision.soak_until is not None:
-        status["soakUntil"] = timing.show(decision.soak_until)
+        status["soakUntil"] = timing.format_time(decision.soak_until)
     predicted = plan.status.lost_gpu_hours.predicted
     if plan.status.phase is PlanPhase.PROPOSED and decision.phase is PlanPhase.RUNNING:
         predicted = read.forecast.prediction.lost_gpu_hours if read.forecast is not None else 0.0
@@ -62,8 +62,8 @@ def render_status(context: Context, read: PlanReading, decision: PlanDecision) -
     elif read.stack is not None and read.stack.status.update_revision == plan.spec.target_revision:
         status["stackRevision"] = plan.spec.target_revision  # a later change of it is another wish
     cost = total_gpu_hours_lost(plan, read.upgrades, read.requests)
-    status["lostGpuHours"] = explicit(Loss(predicted=round(predicted, 2), actual=round(cost, 2)))
-    if ends(decision.phase) and not ends(plan.status.phase):
+    status["lostGpuHours"] = explicit_json(Loss(predicted=round(predicted, 2), actual=round(cost, 2)))
+    if is_final(decision.phase) and not is_final(plan.status.phase):
         status["endedAt"] = now
     if decision.end_batch:
         status |= ended_batches.fold_open_batch(
@@ -88,7 +88,7 @@ def _forecast_summary(made: Forecast, now: datetime, *, started: bool) -> dict[s
         lost_gpu_hours=round(prediction.lost_gpu_hours, 2),
     )
     times = {"nextStartsAt": starts, "finishP50": prediction.finish_p50, "finishP95": prediction.finish_p95}
-    return explicit(summary) | {name: _round_up_to_minute(at) for name, at in times.items()}
+    return explicit_json(summary) | {name: _round_up_to_minute(at) for name, at in times.items()}
 
 
 def _count_gangs(batch: BatchForecast) -> int:
@@ -100,7 +100,7 @@ def _round_up_to_minute(at: datetime | None) -> str | None:
     if at is None:
         return None
     over = timedelta(seconds=at.second, microseconds=at.microsecond)
-    return timing.show(at - over + timedelta(minutes=1) if over else at)
+    return timing.format_time(at - over + timedelta(minutes=1) if over else at)
 
 
 def _forecast_changes(read: PlanReading, status: Mapping[str, Any]) -> str:
@@ -109,7 +109,7 @@ def _forecast_changes(read: PlanReading, status: Mapping[str, Any]) -> str:
     if made is None:
         return ""
     blocked = frozenset((entry["subject"], entry["reason"]) for entry in status["blockers"])
-    return forecast_diff.changes(
+    return forecast_diff.describe_changes(
         Outlook(
             nodes=before.forecast.nodes + before.forecast.waiting_for_completion,
             interruptions=before.forecast.interruptions,
@@ -130,13 +130,13 @@ def _status_blockers(read: PlanReading) -> list[dict[str, Any]]:
         return []
     metrics.show_blockers(read.plan.metadata.name, Counter(blocker.reason.value for blocker in read.forecast.blockers))
     cooling = [
-        Blocker(
-            subject=node, reason="RetriedLater", message="its upgrade group was let go and is left alone for a while"
-        )
+        Blocker(subject=node, reason="RetriedLater", message="its upgrade group was released and is retried later")
         for node in sorted(read.cooling)
     ]
     worst = sorted(read.forecast.blockers, key=lambda blocker: -len(blocker.nodes))
-    shown = [Blocker(subject=one.subject, reason=one.reason.value, message=one.message) for one in worst]
+    shown = [
+        Blocker(subject=blocker.subject, reason=blocker.reason.value, message=blocker.message) for blocker in worst
+    ]
     return [msgspec.to_builtins(blocker) for blocker in (*shown, *cooling)[:WORST]]
 
 
@@ -164,7 +164,7 @@ async def write_status(context: Context, read: PlanReading, decision: PlanDecisi
     """Write the plan's status if it changes; returns the plan after the write."""
     plan = read.plan
     status = render_status(context, read, decision)
-    present = explicit(plan.status)
+    present = explicit_json(plan.status)
     if all(_is_equal_on_wire(present.get(key), value) for key, value in status.items()):
         return plan
     written: UpgradePlan = await record_status(

@@ -8,7 +8,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
 from upgrader.core import timing, untrusted
 from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.forecast.forecast import BatchKind
-from upgrader.core.model.phases import NodePhase, ends
+from upgrader.core.model.phases import NodePhase, is_final
 from upgrader.core.upgrade_plan.plan_precedence import Rival, goes_first
 from upgrader.core.upgrade_plan.plan_state import (
     Canaries,
@@ -31,7 +31,7 @@ def build_plan_view(read: PlanReading, now: datetime) -> PlanView:
     """The input of `core.upgrade_plan.plan_machine.decide`."""
     plan, made, batch = read.plan, read.forecast, read.open_batch
     stack_revision = read.stack.status.update_revision if read.stack is not None else None
-    started = timing.parse(plan.status.started_at) if plan.status.started_at else None
+    started = timing.parse_time(plan.status.started_at) if plan.status.started_at else None
     return PlanView(
         name=plan.metadata.name,
         now=now,
@@ -76,7 +76,7 @@ def _stopped_owners(read: PlanReading) -> tuple[str, ...]:
     open_requests = {
         (request.metadata.namespace, request.metadata.name)
         for request in read.requests
-        if not ends(request.status.phase)
+        if not is_final(request.status.phase)
     }
     return tuple(
         owner.shown
@@ -128,7 +128,7 @@ def _canary_view(read: PlanReading) -> Canaries:
         enabled=canary.enabled,
         batches=_canary_batches(plan),
         soak_seconds=canary.soak_seconds,
-        soak_until=timing.parse(soak) if soak else None,
+        soak_until=timing.parse_time(soak) if soak else None,
         unwell=_unhealthy_canaries(read),
     )
 
@@ -149,9 +149,9 @@ def _unhealthy_canaries(read: PlanReading) -> tuple[Trouble, ...]:
             continue
         node = nodes.get(upgrade.spec.node.name)
         if node is None or node.uid != upgrade.spec.node.uid:
-            why = "left the pool while it was watched"
+            why = "left the pool during the soak"
         elif not node.ready:
-            why = "is not Ready any more"
+            why = "is no longer Ready"
         elif node.gpus_allocatable < max(1, expected_gpus(upgrade)):
             why = f"offers {node.gpus_allocatable} GPUs, {expected_gpus(upgrade) or 'some'} are expected"
         else:
@@ -201,7 +201,7 @@ def _rival_of(plan: UpgradePlan, *, startable: bool = True) -> Rival:
 
 def _is_restarted_late(request: CheckpointRequest) -> bool:
     restarted, latest = request.status.restarted_at, request.status.restart_by
-    return bool(restarted and latest) and timing.parse(restarted or "") >= timing.parse(latest or "")
+    return bool(restarted and latest) and timing.parse_time(restarted or "") >= timing.parse_time(latest or "")
 
 
 def upgrade_facts(upgrades: Sequence[NodeUpgrade]) -> tuple[UpgradeFacts, ...]:
@@ -214,7 +214,7 @@ def upgrade_facts(upgrades: Sequence[NodeUpgrade]) -> tuple[UpgradeFacts, ...]:
             phase=upgrade.status.phase,
             failure=upgrade.status.reason,
             message=_failure_message(upgrade) if upgrade.status.phase is NodePhase.FAILED else upgrade.status.message,
-            ended_at=timing.parse(upgrade.status.steps[-1].ended_at)
+            ended_at=timing.parse_time(upgrade.status.steps[-1].ended_at)
             if upgrade.status.steps and upgrade.status.steps[-1].ended_at
             else None,
         )
@@ -254,5 +254,5 @@ def _has_all_upgrades(read: PlanReading) -> bool:
 
 
 def number_of(plan: UpgradePlan) -> int:
-    """The number of the plan among those of its stack for the revision; 0: a person or a rollback created it."""
-    return untrusted.whole(plan.metadata.annotations.get(names.ANNOTATION_ON_DRIFT)) or 0
+    """The number of the plan among those of its stack for the revision; 0: a user or a rollback created it."""
+    return untrusted.parse_whole(plan.metadata.annotations.get(names.ANNOTATION_ON_DRIFT)) or 0

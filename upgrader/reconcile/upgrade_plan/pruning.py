@@ -14,8 +14,8 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError
-from upgrader.core.model.phases import NodePhase, ends
-from upgrader.core.upgrade_plan.plan_state import LET_GO, QUIET
+from upgrader.core.model.phases import NodePhase, is_final
+from upgrader.core.upgrade_plan.plan_state import QUIET, RETRIED_LATER
 from upgrader.reconcile.checkpoint_request import request_history
 from upgrader.reconcile.render.custom_objects import batch_of
 from upgrader.reconcile.runtime import finalizers
@@ -87,14 +87,14 @@ def settled_requests(
     return [
         request
         for request in requests
-        if ends(request.status.phase)
+        if is_final(request.status.phase)
         and request.status.stopped_at is None
         and (request.metadata.uid not in kept or forgotten(request))
     ]
 
 
 def _changed_nothing(upgrade: NodeUpgrade) -> bool:
-    return upgrade.status.phase is NodePhase.FAILED and upgrade.status.reason in LET_GO & QUIET
+    return upgrade.status.phase is NodePhase.FAILED and upgrade.status.reason in RETRIED_LATER & QUIET
 
 
 async def _remove_object(

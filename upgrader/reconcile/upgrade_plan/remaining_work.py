@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from msgspec import Struct, structs
 
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
-from upgrader.core.forecast.forecast import BatchForecast, Forecast, forecast
+from upgrader.core.forecast.forecast import BatchForecast, Forecast, forecast_rollout
 from upgrader.core.model.fleet import Snapshot, Target
-from upgrader.core.model.phases import NodePhase, ends
+from upgrader.core.model.phases import NodePhase, is_final
 from upgrader.core.model.prediction import Durations
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.core.upgrade_plan.plan_state import settled_nodes
@@ -30,7 +30,7 @@ class Rest(Struct, frozen=True, kw_only=True):
     proven: tuple[str, ...] = ()
     """Node classes of which the plan has upgraded a canary."""
 
-    def foresee(
+    def forecast_rest(
         self,
         target: Target,
         strategy: StrategyFacts,
@@ -39,8 +39,8 @@ class Rest(Struct, frozen=True, kw_only=True):
         *,
         remainder: Sequence[BatchForecast] = (),
     ) -> Forecast:
-        """The forecast of the remaining work; `remainder` and errors as for `forecast`."""
-        return forecast(
+        """The forecast of the remaining work; `remainder` and errors as for `forecast_rollout`."""
+        return forecast_rollout(
             self.snapshot,
             target,
             structs.replace(strategy, proven=self.proven),
@@ -63,7 +63,7 @@ def rest_of(
     retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
     blocked = request_history.declined_by_gangs(requests, upgrades)
     settled, cooling = settled_nodes(plan_view.upgrade_facts(upgrades), retry, now, blocked=blocked)
-    under_way = {upgrade.spec.node.name for upgrade in upgrades if not ends(upgrade.status.phase)}
+    under_way = {upgrade.spec.node.name for upgrade in upgrades if not is_final(upgrade.status.phase)}
     return Rest(
         snapshot=request_history.with_refusals(snapshot, requests, retry),
         already=settled | cooling | under_way,
@@ -80,4 +80,4 @@ def _proven_classes(plan: UpgradePlan, upgrades: Sequence[NodeUpgrade]) -> tuple
     canary_classes = (
         classes.get((upgrade.metadata.labels.get(LABEL_BATCH, ""), upgrade.spec.node.name)) for upgrade in upgraded
     )
-    return tuple(sorted({one for one in canary_classes if one is not None}))
+    return tuple(sorted({name for name in canary_classes if name is not None}))

@@ -58,11 +58,11 @@ async def stale_reservations(context: Context, nodes: Iterable[Node]) -> dict[st
     Raises:
         ClusterError: the plans cannot be listed.
     """
-    marked = {node.metadata.name: plan for node in nodes if (plan := node_patches.reserved_by(node))}
-    if not marked:
+    reserved = {node.metadata.name: plan for node in nodes if (plan := node_patches.reserved_by(node))}
+    if not reserved:
         return {}
     known = {other.metadata.name for other in await context.cluster.list(UPGRADE_PLANS)}
-    return {name: plan for name, plan in sorted(marked.items()) if plan not in known}
+    return {name: plan for name, plan in sorted(reserved.items()) if plan not in known}
 
 
 async def release_stale_reservations(context: Context, nodes: Iterable[Node]) -> None:

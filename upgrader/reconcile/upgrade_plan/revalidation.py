@@ -27,7 +27,7 @@ async def without_upgrade(context: Context, group: GroupStatus, upgrades: Sequen
     with_upgrade = {upgrade.spec.node.name for upgrade in upgrades}
     for name in group.nodes:
         if name not in with_upgrade and await context.cluster.get(NODES, name) is not None:
-            why = "its driver image is not Ready any more, or the node cannot be read"
+            why = "its driver image is no longer Ready, or the node cannot be read"
             return f"Node {name} of the upgrade group has no upgrade ({why}); no part of a group is upgraded alone."
     return ""
 
@@ -49,7 +49,7 @@ def find_group_blocker(read: PlanReading, group: GroupStatus, requests: Sequence
     with_upgrade = {upgrade.spec.node.name for upgrade in read.upgrades if upgrade.spec.group == group.name}
     catalogue = Catalogue(read.snapshot.images)
     for node in nodes:
-        if node.name not in with_upgrade and catalogue.unknown(node):
+        if node.name not in with_upgrade and catalogue.has_unknown_driver(node):
             return f"Image {node.driver_key}, the driver of node {node.name}, is no longer Ready, so it has no upgrade."
     if asked >= set(group.gangs) and not any(node.gpus_missing for node in nodes):
         return ""  # spares looking at the whole pool
@@ -69,14 +69,14 @@ def _find_growth(read: PlanReading, group: GroupStatus, gangs: Sequence[Gang]) -
     for gang in mine:
         share = group.shares.get(gang.name)
         if share is not None and gang.gpus > share.gpus:
-            return f"{gang.name} has {gang.gpus} GPUs, {share.gpus} when the batch was started; it is counted anew."
+            return f"{gang.name} has {gang.gpus} GPUs, {share.gpus} when the batch was started; it is counted again."
     elsewhere = frozenset[str]().union(*(gang.nodes for gang in mine)) - set(group.nodes)
     if not elsewhere or read.world is None:
         return ""  # spares looking at the whole pool
     drifted = {name for name, node_drift in read.world.drift.items() if node_drift.drifted}
     for gang in mine:
         for name in sorted(gang.nodes & elsewhere & drifted):
-            return f"{gang.name} also runs on node {name}, which its upgrade group does not take; it is counted anew."
+            return f"{gang.name} also runs on node {name}, which is not in its upgrade group; it is counted again."
     return ""
 
 
@@ -84,7 +84,7 @@ def _find_newcomer(gang: Gang, group: GroupStatus) -> str | None:
     """A new gang without GPUs that a reboot would end; a gang with GPUs is handled when its node is closed."""
     if gang.gpus or gang.replicated or gang.name in group.gangs:
         return None
-    return f"{gang.name} came after the batch was started; it has no GPUs, but the reboot would end it."
+    return f"{gang.name} was created after the batch started; it has no GPUs, but the reboot would end it."
 
 
 def waited_pods(read: PlanReading, upgrades: Sequence[NodeUpgrade]) -> frozenset[str] | None:

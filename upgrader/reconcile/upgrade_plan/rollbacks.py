@@ -1,10 +1,10 @@
-"""The rollback plan: requested by a person (RolledBack), or created when failures exceed the tolerated number."""
+"""The rollback plan: requested by a user (RolledBack), or created when failures exceed the tolerated number."""
 
 from contextlib import suppress
 from typing import Any
 
 from upgrader.api import names
-from upgrader.api.explicit import explicit
+from upgrader.api.explicit import explicit_json
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.core.errors import ConflictError
@@ -34,7 +34,7 @@ async def ensure_rollback_plan(context: Context, read: PlanReading, plan: Upgrad
             await record_status(context, UPGRADE_PLANS, plan.metadata, {"message": message})
         return
     name = object_name(f"{plan.metadata.name}-undo", plan.metadata.uid, "undo")
-    spec = explicit(plan.spec) | {
+    spec = explicit_json(plan.spec) | {
         "targetRevision": left[0],
         "state": "Running",
         "strategy": _rollback_strategy(plan),
@@ -56,12 +56,12 @@ def _rollback_approval(plan: UpgradePlan) -> dict[str, Any] | None:
     """The same approval without expendable gangs: those were approved for the first rollout only."""
     if plan.spec.approval is None:
         return None
-    kept = explicit(plan.spec.approval)
+    kept = explicit_json(plan.spec.approval)
     return kept | {"limits": kept["limits"] | {"expendable": []}}
 
 
 def _rollback_strategy(plan: UpgradePlan) -> dict[str, Any]:
     """The same budgets and windows, without canaries (the revision has run before) and without a deadline."""
-    kept = explicit(plan.spec.strategy)
+    kept = explicit_json(plan.spec.strategy)
     kept.pop("deadlineSeconds", None)
     return kept | {"canary": {"enabled": False}, "waitForCompletionSeconds": 0, "onFailure": OnFailure.PAUSE.value}

@@ -48,20 +48,20 @@ def mount_shared_memory() -> Program:
 
 def control_daemon(settings: PluginSettings, config: str) -> Program:
     """The daemon, with the configuration file of the plugin. Its probe is the request that the plugin makes."""
-    asked = "echo get_default_active_thread_percentage"
-    answers = f"CUDA_MPS_PIPE_DIRECTORY=/mps/{settings.resource_name}/pipe nvidia-cuda-mps-control"
+    request = "echo get_default_active_thread_percentage"
+    client = f"CUDA_MPS_PIPE_DIRECTORY=/mps/{settings.resource_name}/pipe nvidia-cuda-mps-control"
     return Program(
         command=("mps-control-daemon",),
         args=("--config-file", f"{CONFIG}/config.yaml"),
         config=config,
         env={"MIG_STRATEGY": "none", **INJECTED},
         mounts=MOUNTS,
-        probe=("sh", "-c", f"{asked} | {answers}"),
+        probe=("sh", "-c", f"{request} | {client}"),
         privileged=True,
     )
 
 
-def proof(plugin: Program) -> Program:
+def version_program(plugin: Program) -> Program:
     """The program that prints the versions of both programs, with the options that they are started with."""
-    words = 'nvidia-device-plugin "$@" && mps-control-daemon "$@"'
-    return Program(command=("sh", "-c", words, "sh"), args=(*plugin.args, "--version"), env={**plugin.env, **NO_GPU})
+    script = 'nvidia-device-plugin "$@" && mps-control-daemon "$@"'
+    return Program(command=("sh", "-c", script, "sh"), args=(*plugin.args, "--version"), env={**plugin.env, **NO_GPU})

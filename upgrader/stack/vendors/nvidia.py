@@ -8,6 +8,7 @@ chart). The driver libraries are those that the driver image writes to the node.
 import json
 
 from upgrader.core.model.operands import Operand, PluginSettings
+from upgrader.core.model.vendors import NVIDIA
 from upgrader.core.node_protocol.node_places import STATE_DIRECTORY
 from upgrader.stack.parts import CDI, METRICS_PORT, PLUGIN_SOCKETS, POD_RESOURCES
 from upgrader.stack.vendors import mps
@@ -26,7 +27,7 @@ FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
 LIBRARIES = {"NVIDIA_DRIVER_ROOT": DRIVER_ROOT, "CONTAINER_DRIVER_ROOT": "/drivers/current", "NVIDIA_DEV_ROOT": "/"}
 
 
-def runtime(_: PluginSettings) -> Program:
+def runtime_program(_: PluginSettings) -> Program:
     """NVIDIA's container toolkit: CDI specifications, and the runtime `nvidia` in addition to the default runtime.
 
     It changes the configuration of the container runtime and restarts it; therefore it changes in upgrades only.
@@ -53,11 +54,11 @@ def runtime(_: PluginSettings) -> Program:
         ),
         privileged=True,
         host_pid=True,
-        done=f"{CDI}/management.nvidia.com-gpu.yaml",
+        done_file=f"{CDI}/management.nvidia.com-gpu.yaml",
     )
 
 
-def plugin(settings: PluginSettings) -> Program:
+def plugin_program(settings: PluginSettings) -> Program:
     """NVIDIA's device plugin; sharing is configured by its configuration file only.
 
     It has no probe: a node upgrade checks the devices that the kubelet advertises afterwards.
@@ -68,8 +69,8 @@ def plugin(settings: PluginSettings) -> Program:
         command=("nvidia-device-plugin",),
         args=("--config-file", f"{CONFIG}/config.yaml") if config else (),
         config=config,
-        first={"mps-mounts": mps.mount_shared_memory()} if by_mps else {},
-        beside={"mps-control-daemon": mps.control_daemon(settings, config)} if by_mps else {},
+        init_programs={"mps-mounts": mps.mount_shared_memory()} if by_mps else {},
+        sidecars={"mps-control-daemon": mps.control_daemon(settings, config)} if by_mps else {},
         env={
             "MIG_STRATEGY": settings.mig_strategy or "none",
             "FAIL_ON_INIT_ERROR": "true",
@@ -88,8 +89,8 @@ def plugin(settings: PluginSettings) -> Program:
         privileged=True,
         host_pid=by_mps,  # for the daemon: MPS uses the process IDs of the node
         runtime_class=settings.mps_runtime,
-        grace=mps.GRACE_SECONDS if by_mps else 0,
-        done=f"{PLUGIN_SOCKETS}/nvidia-gpu.sock",
+        grace_seconds=mps.GRACE_SECONDS if by_mps else 0,
+        done_file=f"{PLUGIN_SOCKETS}/nvidia-gpu.sock",
     )
 
 
@@ -104,7 +105,7 @@ def _sharing_config(settings: PluginSettings) -> str:
     return json.dumps({"version": "v1", "sharing": how})
 
 
-def discovery(settings: PluginSettings) -> Program:
+def discovery_program(settings: PluginSettings) -> Program:
     """GPU feature discovery, which writes a file that node-feature-discovery converts to labels and therefore
     requires.
     """
@@ -119,11 +120,11 @@ def discovery(settings: PluginSettings) -> Program:
         },
         mounts=(Mount(name="features", path=FEATURES), Mount(name="sys", path="/sys", read_only=True), DRIVER),
         privileged=True,
-        done=f"{FEATURES}/gfd",
+        done_file=f"{FEATURES}/gfd",
     )
 
 
-def exporter(settings: PluginSettings) -> Program:
+def exporter_program(settings: PluginSettings) -> Program:
     """dcgm-exporter, whose metrics have the pod that uses each GPU, from the PodResources API of the kubelet."""
     return Program(
         args=("-f", "/etc/dcgm-exporter/default-counters.csv"),
@@ -142,22 +143,23 @@ def exporter(settings: PluginSettings) -> Program:
     )
 
 
-def _plugin_proof(settings: PluginSettings | None) -> Program:
+def _plugin_check(settings: PluginSettings | None) -> Program:
     """The program that prints the version of the plugin, which validates its options and environment."""
     if settings is None:
         return Program(command=("nvidia-device-plugin", "--version"))
-    whole = plugin(settings)
+    program = plugin_program(settings)
     if settings.mps_replicas:
-        return mps.proof(whole)
-    return Program(command=whole.command, args=(*whole.args, "--version"), env=whole.env)
+        return mps.version_program(program)
+    return Program(command=program.command, args=(*program.args, "--version"), env=program.env)
 
 
 VENDOR = Vendor(
-    runtime=runtime,
-    plugin=plugin,
-    proofs={
+    facts=NVIDIA,
+    runtime=runtime_program,
+    plugin=plugin_program,
+    image_checks={
         Operand.RUNTIME: lambda _: Program(command=("nvidia-ctk", "--version")),
-        Operand.DEVICE_PLUGIN: _plugin_proof,
+        Operand.DEVICE_PLUGIN: _plugin_check,
     },
-    quiet={Operand.FEATURE_DISCOVERY: discovery, Operand.MONITORING: exporter},
+    nondisruptive={Operand.FEATURE_DISCOVERY: discovery_program, Operand.MONITORING: exporter_program},
 )

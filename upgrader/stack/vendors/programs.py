@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from upgrader.core.model.operands import Operand, PluginSettings
+from upgrader.core.model.vendors import VendorFacts
+from upgrader.core.node_protocol.gpu_features import GpuReport
 
 CONFIG = "/config"
 """Folder with the `config` of a program as config.yaml. It is a downward API volume, so that no ConfigMap is
@@ -27,10 +29,10 @@ class Program(Struct, frozen=True, kw_only=True):
 
     Args:
         command: command of the container. Empty means that of the image.
-        first: programs of the same image that run to completion before it, by name.
-        beside: sidecars of the same image, by name; they are ready before it starts and end after it.
-        reads: command that runs before it, once per boot, with the findings of the operand as its termination message.
-            Empty means no command.
+        init_programs: programs of the same image that run to completion before it, by name.
+        sidecars: sidecars of the same image, by name; they are ready before it starts and end after it.
+        report_command: command that runs before it, once per boot, and writes the report of the operand as its
+            termination message. Empty means no command.
         node_variable: environment variable for the name of the node. Empty means none.
         pod_variable: environment variable for the UID of the pod. Empty means none.
         config: contents of CONFIG/config.yaml. Empty means no file.
@@ -40,15 +42,15 @@ class Program(Struct, frozen=True, kw_only=True):
         capabilities: its capabilities, if it is not privileged. None means the default of the container runtime.
         requests: resource requests for CPU and memory.
         runtime_class: RuntimeClass of its pod. Empty means the default.
-        grace: termination grace period of its pod, in seconds. 0 means the default of operands.
-        done: file on the node that exists, on this boot, when later operands may start.
+        grace_seconds: termination grace period of its pod, in seconds. 0 means the default of operands.
+        done_file: file on the node that exists, on this boot, when later operands may start.
     """
 
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
-    first: "Mapping[str, Program]" = {}
-    beside: "Mapping[str, Program]" = {}
-    reads: tuple[str, ...] = ()
+    init_programs: "Mapping[str, Program]" = {}
+    sidecars: "Mapping[str, Program]" = {}
+    report_command: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
     node_variable: str = ""
     pod_variable: str = ""
@@ -63,24 +65,28 @@ class Program(Struct, frozen=True, kw_only=True):
     requests: Mapping[str, str] = {}
     host_pid: bool = False
     runtime_class: str = ""
-    grace: int = 0
-    done: str = ""
+    grace_seconds: int = 0
+    done_file: str = ""
 
     @property
     def all_mounts(self) -> tuple[Mount, ...]:
         """The mounts of the program and of its init containers and sidecars."""
-        around = (*self.first.values(), *self.beside.values())
-        return (*self.mounts, *(mounted for one in around for mounted in one.mounts))
+        programs = (*self.init_programs.values(), *self.sidecars.values())
+        return (*self.mounts, *(mounted for program in programs for mounted in program.mounts))
 
 
 class Vendor(Struct, frozen=True, kw_only=True):
-    """The operands of a vendor.
+    """The operands of a vendor, and the facts on it that rules use.
 
-    `proofs`: programs that show, before an upgrade, that an image is on the node, runs there and accepts the options
-    that it is started with; without settings, that it runs. `quiet`: programs of quiet operands that the vendor has.
+    `image_checks`: programs that check, before an upgrade, that an image is on the node, runs there and accepts the
+    options that it is started with; without settings, only that it runs. `nondisruptive`: programs of the
+    non-disruptive operands of the vendor. `labels`: labels of a node from the report of its feature discovery and the
+    number of devices as which each GPU is offered (0: not shared), for a discovery that cannot label its node itself.
     """
 
+    facts: VendorFacts
     runtime: Callable[[PluginSettings], Program]
     plugin: Callable[[PluginSettings], Program]
-    proofs: Mapping[Operand, Callable[[PluginSettings | None], Program]]
-    quiet: Mapping[Operand, Callable[[PluginSettings], Program]] = {}
+    image_checks: Mapping[Operand, Callable[[PluginSettings | None], Program]]
+    nondisruptive: Mapping[Operand, Callable[[PluginSettings], Program]] = {}
+    labels: Callable[[GpuReport, int], Mapping[str, str]] | None = None

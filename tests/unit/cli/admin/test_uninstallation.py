@@ -241,7 +241,7 @@ def test_marks_that_may_not_be_taken_from_a_pod_are_an_error(rig):
     assert "checkpoint request on pod team/left is not removed" in ended.output
     assert "nothing of ours is stopped or marked" not in ended.output
     marks = {name for node in rig.nodes() for name in node["metadata"]["labels"] if name.startswith(names.GROUP)}
-    assert marks == set(), "nodes are let go all the same"
+    assert marks == set(), "nodes are released all the same"
 
 
 def test_it_asks(rig):
@@ -259,7 +259,7 @@ def test_feature_labels_of_a_stack_that_went_while_no_controller_ran_are_removed
     marked = {"labels": {FEATURE: value, "zone": "a"}, "annotations": {names.ANNOTATION_NODE_FEATURES: record}}
     node = msgspec.convert({"metadata": {"name": "a", **marked}}, Node)
     left = {"metadata": {"labels": taken, "annotations": {names.ANNOTATION_NODE_FEATURES: None}}}
-    assert uninstallation._unmark_patch(node) == left
+    assert uninstallation._cleanup_patch(node) == left
 
 
 def test_feature_labels_of_a_stack_go_with_it(rig):

@@ -7,7 +7,7 @@ import pytest
 from tests.support.terminal import upgrader
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
-from upgrader.simulate.cluster.rig import STACK
+from upgrader_dev.simulated.cluster.rig import STACK
 
 
 @pytest.fixture

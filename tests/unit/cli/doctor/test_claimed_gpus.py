@@ -10,11 +10,11 @@ from tests.unit.cli.conftest import NEXT, QUICK
 from upgrader.cli.doctor import claimed_gpus
 from upgrader.core.doctor.advice import Advice, Severity
 from upgrader.reconcile.facts.device_claims import CLAIM
-from upgrader.simulate.cluster.rig import STACK
+from upgrader_dev.simulated.cluster.rig import STACK
 
 SAID = (
-    "default/by-claim holds GPUs by ResourceClaim (dynamic resource allocation); such jobs are not asked or stopped "
-    "yet, and no upgrade begins there until they have ended"
+    "default/by-claim holds GPUs by ResourceClaim (dynamic resource allocation); such jobs cannot be requested to "
+    "checkpoint or stopped yet, so no upgrade begins there until they have ended"
 )
 
 
@@ -45,7 +45,7 @@ def test_why_names_the_pods(blocked):
 
 
 async def test_doctor_warns_of_it(blocked):
-    assert await claimed_gpus.look(blocked.context) == [
+    assert await claimed_gpus.find_claimed_gpus(blocked.context) == [
         Advice(
             subject=f"stack {STACK}",
             check="DynamicResources",
@@ -57,4 +57,4 @@ async def test_doctor_warns_of_it(blocked):
 
 
 async def test_doctor_says_nothing_where_there_is_none(rig):
-    assert await claimed_gpus.look(rig.context) == []
+    assert await claimed_gpus.find_claimed_gpus(rig.context) == []

@@ -11,19 +11,19 @@ import yaml
 from tests.support.golden import assert_golden
 from tests.support.repository import ROOT
 from tests.support.terminal import upgrader
-from upgrader.api.crd import definition
+from upgrader.api.crd import crd_manifest
 from upgrader.api.kinds import KINDS
 from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, NAMESPACES, NODES, PDBS, PODS, POLICY_BINDINGS
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.cli.doctor import access
 from upgrader.cli.doctor.doctor_checks import DEFINITIONS
-from upgrader.core.doctor.rights import DIAGNOSES, looks
+from upgrader.core.doctor.rights import DIAGNOSES, forecast_rights
 from upgrader.core.errors import ClusterError
-from upgrader.core.timing import show
+from upgrader.core.timing import format_time
 from upgrader.kube.lease import CONTROLLER, LEASES
 from upgrader.reconcile.driver_image import image_reconciler
-from upgrader.simulate.cluster.ports import FakeTrust
-from upgrader.simulate.cluster.rig import STACK
+from upgrader_dev.simulated.cluster.ports import FakeTrust
+from upgrader_dev.simulated.cluster.rig import STACK
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SYSTEM = "gpu-upgrader-system"
@@ -34,10 +34,10 @@ def well(rig, monkeypatch):
     """The rig with a controller that leads and has a key, our kinds, and an API server that allows everything."""
     monkeypatch.setenv("PATH", "/nowhere")  # no buildah, wherever this test runs
     for kind in KINDS:
-        rig.cluster.store.put(DEFINITIONS, definition(kind))
-    spec = {"holderIdentity": "pod-1", "leaseDurationSeconds": 30, "renewTime": show(rig.cluster.clock.now())}
+        rig.cluster.store.put(DEFINITIONS, crd_manifest(kind))
+    spec = {"holderIdentity": "pod-1", "leaseDurationSeconds": 30, "renewTime": format_time(rig.cluster.clock.now())}
     rig.cluster.store.put(LEASES, {"metadata": {"name": CONTROLLER, "namespace": SYSTEM}, "spec": spec})
-    now = {"metadata": {"creationTimestamp": show(rig.cluster.clock.now())}}
+    now = {"metadata": {"creationTimestamp": format_time(rig.cluster.clock.now())}}
     rig.cluster.replies = {
         "SelfSubjectReview": lambda _: now,
         "SelfSubjectAccessReview": lambda _: {"status": {"allowed": True}},
@@ -50,7 +50,7 @@ def well(rig, monkeypatch):
 
 async def verify_images(rig):
     for image in rig.all(DRIVER_IMAGES, DriverImage) * 2:
-        await image_reconciler.step(rig.context, image.metadata.name)
+        await image_reconciler.reconcile_image(rig.context, image.metadata.name)
 
 
 def uncounted(text):
@@ -83,7 +83,7 @@ def test_driver_images_that_nobody_vouches_for_are_named(well):
     for name in "dbac":
         driver_image(well, name, "Ready", "False")
     said = found(well)["driver images"]
-    shown = "pinned and not verified, as no key is set; only a stack that allows it gives them to nodes: a, b, c, …"
+    shown = "pinned and not verified, as no key is set; only stacks that allow unverified images use them: a, b, c, …"
     assert (said["severity"], said["message"]) == ("warning", shown)
 
 
@@ -160,19 +160,19 @@ def test_every_right_of_deploy_is_asked_for():
                 for group in rule["apiGroups"]
                 for resource in rule["resources"]
             }
-    assert {(one.verb, one.group, one.resource) for one in access.needed()} == granted
+    assert {(one.verb, one.group, one.resource) for one in access.required_rights()} == granted
 
 
 def test_a_silent_controller(well):
     well.cluster.clock.advance(31)
-    now = {"metadata": {"creationTimestamp": show(well.cluster.clock.now())}}
+    now = {"metadata": {"creationTimestamp": format_time(well.cluster.clock.now())}}
     well.cluster.replies["SelfSubjectReview"] = lambda _: now
-    assert found(well)["controller"]["message"] == "no controller runs: the last one was pod-1, 31 s ago"
+    assert found(well)["controller"]["message"] == "no controller runs: the last leader was pod-1, 31 s ago"
 
 
 def test_definitions_of_another_release(well):
     well.cluster.store.remove(DEFINITIONS, "driverimages.gpu-upgrader.io")
-    other = definition(KINDS[0])
+    other = crd_manifest(KINDS[0])
     other["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"].pop("driver")
     well.cluster.store.put(DEFINITIONS, other)
     assert {name: one["message"] for name, one in found(well).items()} == {
@@ -262,7 +262,9 @@ class TestJobs:
 def test_what_doctor_reads_with_is_what_it_asks_the_api_server_about(well):
     well.cluster.uses.clear()
     assert upgrader(well, "doctor").exit_code == 0
-    asked = {(right.verb, right.group, right.resource) for right in (*looks(access.needed()), *DIAGNOSES)}
+    asked = {
+        (right.verb, right.group, right.resource) for right in (*forecast_rights(access.required_rights()), *DIAGNOSES)
+    }
     used = {(use.verb, use.group, use.resource) for use in well.cluster.uses if use.verb in {"get", "list"}}
     assert used - asked == set()
     own = {(right.verb, right.group, right.resource) for right in DIAGNOSES}

@@ -1,4 +1,4 @@
-"""What the lints are given: how many pods a PodDisruptionBudget can ever let go, and the examples that we ship."""
+"""Inputs of the lints: how many evictions a PodDisruptionBudget can ever allow, and the examples that we ship."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.support.repository import ROOT
 from upgrader.api.resources import JOBS, PODS
 from upgrader.api.workloads import Budget
 from upgrader.cli.doctor.job_lints import lint_jobs, most_at_once
-from upgrader.core.doctor.advice import problems
+from upgrader.core.doctor.advice import has_problem
 
 SYNC_FAILED = {"conditions": [{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed"}]}
 
@@ -50,6 +50,6 @@ def test_the_jobs_that_we_show_to_others_have_no_problem_of_their_own(rig, name)
     report = asyncio.run(lint_jobs(rig.context, "pool-a"))
     found = [one for one in report.found if one.subject == f"default/Job/{name}"]
     assert report.looked_at == 3
-    assert not problems(found)
+    assert not has_problem(found)
     # In a demonstration they end quickly and are killed often: a grace and a policy as for real work are not theirs.
     assert {one.check for one in found} <= {"GraceTooShort", "NoPodFailurePolicy"}

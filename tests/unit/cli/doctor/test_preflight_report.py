@@ -7,7 +7,7 @@ import yaml
 from tests.support.terminal import upgrader
 from upgrader.api.resources import DRIVER_IMAGES, NODES
 from upgrader.core.node_protocol.orders import Driver, ValidateDriverOrder
-from upgrader.stack.preflight import preflight_job
+from upgrader.stack.node_pods.preflight import preflight_job
 from upgrader.stack.settings import StackSettings
 
 IMAGE = "registry.example/node@sha256:" + "1" * 64

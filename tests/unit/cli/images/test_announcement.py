@@ -5,13 +5,13 @@ import pytest
 from tests.support.drifting import KERNEL, NEXT, built, images_of, on_recipes_driver, reboots
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, UPGRADE_PLANS
-from upgrader.cli.images.announcement import announce
+from upgrader.cli.images.announcement import announce_images
 from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.model.phases import NodePhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.reconcile.observe.image_uses import read_uses
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 pytestmark = pytest.mark.asyncio
 
@@ -34,7 +34,7 @@ async def test_what_the_matrix_has_for_a_newer_kernel_is_asked_for_once(rig: Rig
         identity(driver="9.9"),
         identity("6.1.0-50-rt-amd64"),
     ]
-    assert await announce(rig.context, wanted, None) == [f"sim 1.0 for {NEXT} is requested"]
+    assert await announce_images(rig.context, wanted, None) == [f"sim 1.0 for {NEXT} is requested"]
     (made,) = [one for one in rig.cluster.store.all(DRIVER_IMAGES) if one["spec"]["kernel"] == NEXT]
     assert made["metadata"]["labels"] == {names.LABEL_COMPONENT: "announced"}
     assert made["spec"] == {
@@ -46,7 +46,7 @@ async def test_what_the_matrix_has_for_a_newer_kernel_is_asked_for_once(rig: Rig
         "os": "bookworm",
     }
     before = len(rig.cluster.writes)
-    assert await announce(rig.context, wanted, "pool-a") == [
+    assert await announce_images(rig.context, wanted, "pool-a") == [
         "no changes: 1 image(s) for kernels that no node runs yet are already requested"
     ]
     assert rig.cluster.writes[before:] == []
@@ -56,23 +56,23 @@ async def test_what_the_matrix_has_for_a_newer_kernel_is_asked_for_once(rig: Rig
 async def test_the_driver_that_the_stack_is_to_get_is_asked_for_too(rig: Rig) -> None:
     rig.stack(rig.spec("2.0"))
     await rig.second()
-    lines = await announce(rig.context, [identity(), identity(driver="2.0")], None)
+    lines = await announce_images(rig.context, [identity(), identity(driver="2.0")], None)
     assert lines == [f"sim 1.0 for {NEXT} is requested", f"sim 2.0 for {NEXT} is requested"]
 
 
 async def test_what_is_wanted_no_more_goes_unless_a_node_needs_it(rig: Rig) -> None:
-    await announce(rig.context, [identity(), identity("6.1.0-51-amd64")], None)
+    await announce_images(rig.context, [identity(), identity("6.1.0-51-amd64")], None)
     reboots(rig, "gpu-0", boot="boot-2", kernel="6.1.0-51-amd64")
-    assert await announce(rig.context, [], None) == [f"sim 1.0 for {NEXT} is no longer requested"]
+    assert await announce_images(rig.context, [], None) == [f"sim 1.0 for {NEXT} is no longer requested"]
     assert (images_of(rig, NEXT), len(images_of(rig, "6.1.0-51-amd64"))) == ([], 1)
 
 
 async def test_for_one_stack_nothing_of_others_is_taken_back(rig: Rig) -> None:
-    await announce(rig.context, [identity()], None)
-    await announce(rig.context, [], "pool-a")
+    await announce_images(rig.context, [identity()], None)
+    await announce_images(rig.context, [], "pool-a")
     assert len(images_of(rig, NEXT)) == 1
     with pytest.raises(ConfigurationError, match="stack other not found"):
-        await announce(rig.context, [], "other")
+        await announce_images(rig.context, [], "other")
 
 
 REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
@@ -80,11 +80,11 @@ REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"
 
 async def _wanted_no_more(rig: Rig) -> list[str]:
     """What a nightly run takes back, after which the archive has nothing that is new."""
-    return [line for line in await announce(rig.context, [], None) if "no longer" in line]
+    return [line for line in await announce_images(rig.context, [], None) if "no longer" in line]
 
 
 async def test_what_a_plan_leads_to_is_not_taken_from_it_although_its_stack_asks_for_it_no_more(rig: Rig) -> None:
-    await announce(rig.context, [identity()], None)
+    await announce_images(rig.context, [identity()], None)
     built(rig, "1.0", NEXT)
     await rig.until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
     revision = rig.stack(rig.spec("1.0") | {"reboot": REBOOT})
@@ -100,7 +100,7 @@ async def test_what_a_plan_leads_to_is_not_taken_from_it_although_its_stack_asks
 
 async def test_what_an_open_upgrade_brings_is_not_taken_from_it(rig: Rig) -> None:
     """The stack was changed and the plan is being taken back, but the node is on its way to that kernel."""
-    await announce(rig.context, [identity()], None)
+    await announce_images(rig.context, [identity()], None)
     built(rig, "1.0", NEXT)
     await rig.until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
     rig.plan("up", rig.stack(rig.spec("1.0") | {"reboot": REBOOT}))
@@ -111,7 +111,7 @@ async def test_what_an_open_upgrade_brings_is_not_taken_from_it(rig: Rig) -> Non
 
 
 async def test_what_a_failed_upgrade_that_holds_its_node_names_is_kept(rig: Rig) -> None:
-    await announce(rig.context, [identity()], None)
+    await announce_images(rig.context, [identity()], None)
     built(rig, "1.0", NEXT)
     await rig.until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
     rig.fleet.pod_results = lambda which, _: (

@@ -17,10 +17,10 @@ from upgrader.core.driver_build.driver_builds import Failure, FailureClass
 from upgrader.core.errors import ConfigurationError, RegistryError, UnverifiedError
 from upgrader.images.debian.carrying import PACKAGE, PACKAGES
 from upgrader.images.drivers.publish.bundles import DEFINITION
-from upgrader.images.drivers.recipe.definition import encode
+from upgrader.images.drivers.recipe.definition import encode_definition
 from upgrader.images.layout import MANIFEST, LayoutWriter
-from upgrader.images.modules.signing import fingerprint
-from upgrader.images.registry import RegistryClient
+from upgrader.images.modules.signing import certificate_fingerprint
+from upgrader.images.registry.client import RegistryClient
 
 PUBLIC = "-----BEGIN PUBLIC KEY-----\nMFkw\n-----END PUBLIC KEY-----\n"
 WISH = {"recipe": "nvidia-open", "driver": "550.163.01", "kernel": made.RELEASE, "os": "trixie"}
@@ -45,11 +45,11 @@ class Bench:
         chosen = tuple(
             sorted(msgspec.structs.replace(one, size=len(contents(one))) for one in set(definition.packages))
         )
-        layers = [layout.put(PACKAGE, contents(one)) for one in chosen]
-        layers.append(layout.put(DEFINITION, encode(definition)))
-        config = layout.put(PACKAGES, msgspec.json.encode(chosen))
+        layers = [layout.put_blob(PACKAGE, contents(one)) for one in chosen]
+        layers.append(layout.put_blob(DEFINITION, encode_definition(definition)))
+        config = layout.put_blob(PACKAGES, msgspec.json.encode(chosen))
         manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers}
-        whole = layout.finish(layout.put(MANIFEST, msgspec.json.encode(manifest)))
+        whole = layout.write_index(layout.put_blob(MANIFEST, msgspec.json.encode(manifest)))
         await self._push(whole)
         return definition
 
@@ -124,7 +124,7 @@ async def test_a_bundle_that_nobody_has_signed(bench, tmp_path, monkeypatch):
     public.write_text(PUBLIC)
     ended, said = await bench.build("--public-key", str(public))
     assert ended.exit_code == UnverifiedError.exit_code
-    wrong = f"{bench.image} is not signed by the key of --public-key; nothing of it was unpacked"
+    wrong = f"{bench.image} is not signed by the key of --public-key; it was not unpacked"
     assert said == refused(FailureClass.SIGNATURE, wrong)
 
 
@@ -133,7 +133,7 @@ async def test_a_module_key_that_cannot_be_used_is_told_before_anything_is_fetch
     bench.registry.seen.clear()
     (key, _), (_, certificate) = make_key(tmp_path, "one"), make_key(tmp_path, "two")
     _, said = await bench.build("--module-key", str(key), "--module-certificate", str(certificate))
-    assert said == refused(FailureClass.TRANSIENT, f"{certificate} is the certificate of another key than {key}")
+    assert said == refused(FailureClass.TRANSIENT, f"{certificate} is not the certificate of the key {key}")
     assert bench.registry.seen == []
 
 
@@ -153,8 +153,8 @@ async def test_modules_are_never_signed_otherwise_than_the_packages_say(bench, t
     key, certificate = make_key(tmp_path)
     ended, said = await bench.build("--module-key", str(key), "--module-certificate", str(certificate))
     wrong = (
-        f"the packages of {definition.identity} are for modules signed by {signer or 'nobody'}, "
-        f"and this builder signs them as {fingerprint(certificate)}"
+        f"the packages of {definition.identity} are for modules signed by {signer or 'no key'}, "
+        f"and this builder signs them with {certificate_fingerprint(certificate)}"
     )
     failure = Failure(kind=FailureClass.UNSUPPORTED, first_error=wrong)
     assert said == BuildResult(identity=definition.identity, state=CellState.RED, failure=failure)
@@ -166,7 +166,7 @@ async def test_modules_of_packages_for_a_key_are_never_left_unsigned(bench):
     _, said = await bench.build()
     wrong = (
         f"the packages of {definition.identity} are for modules signed by {'a' * 64}, "
-        "and this builder signs them as nobody"
+        "and this builder signs them with no key"
     )
     assert said.failure == Failure(kind=FailureClass.UNSUPPORTED, first_error=wrong)
 

@@ -60,8 +60,8 @@ def site(recipes):
 
 
 def definition(site, recipe):
-    cells = site.cells(site.catalog())
-    return next(cells.definition(one) for one in cells.wanted()[0] if one.identity.recipe == recipe)
+    cells = site.matrix_cells(site.current_catalog())
+    return next(cells.define_cell(one) for one in cells.list_cells()[0] if one.identity.recipe == recipe)
 
 
 def matrix(recipes, *words):
@@ -71,10 +71,10 @@ def matrix(recipes, *words):
 def test_a_cell_that_cannot_be_defined_is_red_and_all_red_ones_name_what_builds(recipes, site, tmp_path):
     kept, failing = definition(site, "kept"), definition(site, "failing")
     image = layout(tmp_path / "image")
-    site.shelf.keep(image, record(image, kept.key, identity=kept.identity))
+    site.shelf.add_image(image, record(image, kept.key, identity=kept.identity))
     failure = Failure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="pci_resize_resource")
     ended = BuildResult(identity=failing.identity, state=CellState.RED, build_key=failing.key, failure=failure)
-    site.remembered.keep(ended)
+    site.remembered.add_failure(ended)
     shown = matrix(recipes, "--output", "json")
     assert shown.exit_code == 0, shown.output
     cells = json.loads(shown.stdout)["cells"]
@@ -102,8 +102,8 @@ def test_a_machine_without_buildah_knows_no_build_key_of_any_cell(recipes, monke
 
 def test_a_store_that_is_something_else_is_said_once(recipes, site, tmp_path):
     image = layout(tmp_path / "image")
-    site.shelf.keep(image, record(image))
+    site.shelf.add_image(image, record(image))
     (site.shelf.folder / "index.json").write_text("[]")
     ended = matrix(recipes)
     assert (ended.exit_code, ended.stdout) == (ConfigurationError.exit_code, "")
-    assert ended.stderr.count("is no OCI layout") == 1
+    assert ended.stderr.count("is not an OCI layout") == 1

@@ -19,7 +19,7 @@ from upgrader.images.debian.values import Discovery
 from upgrader.images.drivers.builder.catalog import Catalog
 from upgrader.images.drivers.workspace import Settings, Site
 from upgrader.process import run
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 SHELVED = "6.1.0-30-amd64"
 KBUILD = package("linux-kbuild-6.1")
@@ -51,7 +51,7 @@ class World:
 
     def __init__(self, folder, patch):
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        self.folder, self.marks = folder, folder / "marks.json"
+        self.folder, self.record = folder, folder / "record.json"
         recipes = folder / "driver-images"
         (recipes / "small").mkdir(parents=True)
         (recipes / "matrix.toml").write_text(MATRIX)
@@ -78,16 +78,16 @@ class World:
         self.put(HALF, "partial")
         identity = msgspec.structs.replace(IDENTITY, kernel=SHELVED)
         image = whole_image(folder / "image", driver_files(folder / "modules", identity), identity=identity)
-        self.site.shelf.keep(image, record(image, identity=identity))
+        self.site.shelf.add_image(image, record(image, identity=identity))
         self.old = {one.sha256 for one in self.kernels[OLD].packages if one != KBUILD}
 
     def put(self, sha256, kind="sha256", data=b"0123456789"):
-        place = self.store.file(sha256) if kind == "sha256" else self.store.folder / kind / sha256
+        place = self.store.digest_path(sha256) if kind == "sha256" else self.store.folder / kind / sha256
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
 
     def run(self, *words):
-        given = ["images", "gc", "--packages", "--recipes", str(self.site.root), "--marks", str(self.marks), *words]
+        given = ["images", "gc", "--packages", "--recipes", str(self.site.root), "--record", str(self.record), *words]
         return CliRunner().invoke(program, given, obj=Clusters(self.rigs))
 
     async def gc(self, *words):
@@ -99,9 +99,9 @@ class World:
         return {one["sha256"]: one["fate"] for one in json.loads(ended.stdout)["packages"]}
 
     def age(self, days=15):
-        """Marks that say that everything has been unused for so long."""
+        """A record in which everything has been unused for so long."""
         old = self.rigs["main"].context.clock.now() - timedelta(days=days)
-        self.marks.write_bytes(msgspec.json.encode({"unused": dict.fromkeys(self.store.sizes(), old)}))
+        self.record.write_bytes(msgspec.json.encode({"unused": dict.fromkeys(self.store.stored_sizes(), old)}))
 
 
 @pytest.fixture
@@ -110,14 +110,14 @@ def world(tmp_path, monkeypatch):
 
 
 async def test_what_nothing_wanted_is_built_of_is_marked_and_after_the_grace_period_deleted(world):
-    there, gone = set(world.store.sizes()), {*world.old, HALF}
-    wanted = {one: "marked" if one in gone else "kept" for one in there}
+    there, gone = set(world.store.stored_sizes()), {*world.old, HALF}
+    wanted = {one: "unused" if one in gone else "kept" for one in there}
     assert await world.fates("--yes") == wanted
-    assert set(json.loads(world.marks.read_bytes())["unused"]) == gone
+    assert set(json.loads(world.record.read_bytes())["unused"]) == gone
     assert await world.fates("--yes") == wanted
     world.age()
     assert await world.fates("--yes") == {one: "deleted" if one in gone else "kept" for one in there}
-    assert set(world.store.sizes()) == there - gone
+    assert set(world.store.stored_sizes()) == there - gone
     assert await world.fates("--yes") == dict.fromkeys(there - gone, "kept")
 
 
@@ -133,8 +133,8 @@ async def test_each_is_kept_for_its_own_reason(world):
     }
     assert reasons[DRIVER.sha256] == "the catalog has it for a driver"
     assert {reasons[one.sha256] for one in world.toolchain.packages} == {"a toolchain has it"}
-    assert {reasons[one.sha256] for one in SHIPPED} == {"an image of the store was made of it"}
-    assert said["bytes"] == {"kept": 10 * len(reasons), "marked": 0, "deleted": 10 * (len(world.old) + 1)}
+    assert {reasons[one.sha256] for one in SHIPPED} == {"an image of the store was built from it"}
+    assert said["bytes"] == {"kept": 10 * len(reasons), "unused": 0, "deleted": 10 * (len(world.old) + 1)}
 
 
 async def test_a_dry_run_deletes_nothing_and_says_how_much_room_there_would_be(world, tmp_path):
@@ -147,13 +147,13 @@ async def test_a_dry_run_deletes_nothing_and_says_how_much_room_there_would_be(w
     run(["dpkg-deb", "--build", "--root-owner-group", tree, tmp_path / "left-over.deb"], timeout=60)
     world.put("8" * 64, data=(tmp_path / "left-over.deb").read_bytes())
     world.age()
-    there = world.store.sizes()
+    there = world.store.stored_sizes()
     shown = await world.gc()
     assert shown.exit_code == 0, shown.output
-    assert world.store.sizes() == there
+    assert world.store.stored_sizes() == there
     gone = [one for name, one in there.items() if name in {*world.old, HALF, "8" * 64}]
     assert f"{len(gone)} would be deleted ({sum(gone) / 1e6:.1f} MB)" in shown.stdout
-    assert "No package was marked or deleted; pass --yes to do so." in shown.stdout
+    assert "No package was recorded or deleted; pass --yes to do so." in shown.stdout
     assert "left-over 2.0-1" in shown.stdout
     assert f"linux-headers-{OLD}" in shown.stdout
     assert f"linux-headers-{WANTED}" not in shown.stdout
@@ -161,11 +161,11 @@ async def test_a_dry_run_deletes_nothing_and_says_how_much_room_there_would_be(w
 
 async def test_a_dry_run_begins_no_grace_period_and_remembers_what_nodes_run(world):
     await world.gc()
-    marks = json.loads(world.marks.read_bytes())
-    assert (marks["unused"], list(marks["seen"])) == ({}, [RUNNING])
+    record = json.loads(world.record.read_bytes())
+    assert (record["unused"], list(record["seen"])) == ({}, [RUNNING])
     world.rigs["main"] = cluster(WANTED)
     world.age()
-    world.marks.write_bytes(msgspec.json.encode({**json.loads(world.marks.read_bytes()), "seen": marks["seen"]}))
+    world.record.write_bytes(msgspec.json.encode({**json.loads(world.record.read_bytes()), "seen": record["seen"]}))
     kept = {one.sha256 for one in world.kernels[RUNNING].packages}
     fates = await world.fates("--yes")
     assert {fates[one] for one in kept} == {"kept"}
@@ -176,57 +176,57 @@ async def test_a_kernel_of_any_cluster_that_is_named_stays_buildable(world):
     world.rigs["other"] = cluster(OLD)
     both = ("--context", "main", "--context", "other")
     assert {one for one, fate in (await world.fates("--yes", *both)).items() if fate != "kept"} == {HALF}
-    assert world.old <= set(world.store.sizes())
+    assert world.old <= set(world.store.stored_sizes())
 
 
-# Doubt deletes nothing
+# Doubt does not allow deletion
 
 
 async def test_nothing_is_deleted_while_somebody_builds(world):
     world.age()
-    there = world.store.sizes()
+    there = world.store.stored_sizes()
     site = Site(Settings(recipes=world.site.root, cores=1, memory_mib=1), print)
-    with site.round(site.cells(world.catalog)):
+    with site.open_round(site.matrix_cells(world.catalog)):
         ended = await world.gc("--yes")
         assert (ended.exit_code, ended.stdout) == (PackagesInUseError.exit_code, "")
         assert "a build uses the packages in" in ended.stderr
         assert (await world.gc()).exit_code == 0
-    assert world.store.sizes() == there
+    assert world.store.stored_sizes() == there
     assert (await world.gc("--yes")).exit_code == 0
-    assert world.store.sizes() != there
+    assert world.store.stored_sizes() != there
 
 
 async def test_nothing_is_deleted_while_the_archives_are_asked(world, monkeypatch, tmp_path):
     """What a look finds lost stays known because its packages are there."""
     world.age()
-    there, ended = world.store.sizes(), []
+    there, ended = world.store.stored_sizes(), []
     monkeypatch.setenv("UPGRADER_DEBIAN_MIRROR", str(tmp_path / "mirror"))
     (tmp_path / "mirror").mkdir()
     site = Site(Settings(recipes=world.site.root), lambda _line: ended.append(world.run("--yes")))
     with pytest.raises((ArchiveError, ConfigurationError)):
-        await asyncio.to_thread(site.look)
+        await asyncio.to_thread(site.update_catalog)
     assert [one.exit_code for one in ended] == [PackagesInUseError.exit_code]
-    assert world.store.sizes() == there
+    assert world.store.stored_sizes() == there
 
 
 @pytest.mark.parametrize("rig", [None, Rig()], ids=["silent", "without nodes"])
 async def test_a_cluster_that_cannot_be_read_or_shows_no_node(world, rig):
     world.age()
-    there = world.store.sizes()
+    there = world.store.stored_sizes()
     world.rigs["other"] = rig
     ended = await world.gc("--yes", "--context", "main", "--context", "other")
     assert (ended.exit_code, ended.stdout) == (1, "")
-    assert world.store.sizes() == there
+    assert world.store.stored_sizes() == there
 
 
 async def test_an_image_of_the_store_that_does_not_say_what_it_was_made_of(world, tmp_path):
     world.age()
-    there = world.store.sizes()
+    there = world.store.stored_sizes()
     odd = whole_image(tmp_path / "odd", {"manifest.json": b"{}"})
-    world.site.shelf.keep(odd, record(odd, "b" * 64))
+    world.site.shelf.add_image(odd, record(odd, "b" * 64))
     ended = await world.gc("--yes")
-    assert (ended.exit_code, "this is no image of a driver with modules" in ended.stderr) == (1, True)
-    assert world.store.sizes() == there
+    assert (ended.exit_code, "this is not an image of a driver with modules" in ended.stderr) == (1, True)
+    assert world.store.stored_sizes() == there
 
 
 async def test_a_catalog_without_kernels_says_nothing(world, tmp_path):

@@ -12,11 +12,12 @@ from upgrader.cli.base import render
 from upgrader.cli.plan import forecast_screen
 from upgrader.core.constraints.blockers import BlockedReason, Blocker
 from upgrader.core.explain.plan_file import SavedForecast, limits_of
-from upgrader.core.explain.source_revisions import origins
-from upgrader.core.forecast.forecast import BatchForecast, BatchKind, Forecast, GroupForecast, Summary, forecast
+from upgrader.core.explain.source_revisions import find_origins
+from upgrader.core.forecast.forecast import BatchForecast, BatchKind, Forecast, GroupForecast, Summary, forecast_rollout
 from upgrader.core.model.prediction import Completion, Durations, Interruption, Prediction
 from upgrader.core.model.strategy import StrategyFacts
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
+from upgrader_dev.vendor.sim import FACTS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -66,7 +67,7 @@ def saved(made, **changes):
 
 def screen(of):
     stream = io.StringIO()
-    render.show(forecast_screen.forecast(of), stream)
+    render.print_renderable(forecast_screen.forecast_tables(of), stream)
     return stream.getvalue()
 
 
@@ -121,7 +122,7 @@ def test_everything_that_a_forecast_may_hold():
             interruptions=(lost,),
             durations=Durations(measured=12),
         ),
-        drift=forecast(
+        drift=forecast_rollout(
             snapshot([node("n-1"), node("n-4")], [gang("train", ["n-4"])]), target(), StrategyFacts(), now=START
         ).drift,
     )
@@ -129,7 +130,7 @@ def test_everything_that_a_forecast_may_hold():
     shown = saved(
         made,
         strategy=StrategyFacts(canary=True, soak_seconds=1800, expendable=("ml/Job/toy",)),
-        origins=origins(nodes, {target(OLD).revision: target(OLD)}, target()),
+        origins=find_origins(nodes, {target(OLD).revision: target(OLD)}, target()),
         steering=False,
     )
     assert_golden(GOLDEN / "plan-everything.txt", screen(shown))
@@ -176,7 +177,7 @@ def test_a_fleet_of_thousands_is_folded():
         completions=completions,
         blockers=blockers,
         prediction=Prediction(interruptions=interruptions, lost_gpu_hours=3000.0, lower_bound_gpu_hours=2900.0),
-        drift=forecast(
+        drift=forecast_rollout(
             snapshot([node(f"n-{one}") for one in range(count)]), target(), StrategyFacts(), now=START
         ).drift,
     )
@@ -203,9 +204,7 @@ def test_nothing_to_do():
 
 def test_what_is_simulated_is_called_so():
     shown = saved(empty(), spec={"driver": {"vendor": "sim", "version": NEW}})
-    assert "The driver is simulated: no kernel module is loaded and no GPU is used." in screen(shown)
-    shown = saved(empty(), spec={"driver": {"vendor": "sim", "recipe": "nvidia-open", "version": NEW}})
-    assert "The GPUs are simulated: the nvidia driver is loaded into the kernel, but no GPU is" in screen(shown)
+    assert FACTS.notice in screen(shown)
     shown = saved(empty(), spec={"driver": {"vendor": "nvidia", "version": NEW}})
     assert "simulated" not in screen(shown)
 

@@ -16,7 +16,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Window
 from upgrader.reconcile.facts.strategies import strategy_of
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 
 def asked(*words):
@@ -26,7 +26,7 @@ def asked(*words):
     @click.command()
     @pace_options
     def command(pace):
-        found.append(pace_parser.strategy(pace, START))
+        found.append(pace_parser.parse_strategy(pace, START))
 
     ended = CliRunner().invoke(command, list(words))
     if ended.exception is not None and not isinstance(ended.exception, SystemExit):
@@ -72,7 +72,7 @@ def test_everything_said():
         placement_unguaranteed=True,
         on_failure=OnFailure.ROLLBACK,
     )
-    assert "\n".join(pace_screen.sentences(made, START)) == (
+    assert "\n".join(pace_screen.strategy_sentences(made, START)) == (
         "At most 16 per example.com/rack, 50% per zone.\n"
         "At least 8 GPUs stay in service.\n"
         "Canaries: one idle node of each class first, then a soak of 1h 30m.\n"
@@ -91,12 +91,12 @@ def test_a_deadline_as_a_time():
 
 
 def test_a_window_over_the_end_of_the_week():
-    assert pace_parser.window("Sat-Mon 01:00-02:00").days == (0, 5, 6)
+    assert pace_parser.parse_window("Sat-Mon 01:00-02:00").days == (0, 5, 6)
 
 
 @pytest.mark.parametrize("text", ["daily 22:00-06:00 UTC", "Mon,Wed 08:30-09:00 Europe/Berlin"])
 def test_a_window_is_shown_as_it_is_read(text):
-    assert pace_parser.shown_window(pace_parser.window(text)) == text
+    assert pace_parser.shown_window(pace_parser.parse_window(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ class TestNames:
 
     def test_jobs_are_named_in_full_afterwards(self):
         wish = StrategyFacts(expendable=("ml/train",), wait_for=("dev/Job/train",))
-        found = pace_parser.named(wish, self.WORLD)
+        found = pace_parser.resolve_gang_names(wish, self.WORLD)
         assert found == StrategyFacts(expendable=("ml/Job/train",), wait_for=("dev/Job/train",))
 
     @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ class TestNames:
     )
     def test_a_slip_of_the_pen_agrees_to_nothing(self, name, said):
         with pytest.raises(ConfigurationError, match=said):
-            pace_parser.named(StrategyFacts(expendable=(name,)), self.WORLD)
+            pace_parser.resolve_gang_names(StrategyFacts(expendable=(name,)), self.WORLD)

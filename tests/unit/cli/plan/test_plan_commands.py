@@ -15,9 +15,9 @@ from tests.unit.cli.conftest import NEXT, QUICK
 from upgrader.api.resources import GPU_STACKS, JOBS, NAMESPACES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.core.errors import RegistryError
-from upgrader.core.explain.plan_file import consented_loss, load
+from upgrader.core.explain.plan_file import consented_loss, decode_forecast
 from upgrader.reconcile.facts.strategies import strategy_of
-from upgrader.simulate.cluster.rig import STACK
+from upgrader_dev.simulated.cluster.rig import STACK
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -147,7 +147,7 @@ class TestApply:
         )  # fmt: skip
         assert upgrader(rig, *words, "-o", kept).exit_code == 0
         assert upgrader(rig, "apply", kept, "--auto-approve", "--retry", "60").exit_code == 0
-        agreed = load(Path(kept).read_bytes(), kept)
+        agreed = decode_forecast(Path(kept).read_bytes(), kept)
         plan = msgspec.convert(only_plan(rig), UpgradePlan)
         assert strategy_of(plan, agreed.created_at) == agreed.strategy
         assert agreed.strategy.expendable == ("default/Job/solo",)
@@ -159,7 +159,7 @@ class TestApply:
         kept = str(tmp_path / "later.json")
         words = ("--max-unavailable", "50%", "--wait-for-completion", "2h", "--deadline", "1d", "-o", kept)
         assert upgrader(rig, "plan", *NEXT, *words).exit_code == 0
-        agreed = load(Path(kept).read_bytes(), kept)
+        agreed = decode_forecast(Path(kept).read_bytes(), kept)
         rig.cluster.clock.advance(3600)
         assert upgrader(rig, "apply", kept, "--auto-approve").exit_code == 0
         strategy = only_plan(rig)["spec"]["strategy"]
@@ -216,7 +216,7 @@ class TestApply:
         path.write_text("{}")
         ended = upgrader(rig, "apply", str(path), "--auto-approve")
         assert ended.exit_code == 1
-        assert "holds no saved forecast" in ended.stderr
+        assert "contains no saved forecast" in ended.stderr
 
     def test_a_new_stack_needs_no_plan(self, rig, tmp_path):
         rig.fleet.node("new-0", pool="b")

@@ -12,7 +12,7 @@ from upgrader.api.v1alpha1 import NodeUpgrade, UpgradePlan
 from upgrader.cli.base import render
 from upgrader.cli.shared.progress import Progress
 from upgrader.cli.status import status_screen
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 APPROVAL = {
@@ -53,7 +53,7 @@ def upgrade(number, phase="Draining", **status):
 def screen(of, upgrades=()):
     stream = io.StringIO()
     seen = Progress(at=START + timedelta(minutes=1), plan=of, upgrades=list(upgrades), requests=[])
-    render.show(status_screen.status(seen), stream)
+    render.print_renderable(status_screen.plan_tables(seen), stream)
     return stream.getvalue()
 
 

@@ -14,12 +14,12 @@ from tests.support.terminal import upgrader
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.cli.base import render
-from upgrader.cli.dev import figures
-from upgrader.cli.shared.progress import Patience, Progress, Verdicts, changes
+from upgrader.cli.shared.progress import Patience, Progress, Verdicts, changed_lines
 from upgrader.cli.status import status_screen, watch_display
 from upgrader.core.errors import BlockedError, DeadlineError, RolloutFailedError
-from upgrader.demo.report import Change, JobReport, NodeReport, Report, UpgradeReport
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.commands import figures
+from upgrader_dev.demo.report import Change, JobReport, NodeReport, Report, UpgradeReport
+from upgrader_dev.simulated.cluster.ports import START
 
 BLOCKER = {"subject": "default/Job/a", "reason": "Vetoed", "message": "it forbids any disruption"}
 BATCH = {"number": 1, "groups": [], "startedAt": "2026-11-21T09:00:00Z", "askUntil": "2026-11-21T10:00:00Z"}
@@ -111,8 +111,8 @@ def test_followed_as_long_as_was_asked():
 
 def test_only_what_is_new_is_said():
     first = seen(phase="Running", message="started")
-    assert changes(None, first) == ["plan pool-a-1: Running, started"]
-    assert changes(first, seen(1, phase="Running", message="started")) == []
+    assert changed_lines(None, first) == ["plan pool-a-1: Running, started"]
+    assert changed_lines(first, seen(1, phase="Running", message="started")) == []
 
 
 def test_a_terminal_shows_a_table_in_place(rig, forecast_file):
@@ -124,7 +124,7 @@ def test_a_terminal_shows_a_table_in_place(rig, forecast_file):
         await rig.second()
 
     name = plan["metadata"]["name"]
-    asyncio.run(watch_display.follow(rig.context, name, Patience(), stream=stream, sleep=sleep))
+    asyncio.run(watch_display.follow_plan(rig.context, name, Patience(), stream=stream, sleep=sleep))
     assert "\x1b[" in stream.getvalue()
     assert "Completed" in stream.getvalue()
 
@@ -132,7 +132,7 @@ def test_a_terminal_shows_a_table_in_place(rig, forecast_file):
 def test_no_color_is_heeded_on_a_terminal(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     stream = Terminal()
-    render.show(status_screen.status(seen(phase="Failed", message="no")), stream)
+    render.print_renderable(status_screen.plan_tables(seen(phase="Failed", message="no")), stream)
     assert "\x1b[3" not in stream.getvalue()
 
 
@@ -161,8 +161,8 @@ def test_what_the_demo_shows():
         closed_seconds=17.5,
     )
     stream = io.StringIO()
-    render.show(
-        figures.demo(
+    render.print_renderable(
+        figures.demo_tables(
             Report(jobs=(gang, short, unwilling, bystander), nodes=(box, kwok), upgrades=(upgrade,), seconds=171.0)
         ),
         stream,

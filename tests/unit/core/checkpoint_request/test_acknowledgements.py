@@ -14,7 +14,7 @@ from upgrader.core.checkpoint_request.acknowledgements import (
     judge_answers,
 )
 from upgrader.core.model.fleet import MemberFacts
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 STOP_BEFORE = START + timedelta(seconds=600)
 
@@ -66,7 +66,7 @@ CASES = {
     ),
     "half a gang cannot speak for the whole": (
         {"members": ("a",), "present": (member("a"),), "answers": (answer("a"),)},
-        Judgement(verdict=Verdict.REPLACED, message="1 of 2 members are there; only complete gangs are asked"),
+        Judgement(verdict=Verdict.REPLACED, message="1 of 2 members exist; only complete gangs get a request"),
     ),
     "one member is silent": (
         {"answers": (answer("a"),)},
@@ -74,11 +74,11 @@ CASES = {
     ),
     "an answer to an earlier asking": (
         {"answers": (answer("a"), answer("b", request_id=6))},
-        Judgement(verdict=Verdict.WRONG_REQUEST, message="train-b answers request 6, asked was 7; it does not count"),
+        Judgement(verdict=Verdict.WRONG_REQUEST, message="train-b answers request 6 instead of 7; it does not count"),
     ),
     "an answer to an asking that never was": (
         {"answers": (answer("a", request_id=8), answer("b"))},
-        Judgement(verdict=Verdict.WRONG_REQUEST, message="train-a answers request 8, asked was 7; it does not count"),
+        Judgement(verdict=Verdict.WRONG_REQUEST, message="train-a answers request 8 instead of 7; it does not count"),
     ),
     "a refusal": (
         {"answers": (answer("a"), answer("b", step=0, parked=False, refused="in the middle of an evaluation"))},
@@ -90,7 +90,7 @@ CASES = {
     ),
     "a refusal of an earlier asking is no refusal": (
         {"answers": (answer("a"), answer("b", request_id=6, refused="no"))},
-        Judgement(verdict=Verdict.WRONG_REQUEST, message="train-b answers request 6, asked was 7; it does not count"),
+        Judgement(verdict=Verdict.WRONG_REQUEST, message="train-b answers request 6 instead of 7; it does not count"),
     ),
     "a refusal that says for how long": (
         {"answers": (answer("a", refused="no", retry_after_seconds=60), answer("b", refused="no"))},
@@ -107,13 +107,15 @@ CASES = {
     ),
     "saved, training on, and so much may be lost": (
         {"answers": (answer("a", parked=False), answer("b")), "max_loss_seconds": 300, "now": later(300)},
-        Judgement(verdict=Verdict.VALID, message="2 member(s) hold step 100, and may lose 300 s of work", step=100),
+        Judgement(
+            verdict=Verdict.VALID, message="2 member(s) have saved step 100, and may lose 300 s of work", step=100
+        ),
     ),
     "training on for longer than may be lost": (
         {"answers": (answer("a", parked=False), answer("b")), "max_loss_seconds": 300, "now": later(301)},
         Judgement(
             verdict=Verdict.EXPIRED,
-            message="train-a trains on, and would lose more than 300 s of work; asked again",
+            message="train-a continues to train and would lose more than 300 s of work; the request is repeated",
         ),
     ),
     "parking is over, and so much may be lost": (
@@ -128,7 +130,7 @@ CASES = {
     ),
     "the leader speaks for all": (
         {"answers": (answer("b"),), "leader": "b"},
-        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100, by the word of train-b", step=100),
+        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100, acknowledged by train-b", step=100),
     ),
     "only the leader speaks for all": (
         {"answers": (answer("a"),), "leader": "b"},
@@ -136,21 +138,23 @@ CASES = {
     ),
     "what others say beside the leader does not count": (
         {"answers": (answer("a", refused="no"), answer("b")), "leader": "b"},
-        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100, by the word of train-b", step=100),
+        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100, acknowledged by train-b", step=100),
     ),
     "the leader speaks only for the members that were asked": (
         {"present": (member("b"), member("c")), "answers": (answer("b"),), "leader": "b"},
-        Judgement(verdict=Verdict.REPLACED, message="train-c joined since the gang was asked; asked again later"),
+        Judgement(
+            verdict=Verdict.REPLACED, message="train-c was added after the request; the request is repeated later"
+        ),
     ),
     "a leader that has ended speaks for nobody": (
         {"present": (member("a"), member("b", phase="Succeeded")), "answers": (answer("b"),), "leader": "b"},
-        Judgement(verdict=Verdict.REPLACED, message="the member that answers for all has ended; asked again later"),
+        Judgement(verdict=Verdict.REPLACED, message="the leader has ended; the request is repeated later"),
     ),
     "saved, and training on": (
         {"answers": (answer("a", parked=False), answer("b"))},
         Judgement(
             verdict=Verdict.NOT_PARKED,
-            message="train-a trains on after its checkpoint; only parked acknowledgements count",
+            message="train-a continues to train after its checkpoint; only acknowledgements of parked members count",
         ),
     ),
     "parked at unequal steps": (
@@ -163,20 +167,27 @@ CASES = {
         {"answers": (answer("a", uri="/run/checkpoint/ckpt"), answer("b"))},
         Judgement(
             verdict=Verdict.EPHEMERAL,
-            message="train-a keeps its checkpoint at /run/checkpoint/ckpt, which dies with the pod; use another volume",
+            message="train-a stores its checkpoint at /run/checkpoint/ckpt, which is deleted with the pod; use "
+            "another volume",
         ),
     ),
     "a member's pod was replaced": (
         {"present": (member("a"), member("c"))},
-        Judgement(verdict=Verdict.REPLACED, message="train-c joined since the gang was asked; asked again later"),
+        Judgement(
+            verdict=Verdict.REPLACED, message="train-c was added after the request; the request is repeated later"
+        ),
     ),
     "a member's pod is gone": (
         {"present": (member("a"),)},
-        Judgement(verdict=Verdict.REPLACED, message="a member is gone since the gang was asked; asked again later"),
+        Judgement(
+            verdict=Verdict.REPLACED, message="a member was deleted after the request; the request is repeated later"
+        ),
     ),
     "a member joined": (
         {"present": (*BOTH, member("c"))},
-        Judgement(verdict=Verdict.REPLACED, message="train-c joined since the gang was asked; asked again later"),
+        Judgement(
+            verdict=Verdict.REPLACED, message="train-c was added after the request; the request is repeated later"
+        ),
     ),
     "a pod that has succeeded is no new member": (
         {"present": (*BOTH, member("c", phase="Succeeded"))},
@@ -192,7 +203,7 @@ CASES = {
     ),
     "sixty seconds before parking ends": (
         {"now": STOP_BEFORE - timedelta(seconds=60)},
-        Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the gang is asked again"),
+        Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the request is repeated"),
     ),
     "nobody is left to answer": (
         {"present": (member("a", phase="Succeeded"), member("b", phase="Succeeded")), "answers": ()},

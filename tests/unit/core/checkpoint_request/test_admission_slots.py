@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.checkpoint_request.admission_slots import Writer, person_over, turns
-from upgrader.simulate.cluster.ports import START
+from upgrader.core.checkpoint_request.admission_slots import Writer, admitted_requests, person_over
+from upgrader_dev.simulated.cluster.ports import START
 
 
 def writer(request, lane="fast", timeout=60, over=None, made=0, **more):
@@ -22,16 +22,18 @@ def person(request, timeout=60, made=0, lane="fast"):
 
 
 def test_without_lanes_anybody_may():
-    assert turns([writer("a"), writer("b")], 0, START) is None
+    assert admitted_requests([writer("a"), writer("b")], 0, START) is None
 
 
 def test_the_longest_is_first_and_names_break_ties():
-    assert turns([writer("a"), writer("b", timeout=90)], 1, START) == {"b"}
-    assert turns([writer("b"), writer("a")], 1, START) == {"a"}
+    assert admitted_requests([writer("a"), writer("b", timeout=90)], 1, START) == {"b"}
+    assert admitted_requests([writer("b"), writer("a")], 1, START) == {"a"}
 
 
 def test_lanes_do_not_wait_for_each_other_and_who_names_none_shares_one():
-    assert turns([writer("a"), writer("b", lane="slow"), writer("c", lane=""), writer("d", lane="")], 1, START) == {
+    assert admitted_requests(
+        [writer("a"), writer("b", lane="slow"), writer("c", lane=""), writer("d", lane="")], 1, START
+    ) == {
         "a",
         "b",
         "c",
@@ -39,23 +41,25 @@ def test_lanes_do_not_wait_for_each_other_and_who_names_none_shares_one():
 
 
 def test_who_writes_keeps_its_turn_and_gives_its_place_back_when_it_took_too_long():
-    assert turns([writer("a", over=1), writer("b", timeout=90)], 1, START) == {"a"}
-    assert turns([writer("a", over=0), writer("b", timeout=90)], 1, START) == {"a", "b"}
+    assert admitted_requests([writer("a", over=1), writer("b", timeout=90)], 1, START) == {"a"}
+    assert admitted_requests([writer("a", over=0), writer("b", timeout=90)], 1, START) == {"a", "b"}
 
 
 def test_a_plan_waits_for_a_person_who_asked_before_it():
-    assert turns([person("p", made=-5), writer("a")], 1, START) == frozenset()
-    assert turns([person("p", made=-5), writer("a")], 2, START) == {"a"}
-    assert turns([person("p", made=-5, lane="slow"), writer("a")], 1, START) == {"a"}
-    assert turns([person("p", made=-60), writer("a")], 1, START) == {"a"}, "its checkpoint may take no longer"
+    assert admitted_requests([person("p", made=-5), writer("a")], 1, START) == frozenset()
+    assert admitted_requests([person("p", made=-5), writer("a")], 2, START) == {"a"}
+    assert admitted_requests([person("p", made=-5, lane="slow"), writer("a")], 1, START) == {"a"}
+    assert admitted_requests([person("p", made=-60), writer("a")], 1, START) == {"a"}, (
+        "its checkpoint may take no longer"
+    )
 
 
 def test_no_number_of_persons_puts_a_plan_off_for_ever():
     week, later = 7 * 24 * 3600, timedelta(minutes=10)
     before = [person(f"p{number}", timeout=week, made=-1) for number in range(9)]
     meanwhile = [person(f"q{number}", timeout=week, made=second) for number, second in enumerate(range(0, 600, 60))]
-    assert turns([*before, *meanwhile, writer("a")], 1, START) == frozenset()
-    assert turns([*before, *meanwhile, writer("a")], 1, START + later) == {"a"}
+    assert admitted_requests([*before, *meanwhile, writer("a")], 1, START) == frozenset()
+    assert admitted_requests([*before, *meanwhile, writer("a")], 1, START + later) == {"a"}
 
 
 WRITERS = st.lists(
@@ -66,7 +70,7 @@ WRITERS = st.lists(
 
 @given(WRITERS, st.integers(1, 4))
 def test_never_more_are_let_in_than_fit_and_no_place_stays_free(writers, width):
-    chosen = turns(writers, width, START)
+    chosen = admitted_requests(writers, width, START)
     for lane in {one.lane for one in writers}:
         here = [one for one in writers if one.lane == lane]
         writing = [one for one in here if one.turn_over is not None and one.turn_over > START]

@@ -6,7 +6,7 @@ from tests.support.owners import owner
 from upgrader.core.checkpoint_request.owner_state import owner_facts
 from upgrader.core.checkpoint_request.request_state import OwnerFacts
 from upgrader.core.workloads.owner_kinds import owner_kind
-from upgrader.simulate.apiserver.objects import merged
+from upgrader_dev.simulated.apiserver.objects import apply_merge_patch
 
 OURS = {"metadata": {"annotations": {"gpu-upgrader.io/stopped": '{"plan":"p","request":"r1","previous":null}'}}}
 
@@ -106,7 +106,7 @@ CASES = {
 @pytest.mark.parametrize(("kind", "changes", "expected"), CASES.values(), ids=CASES)
 def test_an_owner_is_seen_as_it_says(kind, changes, expected):
     row = owner_kind(*kind.split())
-    assert owner_facts(row, merged(owner(row, uid="u1"), changes), "u1", 3) == expected
+    assert owner_facts(row, apply_merge_patch(owner(row, uid="u1"), changes), "u1", 3) == expected
 
 
 def test_another_object_of_its_name_is_none():

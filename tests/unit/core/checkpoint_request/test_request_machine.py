@@ -26,20 +26,20 @@ from tests.support.request_cases import (
 )
 from upgrader.core.checkpoint_request import request_machine
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision
-from upgrader.core.model.phases import TRANSITIONS, RequestPhase, ends
-from upgrader.simulate.cluster.ports import START
+from upgrader.core.model.phases import TRANSITIONS, RequestPhase, is_final
+from upgrader_dev.simulated.cluster.ports import START
 
 CASES = {
     # ---- Requested
     "a member that was not asked yet is asked": (
         view(R.REQUESTED, present=UNASKED, answers=()),
         PREPARED,
-        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", GangAct.ASK),
+        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", GangAct.REQUEST),
     ),
     "a member that carries an earlier request is asked anew": (
         view(R.REQUESTED, present=(member("a", request="6"), member("b")), answers=()),
         PREPARED,
-        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", GangAct.ASK),
+        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", GangAct.REQUEST),
     ),
     "a member that has succeeded is not asked": (
         view(R.REQUESTED, present=(member("a", request="", phase="Succeeded"), member("b")), answers=()),
@@ -54,7 +54,11 @@ CASES = {
     "who trains on is waited for": (
         view(R.REQUESTED, answers=(answer("a"), answer("b", parked=False))),
         PREPARED,
-        go(R.REQUESTED, "NotParked", "train-b trains on after its checkpoint; only parked acknowledgements count"),
+        go(
+            R.REQUESTED,
+            "NotParked",
+            "train-b continues to train after its checkpoint; only acknowledgements of parked members count",
+        ),
     ),
     "all have acknowledged": (
         view(R.REQUESTED, acknowledged_step=None),
@@ -69,7 +73,7 @@ CASES = {
     "parking ends before all have acknowledged": (
         view(R.REQUESTED, answers=(), stop_before=START),
         PREPARED,
-        go(R.EXPIRED, "ParkingExpires", "parking ends within a minute; the gang is asked again"),
+        go(R.EXPIRED, "ParkingExpires", "parking ends within a minute; the request is repeated"),
     ),
     "nobody answers in time": (
         view(R.REQUESTED, answers=()),
@@ -77,7 +81,7 @@ CASES = {
         go(
             R.WITHDRAWN,
             "WaitingForAnswers",
-            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang trains on",
+            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang continues",
             WITHDRAW,
         ),
     ),
@@ -87,7 +91,7 @@ CASES = {
         go(
             R.WITHDRAWN,
             "WaitingForAnswers",
-            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang trains on",
+            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang continues",
             WITHDRAW,
         ),
     ),
@@ -97,34 +101,34 @@ CASES = {
         go(
             R.WITHDRAWN,
             "WaitingForAnswers",
-            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang trains on",
+            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang continues",
             WITHDRAW,
         ),
     ),
     "the plan is aborted while asking": (
         view(R.REQUESTED),
         around(N.PREPARED, undo=True),
-        go(R.WITHDRAWN, "Aborted", "the plan was aborted; the gang trains on", WITHDRAW),
+        go(R.WITHDRAWN, "Aborted", "the plan was aborted; the gang continues", WITHDRAW),
     ),
     "a node of the upgrade group cannot be upgraded": (
         view(R.REQUESTED),
         around(N.PREPARED, N.FAILED),
-        go(R.WITHDRAWN, "GroupLetGo", "the upgrade group was let go; the gang trains on", WITHDRAW),
+        go(R.WITHDRAWN, "GroupReleased", "the upgrade group was released; the gang continues", WITHDRAW),
     ),
     "the job is deleted while asking": (
         view(R.REQUESTED, owner={"present": False}),
         PREPARED,
-        go(R.ENDED, "Deleted", "the job was deleted by somebody else"),
+        go(R.ENDED, "Deleted", "the job was deleted"),
     ),
     "the job finishes while asking": (
         view(R.REQUESTED, owner={"finished": True}),
         PREPARED,
-        go(R.ENDED, "Finished", "the job ended by itself"),
+        go(R.ENDED, "Finished", "the job ended"),
     ),
     "somebody suspends the job while asking": (
         view(R.REQUESTED, owner={"suspended": True}),
         PREPARED,
-        go(R.ENDED, "SuspendedByOthers", "the job was suspended by somebody else, who restarts it too", WITHDRAW),
+        go(R.ENDED, "SuspendedByOthers", "another user or controller suspended the job and must resume it", WITHDRAW),
     ),
     # ---- Parked
     "parked members wait for the nodes to be closed": (
@@ -139,13 +143,13 @@ CASES = {
     ),
     "it is not stopped while a pod is left that may keep its nodes from being upgraded": (
         view(R.PARKED),
-        around(N.DRAINING, pods_left="waiting for pod default/web to go first"),
-        go(R.PARKED, "WaitingForPods", "not stopped yet: waiting for pod default/web to go first"),
+        around(N.DRAINING, pods_left="waiting for pod default/web to end first"),
+        go(R.PARKED, "WaitingForPods", "not stopped yet: waiting for pod default/web to end first"),
     ),
     "nor does one that came after its stop was intended let it be stopped": (
         view(R.STOPPING),
-        around(N.DRAINING, pods_left="waiting for pod default/web to go first"),
-        go(R.STOPPING, "WaitingForPods", "not stopped yet: waiting for pod default/web to go first"),
+        around(N.DRAINING, pods_left="waiting for pod default/web to end first"),
+        go(R.STOPPING, "WaitingForPods", "not stopped yet: waiting for pod default/web to end first"),
     ),
     "all nodes are closed": (
         view(R.PARKED),
@@ -158,14 +162,14 @@ CASES = {
         go(
             R.WITHDRAWN,
             "MembersChanged",
-            "train-c joined since the gang was asked; asked again later",
+            "train-c was added after the request; the request is repeated later",
             WITHDRAW,
         ),
     ),
     "parking ends before the nodes are closed": (
         view(R.PARKED, stop_before=START),
         PREPARED,
-        go(R.EXPIRED, "ParkingExpires", "parking ends within a minute; the gang is asked again"),
+        go(R.EXPIRED, "ParkingExpires", "parking ends within a minute; the request is repeated"),
     ),
     "a fellow did not acknowledge": (
         view(R.PARKED),
@@ -173,7 +177,7 @@ CASES = {
         go(
             R.WITHDRAWN,
             "FellowNotAcknowledged",
-            "another gang on the same nodes did not acknowledge; this one trains on",
+            "another gang on the same nodes did not acknowledge; this gang continues",
             WITHDRAW,
         ),
     ),
@@ -183,23 +187,23 @@ CASES = {
         go(
             R.WITHDRAWN,
             "NotAcknowledged",
-            "no acknowledgement of the whole upgrade group in time (2 member(s) parked at step 100); "
-            "the gang trains on",
+            "no acknowledgement of the whole upgrade group in time (2 member(s) parked at step "
+            "100); the gang continues",
             WITHDRAW,
         ),
     ),
     "the job finishes while parked": (
         view(R.PARKED, owner={"finished": True}),
         PREPARED,
-        go(R.ENDED, "Finished", "the job ended by itself"),
+        go(R.ENDED, "Finished", "the job ended"),
     ),
     # ---- Expired
     "after parking ended the gang is asked again": (
         view(R.EXPIRED),
         PREPARED,
-        go(R.REQUESTED, "AskedAgain", "asked again under a higher id", step=None, new_id=True),
+        go(R.REQUESTED, "AskedAgain", "the request is repeated with a higher ID", step=None, new_id=True),
     ),
-    "after parking ended with nodes closed, all is let go": (
+    "after parking ended with nodes closed, all is released": (
         view(R.EXPIRED),
         DRAINING,
         go(R.WITHDRAWN, "ParkingExpires", "parking ended before the upgrade group was ready", WITHDRAW),
@@ -207,7 +211,7 @@ CASES = {
     "the job is deleted after parking ended": (
         view(R.EXPIRED, owner={"present": False}),
         PREPARED,
-        go(R.ENDED, "Deleted", "the job was deleted by somebody else"),
+        go(R.ENDED, "Deleted", "the job was deleted"),
     ),
     # ---- Stopping
     "the stop, judged once more": (
@@ -226,7 +230,8 @@ CASES = {
         go(
             R.WITHDRAWN,
             "NotParked",
-            "not stopped: train-b trains on after its checkpoint; only parked acknowledgements count",
+            "not stopped: train-b continues to train after its checkpoint; only acknowledgements of "
+            "parked members count",
             WITHDRAW,
             FENCE,
         ),
@@ -237,7 +242,7 @@ CASES = {
         go(
             R.WITHDRAWN,
             "MembersChanged",
-            "not stopped: train-c joined since the gang was asked; asked again later",
+            "not stopped: train-c was added after the request; the request is repeated later",
             WITHDRAW,
             FENCE,
         ),
@@ -248,25 +253,25 @@ CASES = {
         go(
             R.WITHDRAWN,
             "ParkingExpires",
-            "not stopped: parking ends within a minute; the gang is asked again",
+            "not stopped: parking ends within a minute; the request is repeated",
             WITHDRAW,
             FENCE,
         ),
     ),
-    "a node was let go before the stop": (
+    "a node was released before the stop": (
         view(R.STOPPING),
         around(N.DRAINING, N.RELEASING),
-        go(R.WITHDRAWN, "GroupLetGo", "the upgrade group was let go before the stop", WITHDRAW, FENCE),
+        go(R.WITHDRAWN, "GroupReleased", "the upgrade group was released before the stop", WITHDRAW, FENCE),
     ),
     "the stop does not succeed in time": (
         view(R.STOPPING, deadline=PAST),
         DRAINING,
-        go(R.WITHDRAWN, "NotStopped", "the stop did not succeed in time; it trains on", WITHDRAW, FENCE),
+        go(R.WITHDRAWN, "NotStopped", "the stop did not succeed in time; the gang continues", WITHDRAW, FENCE),
     ),
     "somebody suspends the job right before our stop": (
         view(R.STOPPING, owner={"suspended": True}),
         DRAINING,
-        go(R.ENDED, "SuspendedByOthers", "the job was suspended by somebody else, who restarts it too"),
+        go(R.ENDED, "SuspendedByOthers", "another user or controller suspended the job and must resume it"),
     ),
     "pods of a stopped gang are waited for": (
         view(R.STOPPING, owner={**OURS, "active": 2}),
@@ -286,22 +291,22 @@ CASES = {
     "a pod ignores SIGTERM until the deadline": (
         view(R.STOPPING, owner={**OURS, "active": 1}, deadline=PAST),
         DRAINING,
-        go(R.RESTARTING, "StopUndone", "the upgrade group was let go while the gang stopped; restarting it"),
+        go(R.RESTARTING, "StopUndone", "the upgrade group was released while the gang stopped; restarting it"),
     ),
     "the plan is aborted while the gang stops": (
         view(R.STOPPING, owner={**OURS, "active": 1}),
         around(N.DRAINING, undo=True),
-        go(R.RESTARTING, "StopUndone", "the upgrade group was let go while the gang stopped; restarting it"),
+        go(R.RESTARTING, "StopUndone", "the upgrade group was released while the gang stopped; restarting it"),
     ),
     "somebody resumes the job right after our stop": (
         view(R.STOPPING, owner={"stopped_by": "r1"}),
         DRAINING,
-        go(R.RESTARTING, "ResumedByOthers", "somebody resumed the job; it is watched until it progresses"),
+        go(R.RESTARTING, "ResumedByOthers", "another user or controller resumed the job; waiting for its progress"),
     ),
     "the job finishes while it is stopped": (
         view(R.STOPPING, owner={**OURS, "finished": True}),
         DRAINING,
-        go(R.ENDED, "Finished", "the job ended by itself", GangAct.RESUME),
+        go(R.ENDED, "Finished", "the job ended", GangAct.RESUME),
     ),
     # ---- Stopped
     "stopped, while its nodes are upgraded": (
@@ -317,7 +322,7 @@ CASES = {
     "the upgrades are over": (
         stopped(R.STOPPED),
         around(N.RELEASING, N.FAILED, N.NODE_DELETED),
-        go(R.RESTARTING, "Restarting", "the upgrades are over; restarting the gang"),
+        go(R.RESTARTING, "Restarting", "the upgrades have ended; restarting the gang"),
     ),
     "the upgrades take too long": (
         stopped(R.STOPPED, restart_by=PAST),
@@ -327,17 +332,17 @@ CASES = {
     "somebody resumes a stopped job": (
         stopped(R.STOPPED, owner={"suspended": False}),
         UPGRADED,
-        go(R.RESTARTING, "ResumedByOthers", "somebody resumed the job; it is watched until it progresses"),
+        go(R.RESTARTING, "ResumedByOthers", "another user or controller resumed the job; waiting for its progress"),
     ),
     "somebody takes a stopped job over": (
         stopped(R.STOPPED, owner={"stopped_by": ""}),
         UPGRADED,
-        go(R.ENDED, "SuspendedByOthers", "the job was suspended by somebody else, who restarts it too"),
+        go(R.ENDED, "SuspendedByOthers", "another user or controller suspended the job and must resume it"),
     ),
     "a stopped job is deleted": (
         stopped(R.STOPPED, owner={"present": False}),
         UPGRADED,
-        go(R.ENDED, "Deleted", "the job was deleted by somebody else"),
+        go(R.ENDED, "Deleted", "the job was deleted"),
     ),
     # ---- Restarting
     "the restart": (
@@ -373,12 +378,12 @@ CASES = {
     "a gang that does not come back": (
         view(R.RESTARTING, progress=(None, 100), deadline=PAST),
         RELEASED,
-        go(R.ENDED, "NotRestored", "the gang was not seen past step 100 in time"),
+        go(R.ENDED, "NotRestored", "the gang did not pass step 100 in time"),
     ),
     "the job finishes after its restart": (
         view(R.RESTARTING, owner={"finished": True}),
         RELEASED,
-        go(R.ENDED, "Finished", "the job ended by itself"),
+        go(R.ENDED, "Finished", "the job ended"),
     ),
 }
 
@@ -394,7 +399,7 @@ def test_every_arrow_has_its_sentence():
     assert taken == arrows
 
 
-@pytest.mark.parametrize("phase", [phase for phase in RequestPhase if ends(phase)])
+@pytest.mark.parametrize("phase", [phase for phase in RequestPhase if is_final(phase)])
 def test_an_ended_request_is_left_alone(phase):
     assert request_machine.decide(view(phase), RELEASED, START) == GangDecision(phase=phase, step=100)
 

@@ -18,17 +18,17 @@ from tests.support.request_cases import (
 )
 from upgrader.core.checkpoint_request import request_machine
 from upgrader.core.checkpoint_request.request_state import GangAct
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 ORDERED = {"stopped_by": "r1", "ordered": True}
-BUDGET = "PodDisruptionBudget web does not allow to disrupt it"
+BUDGET = "PodDisruptionBudget web does not allow its disruption"
 QUEUED = "its queue has not admitted it"
 
 CASES = {
     "all pods are gone and the owner's controller has not said so": (
         stopped(R.STOPPING, owner={"unconfirmed": True}),
         DRAINING,
-        go(R.STOPPING, "Stopping", "waiting for its controller to say that it is stopped"),
+        go(R.STOPPING, "Stopping", "waiting for its controller to confirm the stop"),
     ),
     "a pod that joined the gang after the stop is waited for too": (
         stopped(R.STOPPING, present=(member("c"),)),
@@ -38,27 +38,27 @@ CASES = {
     "an order to stop is given again until it is taken": (
         view(R.STOPPING, owner=ORDERED),
         DRAINING,
-        go(R.STOPPING, "Stopping", "ordered to stop; waiting for its controller to begin", GangAct.STOP),
+        go(R.STOPPING, "Stopping", "stop requested; waiting for its controller", GangAct.STOP),
     ),
     "an order to stop is not given again to a gang that trains on": (
         view(R.STOPPING, owner=ORDERED, stop_before=PAST),
         DRAINING,
-        go(R.RESTARTING, "StopUndone", "not stopped: parking ends within a minute; the gang is asked again"),
+        go(R.RESTARTING, "StopUndone", "not stopped: parking ends within a minute; the request is repeated"),
     ),
     "an order to stop is not given again while nobody answers": (
         view(R.STOPPING, owner=ORDERED, answers=()),
         DRAINING,
-        go(R.STOPPING, "Stopping", "not ordered again yet: train-a has not answered yet"),
+        go(R.STOPPING, "Stopping", "the stop is not repeated yet: train-a has not answered yet"),
     ),
     "an order to stop an expendable gang is given again too": (
         view(R.STOPPING, owner=ORDERED, answers=(), acknowledged_step=None, method="none"),
         around(N.DRAINING, expendable=frozenset({"default/Job/train"})),
-        go(R.STOPPING, "Stopping", "ordered to stop; waiting for its controller to begin", GangAct.STOP, step=None),
+        go(R.STOPPING, "Stopping", "stop requested; waiting for its controller", GangAct.STOP, step=None),
     ),
     "an order to stop that is not taken is given up": (
         view(R.STOPPING, owner=ORDERED, deadline=PAST),
         DRAINING,
-        go(R.RESTARTING, "StopUndone", "the upgrade group was let go before the gang stopped"),
+        go(R.RESTARTING, "StopUndone", "the upgrade group was released before the gang stopped"),
     ),
     "a budget that allows nothing right before the stop is waited for": (
         view(R.STOPPING, forbidden=BUDGET),
@@ -75,18 +75,18 @@ CASES = {
         around(N.DRAINING, siblings=(R.PARKED,)),
         go(R.STOPPING, "WaitingForFellows", "not stopped yet: another gang is not ready"),
     ),
-    "a budget that never allows it lets the gang go": (
+    "a budget that never allows it withdraws the request": (
         view(R.STOPPING, forbidden=BUDGET, deadline=PAST),
         DRAINING,
-        go(R.WITHDRAWN, "NotStopped", f"{BUDGET}; it trains on", WITHDRAW, FENCE),
+        go(R.WITHDRAWN, "NotStopped", f"{BUDGET}; the gang continues", WITHDRAW, FENCE),
     ),
-    "a budget that allows nothing until parking ends lets the gang go": (
+    "a budget that allows nothing until parking ends withdraws the request": (
         view(R.STOPPING, forbidden=BUDGET, stop_before=PAST),
         DRAINING,
         go(
             R.WITHDRAWN,
             "ParkingExpires",
-            f"not stopped: {BUDGET}, until parking ends within a minute; the gang is asked again",
+            f"not stopped: {BUDGET}, until parking ends within a minute; the request is repeated",
             WITHDRAW,
             FENCE,
         ),
@@ -94,12 +94,12 @@ CASES = {
     "a gang whose place the queue gave away waits for it": (
         view(R.RESTARTING, owner={"queued": QUEUED}, present=(), progress=()),
         RELEASED,
-        go(R.RESTARTING, "WaitingForQueue", f"ordered to run again; {QUEUED}"),
+        go(R.RESTARTING, "WaitingForQueue", f"resumed; {QUEUED}"),
     ),
     "a gang that the queue never lets run again": (
         view(R.RESTARTING, owner={"queued": QUEUED}, present=(), progress=(), deadline=PAST),
         RELEASED,
-        go(R.ENDED, "NotRestored", f"the gang was not seen past step 100 in time: {QUEUED}"),
+        go(R.ENDED, "NotRestored", f"the gang did not pass step 100 in time: {QUEUED}"),
     ),
 }
 

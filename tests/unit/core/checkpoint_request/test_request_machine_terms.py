@@ -25,7 +25,7 @@ from tests.support.request_cases import (
 )
 from upgrader.core.checkpoint_request import request_machine
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 CASES = {
     "others of its lane write their checkpoints": (
@@ -34,7 +34,7 @@ CASES = {
         go(
             R.REQUESTED,
             "WaitingForLane",
-            "others write their checkpoints to lane fast; it is asked after them",
+            "other gangs write checkpoints to lane fast; the request waits for them",
             step=None,
         ),
     ),
@@ -44,19 +44,19 @@ CASES = {
         go(
             R.REQUESTED,
             "WaitingForLane",
-            "others write their checkpoints to a lane that no job names; it is asked after them",
+            "other gangs write checkpoints to the unnamed lane; the request waits for them",
             step=None,
         ),
     ),
     "its turn comes, which is written before it is asked": (
         view(R.REQUESTED, present=UNASKED, answers=(), acknowledged_step=None),
         around(N.PREPARED, turns=frozenset({"r1"})),
-        GangDecision(phase=R.REQUESTED, reason="LaneFree", message="its turn to write a checkpoint", admitted=True),
+        GangDecision(phase=R.REQUESTED, reason="LaneFree", message="the lane is free", admitted=True),
     ),
     "its turn has come": (
-        view(R.REQUESTED, present=UNASKED, answers=(), acknowledged_step=None, marked_at=START),
+        view(R.REQUESTED, present=UNASKED, answers=(), acknowledged_step=None, admitted_at=START),
         around(N.PREPARED, turns=frozenset({"r1"})),
-        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", GangAct.ASK, step=None),
+        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", GangAct.REQUEST, step=None),
     ),
     "a refusal that says for how long": (
         view(R.REQUESTED, answers=(answer("a", refused="no", retry_after_seconds=60), answer("b"))),
@@ -69,8 +69,8 @@ CASES = {
         go(
             R.WITHDRAWN,
             "NodesLeftOut",
-            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang trains on; "
-            "its nodes are left out of this plan, as it declares",
+            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang "
+            "continues; the plan skips its nodes (on-deadline: skip-node)",
             WITHDRAW,
         ),
     ),
@@ -80,15 +80,21 @@ CASES = {
         go(
             R.WITHDRAWN,
             "WaitingForAnswers",
-            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang trains on; "
-            "it declares terminate, which counts where the approval names it expendable",
+            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang "
+            "continues; on-deadline: terminate applies only if the approval names the gang expendable",
             WITHDRAW,
         ),
     ),
-    "a gang whose fellow was let go right before the stop is not stopped for nothing": (
+    "a gang whose fellow was released right before the stop is not stopped for nothing": (
         view(R.STOPPING),
         around(N.DRAINING, siblings=(R.STOPPING, R.WITHDRAWN)),
-        go(R.WITHDRAWN, "FellowNotAcknowledged", "another gang on the same nodes was let go", WITHDRAW, FENCE),
+        go(
+            R.WITHDRAWN,
+            "FellowNotAcknowledged",
+            "the request to another gang on the same nodes was withdrawn",
+            WITHDRAW,
+            FENCE,
+        ),
     ),
     "members that somebody else asked later are left to that one": (
         view(R.REQUESTED, present=(member("a", request="8"), member("b", request="8")), answers=()),
@@ -111,7 +117,7 @@ CASES = {
         ),
     ),
     "an expendable gang whose turn has just come": (
-        view(R.REQUESTED, answers=(), acknowledged_step=None, timeout_seconds=10, marked_at=START),
+        view(R.REQUESTED, answers=(), acknowledged_step=None, timeout_seconds=10, admitted_at=START),
         EXPENDABLE,
         go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", step=None),
     ),
@@ -128,7 +134,7 @@ CASES = {
     "a member that did not hear it once is asked again": (
         view(R.REQUESTED, present=UNASKED, answers=(), misses=(miss(at=START - timedelta(seconds=5)),)),
         PREPARED,
-        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", GangAct.ASK),
+        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", GangAct.REQUEST),
     ),
     "a member that did not hear it twice in a row rules the way out": (
         view(R.REQUESTED, present=UNASKED, answers=(), misses=(miss(times=2),), fallbacks=("file", "api")),
@@ -137,7 +143,7 @@ CASES = {
             go(
                 R.REQUESTED,
                 "NextMethod",
-                "nobody listens; all members are asked by file instead",
+                "no program listens; the request to all members is repeated by file instead",
                 WITHDRAW,
             ),
             method="file",
@@ -149,7 +155,7 @@ CASES = {
         go(
             R.WITHDRAWN,
             "Unaskable",
-            "it cannot be asked (nobody listens); the gang trains on",
+            "no checkpoint method reaches it (no program listens); the gang continues",
             WITHDRAW,
             step=None,
         ),
@@ -167,8 +173,8 @@ CASES = {
         go(
             R.WITHDRAWN,
             "NodesLeftOut",
-            "it cannot be asked (nobody listens); the gang trains on; its nodes are left out of this plan, as it "
-            "declares",
+            "no checkpoint method reaches it (no program listens); the gang continues; the plan skips its nodes "
+            "(on-deadline: skip-node)",
             WITHDRAW,
             step=None,
         ),
@@ -176,7 +182,7 @@ CASES = {
     "the last way to ask an expendable gang is ruled out": (
         view(R.REQUESTED, present=UNASKED, answers=(), acknowledged_step=None, misses=(miss(times=2),)),
         EXPENDABLE,
-        go(R.PARKED, "Expendable", "named expendable by the approval (nobody listens)", step=None),
+        go(R.PARKED, "Expendable", "named expendable by the approval (no program listens)", step=None),
     ),
     "an expendable gang that cannot be asked": (
         view(R.REQUESTED, present=UNASKED, answers=(), acknowledged_step=None, method="none"),
@@ -189,7 +195,7 @@ CASES = {
         go(
             R.WITHDRAWN,
             "MembersChanged",
-            "a member is gone since the gang was asked; asked again later",
+            "a member was deleted after the request; the request is repeated later",
             WITHDRAW,
             step=None,
         ),
@@ -212,7 +218,7 @@ CASES = {
     "an expendable gang that acknowledged and whose parking ends is asked again": (
         view(R.PARKED, stop_before=START),
         EXPENDABLE,
-        go(R.EXPIRED, "ParkingExpires", "parking ends within a minute; the gang is asked again"),
+        go(R.EXPIRED, "ParkingExpires", "parking ends within a minute; the request is repeated"),
     ),
     "the stop of an expendable gang": (
         view(R.STOPPING, answers=(), acknowledged_step=None, method="none"),
@@ -233,7 +239,7 @@ CASES = {
     "a gang that cannot say how far it is runs again": (
         view(R.RESTARTING, progress=(None, None), method="none", acknowledged_step=None),
         RELEASED,
-        go(R.RESTORED, "Restored", "every member runs again; it cannot say how far it is", step=None),
+        go(R.RESTORED, "Restored", "every member runs again; its checkpoint method reports no progress", step=None),
     ),
 }
 

@@ -10,7 +10,7 @@ from tests.support.forecasts import NEXT_KERNEL, H, blockers, foresee, shape
 from upgrader.core.constraints.upgrade_groups import group_name
 from upgrader.core.forecast.forecast import Blocker, Summary
 from upgrader.core.model.fleet import Owner, Refusals
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 FROM_A = (node("a"),)
 GANG_BLOCKERS = {
@@ -19,8 +19,8 @@ GANG_BLOCKERS = {
         {},
         H.GANG_UNDECLARED,
         (
-            "ml/Job/x is waited for until it ends. It says nothing about how to ask it for a checkpoint. See "
-            "docs/guides/job-authors/checkpointing.md for what it can declare."
+            "The plan waits until ml/Job/x ends. It declares no checkpoint method. See "
+            "docs/guides/job-authors/checkpointing.md."
         ),
     ),
     "declares what cannot be used": (
@@ -28,24 +28,23 @@ GANG_BLOCKERS = {
         {},
         H.GANG_UNDECLARED,
         (
-            "ml/Job/x is waited for until it ends. Its checkpoint-command is missing. See "
-            "docs/guides/job-authors/checkpointing.md for what it can declare."
+            "The plan waits until ml/Job/x ends. Its checkpoint-command is missing. See "
+            "docs/guides/job-authors/checkpointing.md."
         ),
     ),
     "cannot checkpoint": (
         {"method": "none"},
         {},
         H.GANG_CANNOT_CHECKPOINT,
-        "ml/Job/x declares that it cannot checkpoint; it is waited for until it ends.",
+        "ml/Job/x declares that it cannot checkpoint; the plan waits until it ends.",
     ),
     "was stopped by this plan before": (
         {},
         {"stopped_gangs": frozenset({"ml/Job/x"})},
         H.GANG_ALREADY_STOPPED,
         (
-            "ml/Job/x was stopped by this plan once and runs on nodes that are not upgraded; it is not stopped again. "
-            "It is "
-            "waited for until it ends, or restart it on upgraded nodes yourself."
+            "ml/Job/x was already stopped by this plan and runs on nodes that are not upgraded. The plan waits until "
+            "it ends; or restart it on upgraded nodes yourself."
         ),
     ),
     "its pods ask for what upgraded nodes do not offer": (
@@ -53,8 +52,8 @@ GANG_BLOCKERS = {
         {},
         H.RESOURCE_NOT_OFFERED,
         (
-            f"ml/Job/x asks for old.example/gpu, and nodes of revision {target().revision} offer nvidia.com/gpu: its "
-            "pods would find no node there. It is waited for until it ends; or start it again with the new name."
+            f"ml/Job/x requests old.example/gpu, but nodes of revision {target().revision} offer nvidia.com/gpu: its "
+            "pods could not be scheduled there. The plan waits until it ends; or restart it with the new resource name."
         ),
     ),
     "refused once and is left alone": (
@@ -62,7 +61,7 @@ GANG_BLOCKERS = {
         {},
         H.GANG_REFUSES,
         (
-            "ml/Job/x has refused once; the last time: x-0 refuses: no. It trains on and is asked again after "
+            "ml/Job/x has refused once; the last reason: x-0 refuses: no. The request is repeated after "
             "2026-11-21 09:00:01 UTC."
         ),
     ),
@@ -71,7 +70,7 @@ GANG_BLOCKERS = {
         {},
         H.GANG_REFUSES,
         (
-            "ml/Job/x has refused 7 times; the last time: x-0 refuses: no. It trains on and is asked again after "
+            "ml/Job/x has refused 7 times; the last reason: x-0 refuses: no. The request is repeated after "
             "2026-11-21 10:00:00 UTC."
         ),
     ),
@@ -80,8 +79,9 @@ GANG_BLOCKERS = {
         {},
         H.GANG_DOES_NOT_ANSWER,
         (
-            "ml/Job/x was asked 3 times and did not acknowledge; the last time: no word. It is asked again after "
-            "2026-11-21 10:00:00 UTC, less often each time: see why its members do not answer."
+            "ml/Job/x got a request 3 times and did not acknowledge; the last reason: no word. The request is "
+            "repeated after "
+            "2026-11-21 10:00:00 UTC, with growing pauses: see why its members do not acknowledge."
         ),
     ),
     "did not answer in time and wants to be left out then": (
@@ -89,64 +89,66 @@ GANG_BLOCKERS = {
         {},
         H.NODES_LEFT_OUT,
         (
-            "ml/Job/x did not acknowledge in time and declares on-deadline: skip-node; its nodes are left out of this "
-            "plan as long as it runs."
+            "ml/Job/x did not acknowledge in time and declares on-deadline: skip-node; the plan skips its nodes while "
+            "it runs."
         ),
     ),
     "is being stopped by another plan": (
         {"stopped_by": "pool-b-1"},
         {},
         H.GANG_ALREADY_STOPPED,
-        "ml/Job/x is being stopped by plan pool-b-1; it is waited for until that plan restarted it.",
+        "ml/Job/x is being stopped by plan pool-b-1; this plan waits until it is restarted.",
     ),
     "would not come back": (
         {"owner": None},
         {},
         H.CANNOT_RESTART,
-        "ml/Job/x cannot be stopped and restarted by us: Nothing would make its pods again. It is waited for.",
+        (
+            "ml/Job/x cannot be stopped and restarted: Its pods have no controller that would create them again. "
+            "The plan waits until it ends."
+        ),
     ),
     "is a bare pod, and nobody named it": (
         {"owner": None, "bare": True},
         {},
         H.CANNOT_RESTART,
         (
-            "ml/Job/x cannot be stopped and restarted by us: Nothing would make its pods again. It is waited for, or "
-            "name it expendable in the approval."
+            "ml/Job/x cannot be stopped and restarted: Its pods have no controller that would create them again. The "
+            "plan waits until it ends; or name it expendable in the approval."
         ),
     ),
     "would be resumed by somebody else": (
         {"owner": None, "cannot_stop": "Job x belongs to JobSet y."},
         {},
         H.CANNOT_RESTART,
-        "ml/Job/x cannot be stopped and restarted by us: Job x belongs to JobSet y. It is waited for.",
+        "ml/Job/x cannot be stopped and restarted: Job x belongs to JobSet y. The plan waits until it ends.",
     ),
     "forbids it": (
         {"veto": "karpenter.sh/do-not-disrupt=true"},
         {},
         H.VETOED,
         (
-            "ml/Job/x forbids any disruption by annotation karpenter.sh/do-not-disrupt=true; it is waited for, or "
-            "remove the "
-            "annotation."
+            "ml/Job/x forbids any disruption by annotation karpenter.sh/do-not-disrupt=true; the plan waits until it "
+            "ends, or until the annotation is removed."
         ),
     ),
     "lacks a member": (
         {"wanted": 2},
         {},
         H.GANG_NOT_COMPLETE,
-        "1 of 2 members of ml/Job/x run; only complete gangs are asked. See why the others do not run.",
+        "1 of 2 members of ml/Job/x run; only complete gangs get a request. See why the others do not run.",
     ),
     "has a member that waits": (
         {"members": (member("x-0", "a"), member("x-1", "", phase="Pending")), "wanted": 2},
         {},
         H.GANG_NOT_COMPLETE,
-        "1 of 2 members of ml/Job/x run; only complete gangs are asked. See why the others do not run.",
+        "1 of 2 members of ml/Job/x run; only complete gangs get a request. See why the others do not run.",
     ),
     "has a member that ends": (
         {"members": (member("x-0", "a"), member("x-1", "a", terminating=True)), "wanted": 1},
         {},
         H.GANG_NOT_COMPLETE,
-        "1 of 2 members of ml/Job/x run; only complete gangs are asked. See why the others do not run.",
+        "1 of 2 members of ml/Job/x run; only complete gangs get a request. See why the others do not run.",
     ),
     "uses GPUs outside the pool": (
         {"members": (member("x-0", "a"), member("x-1", "z"))},
@@ -154,15 +156,14 @@ GANG_BLOCKERS = {
         H.GANG_LEAVES_POOL,
         (
             "ml/Job/x also uses GPUs on z, which stack pool-a does not select; put its nodes into one pool, or wait "
-            "for its "
-            "end."
+            "until it ends."
         ),
     ),
     "also runs on a node in a node upgrade": (
         {"members": (member("x-0", "a"), member("x-1", "v"))},
         {},
         H.GANG_ON_OTHER_REVISION,
-        "ml/Job/x also runs on node v, which is in a node upgrade; it waits for the upgrade's end.",
+        "ml/Job/x also runs on node v, which is in a node upgrade; it waits until that upgrade ends.",
     ),
     "also runs on a node whose upgrade failed": (
         {"members": (member("x-0", "a"), member("x-1", "w"))},
@@ -192,8 +193,8 @@ NODE_BLOCKERS = {
         {},
         H.NODE_UPGRADING,
         (
-            "Node a is claimed by the NodeUpgrade with uid uid-upgrade, and waits for its end. If that has failed, "
-            "repair the node and delete the NodeUpgrade: the node is then installed anew."
+            "Node a is claimed by the NodeUpgrade with uid uid-upgrade, and waits until it ends. If it has failed, "
+            "repair the node and delete the NodeUpgrade: the node is then installed again."
         ),
     ),
     "was left marked by a node upgrade that failed": (
@@ -209,7 +210,7 @@ NODE_BLOCKERS = {
         {"ready": False},
         {},
         H.NODE_NOT_READY,
-        "Node a is not Ready; repair it, or take it out of the pool.",
+        "Node a is not Ready; repair it, or remove it from the pool.",
     ),
     "lacks a GPU before any upgrade": (
         {"gpus_allocatable": 7},
@@ -217,7 +218,7 @@ NODE_BLOCKERS = {
         H.GPUS_MISSING,
         (
             "Node a offers 7 of its 8 GPUs before any upgrade, so its validation would fail; repair it, or drain and "
-            "cordon it: then it is upgraded all the same."
+            "cordon it: then it is upgraded anyway."
         ),
     ),
     "came up with another kernel": (
@@ -225,9 +226,8 @@ NODE_BLOCKERS = {
         {},
         H.NODE_KERNEL_CHANGED,
         (
-            f"Node a came up with kernel {NEXT_KERNEL}; it is first repaired to the driver that it had (560.1), "
-            "without a "
-            "plan; where that fails, the stack's condition Installed says why."
+            f"Node a booted kernel {NEXT_KERNEL}; it is first repaired to its former driver (560.1), without a plan. "
+            "If that fails, see the condition Installed of the stack."
         ),
     ),
     "runs a kernel without an image": (
@@ -235,9 +235,8 @@ NODE_BLOCKERS = {
         {},
         H.NO_DRIVER_IMAGE,
         (
-            "There is no Ready DriverImage for sim 570.10 on kernel 6.1.0-99 of node a; build one and make a "
-            "DriverImage for "
-            "it."
+            "There is no Ready DriverImage for sim 570.10 on kernel 6.1.0-99 of node a; build an image and create its "
+            "DriverImage."
         ),
     ),
     "would get a plugin that nobody can pin": (
@@ -245,16 +244,15 @@ NODE_BLOCKERS = {
         {"plugin_digest": ""},
         H.PLUGIN_NOT_RESOLVED,
         (
-            "The digest of device plugin registry.example/plugin:1.0 is not known, so node a is left alone; see "
-            "whether its "
-            "registry can be reached."
+            "The digest of device plugin registry.example/plugin:1.0 is not known, so node a is not upgraded; check "
+            "that its registry can be reached."
         ),
     ),
     "would get a kubelet newer than the API server": (
         {},
         {"kubelet_version": "1.37.0"},
         H.KUBELET_SKEW,
-        "Node a: Kubelet 1.37.0 would be newer than the API server (v1.36.0); upgrade that first.",
+        "Node a: Kubelet 1.37.0 would be newer than the API server (v1.36.0); upgrade the API server first.",
     ),
 }
 
@@ -312,7 +310,8 @@ def test_a_pod_disruption_budget_holds_gangs_and_evictions_alike():
     made = foresee(world)
     assert blockers(made) == {("ml/Job/x", H.PDB_BLOCKS): ("a",), ("ml/Job/web", H.PDB_BLOCKS): ("b",)}
     assert made.blockers[1].message == (
-        "PodDisruptionBudget keep does not allow to disrupt ml/Job/x now; it waits until it does, or change it."
+        "PodDisruptionBudget keep does not allow a disruption of ml/Job/x now; the plan waits until it does, or "
+        "change the budget."
     )
 
 
@@ -337,9 +336,9 @@ def test_owners_whose_templates_stay_as_they_are_cannot_be_steered_on_any_cluste
         "ml/Job/x",
         H.PLACEMENT_NOT_GUARANTEED,
         (
-            "ml/Job/x cannot be steered to upgraded nodes: the templates of its JobSet stay as they are. "
+            "ml/Job/x cannot be steered to upgraded nodes: the templates of its JobSet cannot be changed. "
             "deploy/admission-steering.yaml steers them in namespaces that opt in; placementUnguaranteed in the "
-            "approval allows to restart gangs all the same."
+            "approval allows a restart without it."
         ),
     )
     assert foresee(world, unguaranteed=True).interrupted == {"ml/Job/x", "ml/Job/y"}
@@ -370,8 +369,8 @@ def test_what_waits_for_broken_nodes_says_for_which():
         Blocker(
             subject=group_name(["a"]),
             reason=H.BUDGET_TAKEN,
-            message="It would take 8 more GPUs out of service; 10 of the 16 that the budget allows already are (b). It "
-            "waits until they are back, or until maxUnavailable is raised.",
+            message="It would take 8 more GPUs out of service; 10 of the 16 that the budget allows already are (b). "
+            "It waits until they are in service again, or until maxUnavailable is raised.",
             nodes=("a",),
         ),
     )
@@ -383,6 +382,6 @@ def test_a_gang_without_gpus_is_told_with_the_pods_and_nodes_of_the_reboot():
     (blocker,) = foresee(world, wanted=target(kernel=NEXT_KERNEL)).blockers
     assert (blocker.reason, blocker.nodes) == (H.GANG_UNDECLARED, ("a", "b"))
     assert blocker.message.endswith(
-        "It has no GPUs, but the reboot of a, b would end quiet-0, quiet-1; move that away, or name it expendable in "
+        "It has no GPUs, but the reboot of a, b would end quiet-0, quiet-1; move these pods, or name it expendable in "
         "the approval."
     )

@@ -2,7 +2,7 @@ import pytest
 
 from tests.support.facts import gang, member, node
 from tests.support.forecasts import cost
-from upgrader.core.constraints.budget import Availability, Cost, allowed_gpus, availability
+from upgrader.core.constraints.budget import Availability, Cost, allowed_gpus, pool_availability
 from upgrader.core.errors import ConfigurationError
 
 
@@ -52,7 +52,7 @@ SERVICE = {
 
 @pytest.mark.parametrize(("changes", "size", "gone"), SERVICE.values(), ids=SERVICE.keys())
 def test_what_of_a_node_is_out_of_service(changes, size, gone):
-    pool = availability([node("a", **changes), node("b")], "50%")
+    pool = pool_availability([node("a", **changes), node("b")], "50%")
     assert pool == Availability(
         allowed=(size + 8) // 2,
         sizes={"a": size, "b": 8},
@@ -65,16 +65,16 @@ def test_what_of_a_node_is_out_of_service(changes, size, gone):
 
 
 def test_a_node_whose_driver_is_for_another_kernel_is_down_although_it_looks_well():
-    assert availability([node("a")], 8, broken=frozenset({"a"})).unavailable == {"a": 8}
+    assert pool_availability([node("a")], 8, broken=frozenset({"a"})).unavailable == {"a": 8}
 
 
 def test_what_other_plans_have_out_of_service_counts():
-    pool = availability([node("a"), node("b")], 8, elsewhere=6)
+    pool = pool_availability([node("a"), node("b")], 8, elsewhere=6)
     assert (pool.taken, pool.remaining) == (6, 2)
 
 
 def test_a_pool_without_any_known_gpu_is_not_a_pool_without_gpus():
-    pool = availability([node("a", gpus=0, gpus_allocatable=0)], "100%")
+    pool = pool_availability([node("a", gpus=0, gpus_allocatable=0)], "100%")
     assert (pool.total, pool.taken) == (1, 1)
 
 
@@ -89,12 +89,14 @@ def test_a_pool_without_any_known_gpu_is_not_a_pool_without_gpus():
     ],
 )
 def test_a_node_adds_no_more_to_a_percentage_than_a_second_one_has(gpus, most, allowed):
-    pool = availability([node(f"n-{place}", gpus=count) for place, count in enumerate(gpus)], most)
+    pool = pool_availability([node(f"n-{place}", gpus=count) for place, count in enumerate(gpus)], most)
     assert (pool.allowed, pool.total) == (allowed, sum(gpus))
 
 
 def test_an_invented_size_is_not_lent_to_a_node_of_which_nothing_is_known():
-    pool = availability([node("a"), node("b"), node("liar", gpus=999), node("away", gpus=0, gpus_allocatable=0)], "50%")
+    pool = pool_availability(
+        [node("a"), node("b"), node("liar", gpus=999), node("away", gpus=0, gpus_allocatable=0)], "50%"
+    )
     assert (pool.allowed, pool.unavailable) == (16, {"away": 999, "liar": 991})
 
 
@@ -126,4 +128,4 @@ COSTS = {
 
 @pytest.mark.parametrize(("upgraded", "stopped", "expected"), COSTS.values(), ids=COSTS.keys())
 def test_costs(upgraded, stopped, expected):
-    assert cost(upgraded, stopped, availability(NODES, 16)) == expected
+    assert cost(upgraded, stopped, pool_availability(NODES, 16)) == expected

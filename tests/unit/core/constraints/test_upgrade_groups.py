@@ -1,7 +1,7 @@
 import pytest
 
 from tests.support.facts import gang, member
-from upgrader.core.constraints.upgrade_groups import UpgradeGroup, group_name, groups
+from upgrader.core.constraints.upgrade_groups import UpgradeGroup, build_groups, group_name
 
 A, B, C, D = "node-a", "node-b", "node-c", "node-d"
 
@@ -55,7 +55,7 @@ TABLE = {
 
 @pytest.mark.parametrize(("upgraded", "gangs", "expected"), TABLE.values(), ids=TABLE.keys())
 def test_groups(upgraded, gangs, expected):
-    assert groups(upgraded, gangs) == tuple(expected)
+    assert build_groups(upgraded, gangs) == tuple(expected)
 
 
 def test_a_groups_name_is_that_of_its_nodes():

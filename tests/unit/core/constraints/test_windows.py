@@ -59,32 +59,32 @@ CASES = {
 
 @pytest.mark.parametrize(("window", "now", "opens"), CASES.values(), ids=CASES.keys())
 def test_when_it_opens(window, now, opens):
-    assert Calendar([window], at(now)).opens(at(now)) == at(opens)
+    assert Calendar([window], at(now)).next_opening(at(now)) == at(opens)
 
 
 def test_a_window_that_ends_after_the_clocks_went_forward_is_an_hour_shorter():
     calendar = Calendar([Window(start="01:30", end="03:30", time_zone=BERLIN)], at("2027-03-27T12:00"))
-    assert calendar.opens(at("2027-03-28T01:29")) == at("2027-03-28T01:29")
-    assert calendar.opens(at("2027-03-28T01:30")) == at("2027-03-28T23:30")
+    assert calendar.next_opening(at("2027-03-28T01:29")) == at("2027-03-28T01:29")
+    assert calendar.next_opening(at("2027-03-28T01:30")) == at("2027-03-28T23:30")
 
 
 def test_without_windows_it_is_always_open():
     now = at("2026-11-21T09:00")
-    assert Calendar([], now).opens(now) == now
+    assert Calendar([], now).next_opening(now) == now
 
 
 def test_windows_that_touch_are_one():
     now = at("2026-11-21T09:00")
     calendar = Calendar([Window(start="10:00", end="12:00"), Window(start="12:00", end="13:00")], now)
-    assert calendar.opens(at("2026-11-21T12:00")) == at("2026-11-21T12:00")
-    assert calendar.opens(at("2026-11-21T13:00")) == at("2026-11-22T10:00")
+    assert calendar.next_opening(at("2026-11-21T12:00")) == at("2026-11-21T12:00")
+    assert calendar.next_opening(at("2026-11-21T13:00")) == at("2026-11-22T10:00")
 
 
 def test_years_ahead_it_goes_on_by_weeks():
     now = at("2026-11-21T09:00")
     calendar = Calendar([Window(days=(5,), start="10:00", end="12:00")], now)
     later = now + timedelta(days=1000)
-    opens = calendar.opens(later)
+    opens = calendar.next_opening(later)
     assert (opens.weekday(), opens.hour) == (5, 10)
     assert timedelta() < opens - later <= timedelta(days=7)
 

@@ -7,7 +7,7 @@ import pytest
 from upgrader.core.doctor import checkup
 from upgrader.core.doctor.advice import Severity
 from upgrader.core.doctor.checkup import LeaseFacts
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 OK, W, P = Severity.OK, Severity.WARNING, Severity.PROBLEM
 
@@ -19,13 +19,13 @@ def at(seconds):
 @pytest.mark.parametrize(
     ("version", "unsteered", "severity", "said"),
     [
-        ("v1.36.3", [], OK, "v1.36.3, lacks nothing"),
+        ("v1.36.3", [], OK, "v1.36.3, has all features"),
         ("v1.35.1", ["Job"], W, "v1.35.1: a restarted gang of Job cannot be steered to upgraded nodes."),
         ("unknown", ["Job"], W, "its version 'unknown' cannot be read"),
     ],
 )
 def test_the_version_says_what_it_lacks(version, unsteered, severity, said):
-    found = checkup.version(version, unsteered)
+    found = checkup.check_version(version, unsteered)
     assert (found.severity, found.message) == (severity, said)
 
 
@@ -40,21 +40,21 @@ def test_the_version_says_what_it_lacks(version, unsteered, severity, said):
     ],
 )
 def test_clocks(server, before, after, severity, said):
-    found = checkup.clock(at(server), at(before), at(after))
+    found = checkup.check_clock(at(server), at(before), at(after))
     assert (found.severity, said in found.message) == (severity, True), found
 
 
 @pytest.mark.parametrize(
     ("lease", "severity", "said"),
     [
-        (None, P, "no controller has ever led in namespace ours"),
+        (None, P, "no controller has ever held the Lease in namespace ours"),
         (LeaseFacts(holder="a", renewed_at=at(-29), seconds=30), OK, "a leads"),
-        (LeaseFacts(holder="a", renewed_at=at(-31), seconds=30), P, "the last one was a, 31 s ago"),
-        (LeaseFacts(holder="", renewed_at=at(-1), seconds=30), P, "the last one ended"),
+        (LeaseFacts(holder="a", renewed_at=at(-31), seconds=30), P, "the last leader was a, 31 s ago"),
+        (LeaseFacts(holder="", renewed_at=at(-1), seconds=30), P, "the last leader has ended"),
     ],
 )
 def test_whether_a_controller_leads(lease, severity, said):
-    found = checkup.controller(lease, START, "ours")
+    found = checkup.check_controller(lease, START, "ours")
     assert (found.severity, said in found.message) == (severity, True)
 
 
@@ -80,9 +80,9 @@ def changed(**version):
 )
 def test_what_differs_in_a_definition(there, path):
     assert checkup.first_difference(SPEC, there) == path
-    found = checkup.definition("x.g", SPEC, there)
+    found = checkup.check_definition("x.g", SPEC, there)
     assert (found.severity, found.fix) == ((OK, "") if path is None else (P, "Run `upgrader crds --install`."))
 
 
 def test_a_definition_that_is_not_installed():
-    assert checkup.definition("x.g", SPEC, None).severity is P
+    assert checkup.check_definition("x.g", SPEC, None).severity is P

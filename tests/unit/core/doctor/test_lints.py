@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.facts import gang
 from tests.support.repository import ROOT
-from upgrader.core.doctor.advice import Severity, problems
+from upgrader.core.doctor.advice import Severity, has_problem
 from upgrader.core.doctor.lint_facts import (
     BudgetSettings,
     Check,
@@ -15,7 +15,7 @@ from upgrader.core.doctor.lint_facts import (
     MemberSettings,
     ProgramFacts,
 )
-from upgrader.core.doctor.lints import lint
+from upgrader.core.doctor.lints import lint_job
 from upgrader.core.workloads.checkpoint_annotations import Declared
 
 IGNORE = FailureRule(action="Ignore", conditions=("DisruptionTarget",))
@@ -63,7 +63,7 @@ def rule(action, operator, *codes):
     )
 
 
-PROBLEM = "Its checkpoint-timeout 'soon' is no duration such as 90s, 30m or 1h30m."
+PROBLEM = "Its checkpoint-timeout 'soon' is not a duration such as 90s, 30m or 1h30m."
 EMPTY_MOUNT = {"ephemeral_paths": ("/data",), "volume_paths": ()}
 ENVIRONMENT = (ProgramFacts(name="trainer", words=("train",), environment={"CHECKPOINT_DIR": "/tmp/ckpt"}),)
 SHUTDOWN = (ProgramFacts(name="t", words=("torchrun", "x.py"), environment={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "600"}),)
@@ -150,7 +150,7 @@ FAULTS = {
     "a rule for all codes but one": (rule("FailIndex", "NotIn", 42), Check.STOP_FAILS_JOB, P),
     "processes that are restarted in place": (job(member(restart_policy="OnFailure")), Check.RESTART_POLICY, W),
     "a declared pod that nobody would make again": (
-        job(of=gang("t", ["a"], owner=None, cannot_stop="Its pods have no controller that would make them again.")),
+        job(of=gang("t", ["a"], owner=None, cannot_stop="Its pods have no controller that would create them again.")),
         Check.CANNOT_RESTART,
         W,
     ),
@@ -202,7 +202,7 @@ SILENT = {
 
 @pytest.mark.parametrize(("of", "check", "severity"), FAULTS.values(), ids=FAULTS.keys())
 def test_a_fault_is_found_and_says_what_to_do(of, check, severity):
-    found = [one for one in lint(of) if one.check == check]
+    found = [one for one in lint_job(of) if one.check == check]
     assert [(one.subject, one.severity) for one in found] == [(of.gang.name, severity)]
     assert found[0].message.endswith(".")
     assert found[0].fix.endswith(".")
@@ -210,7 +210,7 @@ def test_a_fault_is_found_and_says_what_to_do(of, check, severity):
 
 @pytest.mark.parametrize("of", SILENT.values(), ids=SILENT.keys())
 def test_silence(of):
-    assert lint(of) == ()
+    assert lint_job(of) == ()
 
 
 def test_every_lint_is_shown():
@@ -223,19 +223,19 @@ def test_the_worst_comes_first_and_nothing_is_said_twice():
         settings=JobSettings(name="train"),
         budgets=(BudgetSettings(name="p", most=0),),
     )
-    assert [(one.severity, one.check) for one in lint(bad)] == [
+    assert [(one.severity, one.check) for one in lint_job(bad)] == [
         (P, Check.PDB_NEVER_ALLOWS),
         (P, Check.TWO_PDBS),
         (W, Check.EPHEMERAL_CHECKPOINT),
         (W, Check.GRACE),
         (W, Check.NO_FAILURE_POLICY),
     ]
-    assert problems(lint(bad))
-    assert not problems(lint(undeclared()))
+    assert has_problem(lint_job(bad))
+    assert not has_problem(lint_job(undeclared()))
 
 
 def test_the_sentence_about_torchrun_has_its_numbers():
-    (torchrun,) = (one for one in lint(undeclared("torchrun", "x.py")) if one.check == Check.TORCHRUN)
+    (torchrun,) = (one for one in lint_job(undeclared("torchrun", "x.py")) if one.check == Check.TORCHRUN)
     assert torchrun.message == (
         "torchrun kills its workers 30 s after SIGTERM, whatever the grace of 600 s. "
         "A checkpoint that takes longer is lost."
@@ -243,11 +243,11 @@ def test_the_sentence_about_torchrun_has_its_numbers():
 
 
 def test_a_command_that_no_shell_could_read_is_still_looked_at():
-    assert Check.TORCHRUN in {one.check for one in lint(undeclared("sh", "-c", "torchrun 'x.py"))}
+    assert Check.TORCHRUN in {one.check for one in lint_job(undeclared("sh", "-c", "torchrun 'x.py"))}
 
 
 def test_a_job_whose_pods_are_gone_has_nothing_to_be_said_about():
-    assert lint(msgspec.structs.replace(job(), members=())) == ()
+    assert lint_job(msgspec.structs.replace(job(), members=())) == ()
 
 
 def test_every_lint_is_documented():

@@ -35,4 +35,4 @@ def test_a_second_driver_on_our_nodes_is_a_problem():
     labels = {"gpu-0": {"nvidia.com/gpu.deploy.driver": "true"}, "gpu-1": {"nvidia.com/gpu.deploy.driver": "false"}}
     (one,) = other_operators((), (), labels)
     assert one.severity is Severity.PROBLEM
-    assert one.message == "It deploys its driver or device plugin on 1 of our nodes, gpu-0 among them."
+    assert one.message == "It deploys its driver or device plugin on 1 nodes of GpuStacks, gpu-0 among them."

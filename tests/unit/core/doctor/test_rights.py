@@ -1,7 +1,7 @@
 """Rights, and what is said about those that are missing."""
 
 from upgrader.core.doctor.advice import Severity
-from upgrader.core.doctor.rights import CHANGES, Right, Scope, granted, looks
+from upgrader.core.doctor.rights import CHANGES, Right, Scope, check_rights, forecast_rights
 
 
 def right(verb="get", resource="pods", group="", scope=Scope.CLUSTER):
@@ -17,17 +17,17 @@ def test_how_a_right_is_asked_for_and_shown():
 
 def test_looking_takes_what_reads_everywhere_and_nothing_of_jobs():
     rights = [right(), right("watch"), right("patch"), right("list", scope=Scope.OWN), right(scope=Scope.JOBS)]
-    assert looks(rights) == (rights[0], rights[3])
+    assert forecast_rights(rights) == (rights[0], rights[3])
 
 
 def test_missing_rights_are_named_up_to_five():
     missing = [right(verb) for verb in ("get", "list", "watch", "create", "patch", "delete", "update")]
-    said = granted("x", "c", 9, missing, fix="do", severity=Severity.PROBLEM)
+    said = check_rights("x", "c", 9, missing, fix="do", severity=Severity.PROBLEM)
     assert (said.severity, said.fix) == (Severity.PROBLEM, "do")
     assert said.message == (
         "7 of 9 rights are missing: get pods, list pods, watch pods, create pods, patch pods and 2 more."
     )
-    assert granted("x", "c", 9, [], fix="do", severity=Severity.PROBLEM).severity is Severity.OK
+    assert check_rights("x", "c", 9, [], fix="do", severity=Severity.PROBLEM).severity is Severity.OK
 
 
 def test_what_people_write():

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.driver_build.build_failures import LINES_KEPT, classify_log, ended, last_lines, overdue
+from upgrader.core.driver_build.build_failures import (
+    LINES_KEPT,
+    classify_log,
+    exit_failure,
+    last_lines,
+    timeout_failure,
+)
 from upgrader.core.driver_build.driver_builds import Failure, FailureClass
 
 LOGS = Path(__file__).parent / "build_logs"
@@ -65,7 +71,7 @@ def test_every_kept_log_is_tested():
 def test_only_what_has_nothing_to_do_with_the_inputs_is_tried_again():
     again = {name for name, failure in REAL.items() if not failure.final}
     assert again == {"little-memory", "killed", "disk-full"}
-    assert not overdue(1800.0).final
+    assert not timeout_failure(1800.0).final
 
 
 def test_a_line_of_the_source_is_no_cause():
@@ -91,7 +97,7 @@ def test_a_full_disk_explains_the_errors_that_follow_from_it():
 @pytest.mark.parametrize(
     ("log", "complaint"),
     [
-        ("", "it said nothing"),
+        ("", "it printed no output"),
         ("gcc: hmm\nmake: *** [Makefile:1: x] Error 2\nmake: Leaving", "make: *** [Makefile:1: x] Error 2"),
         ("first\nlast\n\n", "last"),
     ],
@@ -104,7 +110,7 @@ def test_an_unknown_failure_is_told_by_its_last_complaint(log, complaint):
 def test_whatever_it_says_the_error_is_one_line_of_it(log):
     failure = classify_log(log)
     assert len(failure.first_error.splitlines()) == 1
-    assert failure.first_error in log or failure.first_error == "it said nothing"
+    assert failure.first_error in log or failure.first_error == "it printed no output"
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=3), max_size=2 * LINES_KEPT))
@@ -115,6 +121,6 @@ def test_the_end_of_a_log_is_kept(lines):
 
 def test_a_build_that_was_killed_says_nothing_about_the_driver():
     log = "x.c:1:2: error: too few arguments to function 'f'\nmake: *** [Makefile:1: x.o] Error 1"
-    assert ended(log, 2) == classify_log(log)
-    killed = Failure(kind=FailureClass.TRANSIENT, first_error="it was ended from outside, by signal 9")
-    assert ended("  LD [M]  /build/nvidia.ko", 137) == killed
+    assert exit_failure(log, 2) == classify_log(log)
+    killed = Failure(kind=FailureClass.TRANSIENT, first_error="it was terminated by signal 9")
+    assert exit_failure("  LD [M]  /build/nvidia.ko", 137) == killed

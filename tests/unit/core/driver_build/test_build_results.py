@@ -8,8 +8,8 @@ from upgrader.core.driver_build.build_results import (
     BuildResult,
     CellState,
     Refusal,
+    is_settled,
     read_message,
-    settled,
     termination_message,
 )
 from upgrader.core.driver_build.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
@@ -70,10 +70,10 @@ def test_only_a_red_cell_that_would_be_red_again_is_settled():
     """An image that was built and could not be published is not, whatever the registry or the verifier said."""
     kinds = list(FailureClass)
     cells = {kind: Failure(kind=kind, first_error="x") for kind in kinds}
-    alone = {kind for kind in kinds if settled(_with(cells[kind], ""))}
+    alone = {kind for kind in kinds if is_settled(_with(cells[kind], ""))}
     assert alone == set(kinds) - {FailureClass.TRANSIENT, FailureClass.PUSH}
-    assert not any(settled(_with(cells[kind], "sha256:" + "a" * 64)) for kind in kinds)
-    assert settled(_with(None, "sha256:" + "a" * 64))
+    assert not any(is_settled(_with(cells[kind], "sha256:" + "a" * 64)) for kind in kinds)
+    assert is_settled(_with(None, "sha256:" + "a" * 64))
 
 
 def _with(failure: Failure | None, digest: str) -> BuildResult:

@@ -61,7 +61,7 @@ def test_the_configuration_of_a_kernel_has_what_is_set():
 def test_what_dkms_would_skip_is_refused_with_its_reason(changes, kernel, config, word):
     base = {"package": "p", "version": "1", "exclusive_kernel": r"^[4-9]\."}
     base["exclusive_config"] = ("!CONFIG_PREEMPT_RT",)
-    said = Dkms(**{**base, **changes}).refusal(kernel, "x86_64", config)
+    said = Dkms(**{**base, **changes}).explain_refusal(kernel, "x86_64", config)
     assert word in said if word else said == ""
 
 

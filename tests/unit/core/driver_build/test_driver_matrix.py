@@ -7,8 +7,15 @@ from hypothesis import strategies as st
 
 from upgrader.core.driver_build.build_results import BuildResult, CellState
 from upgrader.core.driver_build.driver_builds import Failure, FailureClass, Identity, Verdict
-from upgrader.core.driver_build.driver_matrix import Cell, KernelFacts, Matrix, RecipeFacts, alternatives, cells
-from upgrader.core.driver_build.driver_report import report
+from upgrader.core.driver_build.driver_matrix import (
+    Cell,
+    KernelFacts,
+    Matrix,
+    RecipeFacts,
+    find_alternatives,
+    select_cells,
+)
+from upgrader.core.driver_build.driver_report import build_report
 
 KERNELS = [
     KernelFacts(release=release, os=os, arch="amd64")
@@ -64,12 +71,12 @@ def named(found):
     ],
 )
 def test_selectors_choose_drivers_and_kernels_of_the_distribution(wanted, found):
-    chosen, unmatched = cells(matrix(wanted), RECIPES, KERNELS)
+    chosen, unmatched = select_cells(matrix(wanted), RECIPES, KERNELS)
     assert (named(chosen), unmatched) == (found, ())
 
 
 def test_a_selector_that_selects_nothing_is_told():
-    chosen, unmatched = cells(
+    chosen, unmatched = select_cells(
         matrix({"kernels": ["6.1.0-47-amd64", "6.1.0-48-amd64"], "drivers": ["535.261.03", "999"]}), RECIPES, KERNELS
     )
     assert named(chosen) == [("535.261.03", "6.1.0-47-amd64")]
@@ -78,15 +85,15 @@ def test_a_selector_that_selects_nothing_is_told():
 
 def test_a_cell_that_is_wanted_twice_is_one_and_the_first_entry_counts():
     first = {"kernels": ["6.1.0-50-amd64"], "modules": ["nvidia"]}
-    chosen, _ = cells(matrix(first, {"kernels": ["6.1.0-*"]}), RECIPES, KERNELS)
+    chosen, _ = select_cells(matrix(first, {"kernels": ["6.1.0-*"]}), RECIPES, KERNELS)
     assert [one.modules for one in chosen if one.identity.kernel == "6.1.0-50-amd64"] == [("nvidia",)]
     assert len({one.identity for one in chosen}) == len(chosen) == 4
 
 
 def test_a_recipe_or_distribution_that_there_is_not_is_refused():
     with pytest.raises(ValueError, match=r"no recipe amdgpu; there are fakebridge, nvidia-open"):
-        cells(matrix({"recipe": "amdgpu", "kernels": ["*"]}), RECIPES, KERNELS)
-    with pytest.raises(msgspec.ValidationError, match="none of the distributions"):
+        select_cells(matrix({"recipe": "amdgpu", "kernels": ["*"]}), RECIPES, KERNELS)
+    with pytest.raises(msgspec.ValidationError, match="not one of the distributions"):
         matrix({"os": "sid", "kernels": ["*"]})
 
 
@@ -96,8 +103,8 @@ selectors = st.lists(st.sampled_from(["*", "6.1.0-??-amd64", "6.1.0-50-amd64", "
 @given(st.lists(st.tuples(selectors, st.integers(0, 3)), max_size=4))
 def test_cells_are_of_the_archive_each_once_and_the_same_again(wanted):
     made = matrix(*({"kernels": kernels, "newest": newest} for kernels, newest in wanted))
-    chosen, unmatched = cells(made, RECIPES, KERNELS)
-    assert cells(made, RECIPES, KERNELS) == (chosen, unmatched)
+    chosen, unmatched = select_cells(made, RECIPES, KERNELS)
+    assert select_cells(made, RECIPES, KERNELS) == (chosen, unmatched)
     assert list(chosen) == sorted(set(chosen))
     assert {one.identity.kernel for one in chosen} <= {one.release for one in KERNELS if one.os == "bookworm"}
 
@@ -115,7 +122,7 @@ def test_what_else_builds_for_the_kernel_is_of_the_same_vendor_and_the_very_kern
         identity("nvidia", "535.261.03", kernel="6.1.0-50-amd64"),
         identity("fakebridge", "1.0", vendor="sim"),
     ]
-    assert alternatives(red, [*green, *green]) == ("nvidia 535.309.01", "nvidia-open 550.163.01")
+    assert find_alternatives(red, [*green, *green]) == ("nvidia 535.309.01", "nvidia-open 550.163.01")
 
 
 def test_the_report_has_the_fields_that_programs_read():
@@ -128,7 +135,7 @@ def test_the_report_has_the_fields_that_programs_read():
         checks=(Verdict(check="vermagic", passed=True, reason=""), Verdict(check="sbom", passed=True, reason="")),
         alternatives=("nvidia 535.309.01",),
     )
-    made = report([red], [], 61.26)
+    made = build_report([red], [], 61.26)
     assert msgspec.json.decode(msgspec.json.encode(made)) == {
         "cells": [
             {

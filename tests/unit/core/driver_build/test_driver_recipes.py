@@ -32,12 +32,12 @@ def recipe(**changes):
     ],
 )
 def test_modules_bring_those_that_they_need_in_load_order(wanted, taken):
-    assert recipe().closed(wanted) == taken
+    assert recipe().load_order(wanted) == taken
 
 
 def test_a_module_that_there_is_not_is_refused_with_those_that_there_are():
     with pytest.raises(ValueError, match="no module nouveau; this recipe has nvidia, nvidia-modeset"):
-        recipe().closed(["nvidia", "nouveau"])
+        recipe().load_order(["nvidia", "nouveau"])
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_a_source_beside_its_recipe_is_made_in_the_versions_that_it_says(said, v
 
 
 def test_make_is_told_the_version_where_it_asks():
-    told = recipe(make=["V={version}"]).arguments(kernel="k", modules=(), version="2.0")
+    told = recipe(make=["V={version}"]).make_arguments(kernel="k", modules=(), version="2.0")
     assert told == ("V=2.0",)
 
 
 def test_make_is_told_kernel_and_modules_as_words_of_their_own():
-    told = recipe().arguments(kernel="6.12.94+deb13-amd64", modules=("nvidia", "nvidia-uvm"), version="1")
+    told = recipe().make_arguments(kernel="6.12.94+deb13-amd64", modules=("nvidia", "nvidia-uvm"), version="1")
     assert told == ("KERNEL_UNAME=6.12.94+deb13-amd64", "NV_KERNEL_MODULES=nvidia nvidia-uvm", "modules")
 
 
@@ -69,8 +69,8 @@ def test_make_is_told_kernel_and_modules_as_words_of_their_own():
         ({"firmware": ["-oAPT::x"]}, "Debian package"),
         ({"in_tree": ["drm; reboot"]}, "is not a name"),
         ({"modules": []}, "at least one module"),
-        ({"modules": [{"name": "a"}, {"name": "a"}]}, "stands twice"),
-        ({"modules": [{"name": "a", "needs": ["b"]}, {"name": "b"}]}, "has to stand before it"),
+        ({"modules": [{"name": "a"}, {"name": "a"}]}, "listed twice"),
+        ({"modules": [{"name": "a", "needs": ["b"]}, {"name": "b"}]}, "must precede it"),
         ({"modules": [{"name": "a/../b"}]}, "name of a module"),
         ({"make": ["{kernal}"]}, "not {kernal}"),
         ({"patches": [{"file": "../x", "kernels": ".*"}]}, "file of the recipe"),
@@ -88,9 +88,9 @@ def test_a_recipe_that_cannot_be_used_says_what_is_wrong(changes, words):
 
 def test_patches_are_for_the_kernels_and_drivers_that_match_whole():
     patch = Patch(file="a.patch", kernels=r"6\.1\.0-.*", drivers=r"535\..*")
-    assert patch.wanted("6.1.0-53-amd64", "535.261.03")
-    assert not patch.wanted("16.1.0-53-amd64", "535.261.03")
-    assert not patch.wanted("6.1.0-53-amd64", "550.163.01")
+    assert patch.is_applicable("6.1.0-53-amd64", "535.261.03")
+    assert not patch.is_applicable("16.1.0-53-amd64", "535.261.03")
+    assert not patch.is_applicable("6.1.0-53-amd64", "550.163.01")
 
 
 def test_a_refused_kernel_has_its_reason():
@@ -101,4 +101,4 @@ def test_a_refused_kernel_has_its_reason():
         modules=(Module(name="m"),),
         unsupported=(Unsupported(kernels=".*-rt-amd64", reason="not for real time"),),
     )
-    assert [made.refusal(one) for one in ("6.1.0-50-rt-amd64", "6.1.0-50-amd64")] == ["not for real time", ""]
+    assert [made.explain_refusal(one) for one in ("6.1.0-50-rt-amd64", "6.1.0-50-amd64")] == ["not for real time", ""]

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from upgrader.core.driver_image.image_garbage import (
     Fate,
     ImageFate,
-    Marks,
     StoredImage,
+    UsageRecord,
     Uses,
-    marks_looked,
-    remembering,
-    sweep,
+    judge_images,
+    record_after_dry_run,
+    with_earlier_kernels,
 )
 from upgrader.core.node_protocol.node_features import label_value
 
@@ -24,8 +24,8 @@ OLD = StoredImage(kernel="6.1.0-40-amd64", image="registry/open@sha256:" + "a" *
 RUNNING = frozenset({"6.1.0-50-amd64"})
 
 
-def fate_of(uses: Uses, marks: dict[str, datetime]) -> ImageFate:
-    (found,) = sweep([OLD], uses, marks, NOW, GRACE)
+def fate_of(uses: Uses, record: dict[str, datetime]) -> ImageFate:
+    (found,) = judge_images([OLD], uses, record, NOW, GRACE)
     return found
 
 
@@ -33,12 +33,12 @@ def test_what_nobody_needs_is_marked_first_and_deleted_after_the_grace_period():
     uses = Uses(running=RUNNING)
     assert fate_of(uses, {}) == ImageFate(
         image=OLD,
-        fate=Fate.MARKED,
-        reason="nobody needs 6.1.0-40-amd64; deleted from 2026-12-05 on if that stays so",
+        fate=Fate.UNUSED,
+        reason="6.1.0-40-amd64 is not needed; deleted from 2026-12-05 on if it remains so",
         unused_since=NOW,
     )
     marked = NOW - GRACE
-    assert fate_of(uses, {OLD.digest: marked + timedelta(seconds=1)}).fate is Fate.MARKED
+    assert fate_of(uses, {OLD.digest: marked + timedelta(seconds=1)}).fate is Fate.UNUSED
     assert fate_of(uses, {OLD.digest: marked}) == ImageFate(
         image=OLD,
         fate=Fate.DELETED,
@@ -55,7 +55,7 @@ def test_what_nobody_needs_is_marked_first_and_deleted_after_the_grace_period():
         (Uses(running=RUNNING, previous=frozenset({OLD.kernel})), "nodes ran 6.1.0-40-amd64 before"),
         (Uses(running=RUNNING, wanted=frozenset({OLD.kernel})), "the matrix has 6.1.0-40-amd64"),
         (Uses(running=RUNNING, named=frozenset({OLD.digest})), "an object of a cluster names it"),
-        (Uses(), "no node was seen, so nothing is known"),
+        (Uses(), "no node was read, so the use of images is not known"),
     ],
 )
 def test_what_is_kept_and_why(uses, reason):
@@ -65,7 +65,7 @@ def test_what_is_kept_and_why(uses, reason):
 
 def test_bytes_that_are_needed_under_another_name_are_not_deleted():
     renamed = StoredImage(kernel="6.1.0-50-amd64", image=OLD.image)
-    fates = sweep([OLD, renamed], Uses(running=RUNNING), {OLD.digest: NOW - timedelta(days=900)}, NOW, GRACE)
+    fates = judge_images([OLD, renamed], Uses(running=RUNNING), {OLD.digest: NOW - timedelta(days=900)}, NOW, GRACE)
     assert [(one.fate, one.reason) for one in fates] == [(Fate.KEPT, "nodes run 6.1.0-50-amd64")] * 2
 
 
@@ -88,26 +88,26 @@ MARKS = st.dictionaries(DIGESTS, st.integers(-60, 3).map(lambda days: NOW + time
 
 
 @given(st.lists(IMAGES, max_size=8), USES, MARKS)
-def test_an_image_of_a_running_pending_or_previous_kernel_is_never_deleted(images, uses, marks):
-    for one in sweep(images, uses, marks, NOW, GRACE):
+def test_an_image_of_a_running_pending_or_previous_kernel_is_never_deleted(images, uses, record):
+    for one in judge_images(images, uses, record, NOW, GRACE):
         if one.fate is Fate.DELETED:
             assert one.image.kernel not in uses.running | uses.pending | uses.previous | uses.wanted
             assert one.image.digest not in uses.named
-            assert marks[one.image.digest] <= NOW - GRACE
+            assert record[one.image.digest] <= NOW - GRACE
             assert uses.running
 
 
 @given(st.lists(IMAGES, max_size=8), USES, MARKS, st.sampled_from(["running", "previous"]))
-def test_a_kernel_that_only_a_label_names_is_kept_although_a_label_has_it_escaped(images, uses, marks, field):
+def test_a_kernel_that_only_a_label_names_is_kept_although_a_label_has_it_escaped(images, uses, record, field):
     escaped = Uses(**{field: frozenset(label_value(one.kernel) for one in images)})
-    assert {one.fate for one in sweep(images, uses.union(escaped), marks, NOW, GRACE)} <= {Fate.KEPT}
+    assert {one.fate for one in judge_images(images, uses.union(escaped), record, NOW, GRACE)} <= {Fate.KEPT}
 
 
 @given(st.lists(IMAGES, max_size=8), USES, USES, MARKS)
-def test_seeing_more_never_deletes_more_that_was_kept_for_a_use(images, first, second, marks):
+def test_seeing_more_never_deletes_more_that_was_kept_for_a_use(images, first, second, record):
     together = first.union(second)
     for alone, both in zip(
-        sweep(images, first, marks, NOW, GRACE), sweep(images, together, marks, NOW, GRACE), strict=True
+        judge_images(images, first, record, NOW, GRACE), judge_images(images, together, record, NOW, GRACE), strict=True
     ):
         if alone.fate is Fate.KEPT and first.running:
             assert both.fate is Fate.KEPT
@@ -124,17 +124,17 @@ def test_seeing_more_never_deletes_more_that_was_kept_for_a_use(images, first, s
 def test_a_look_only_ever_saves_images(images, seen, later, unused, before, remembers):
     """Whatever a dry run saw, a sweep after it deletes nothing that it would not have deleted without it."""
     remember, grace = timedelta(days=90 if remembers else 0), timedelta(days=2)
-    marks = Marks(unused=unused, seen=before)
-    fates = sweep(images, remembering(seen, marks, NOW, remember), unused, NOW, grace)
+    record = UsageRecord(unused=unused, seen=before)
+    fates = judge_images(images, with_earlier_kernels(seen, record, NOW, remember), unused, NOW, grace)
     unused_now = {one.image.digest: one.unused_since for one in fates if one.unused_since is not None}
-    after = marks_looked(unused_now, seen, marks, NOW)
+    after = record_after_dry_run(unused_now, seen, record, NOW)
 
-    def deleted(known: Marks) -> set[str]:
+    def deleted(known: UsageRecord) -> set[str]:
         now = NOW + timedelta(days=1)
-        found = sweep(images, remembering(later, known, now, remember), known.unused, now, grace)
+        found = judge_images(images, with_earlier_kernels(later, known, now, remember), known.unused, now, grace)
         return {one.image.image for one in found if one.fate is Fate.DELETED}
 
-    assert deleted(after) <= deleted(marks)
+    assert deleted(after) <= deleted(record)
     if remembers:
         ran = {one.image for one in images if one.kernel in seen.running}
         assert not deleted(after) & ran

@@ -21,9 +21,9 @@ from upgrader.core.driver_image.image_machine import (
     JobSeen,
     JobState,
     decide,
-    waits,
+    is_paused,
 )
-from upgrader.core.model.phases import DriverImagePhase, row
+from upgrader.core.model.phases import DriverImagePhase, transition_of
 
 D = DriverImagePhase
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -77,7 +77,7 @@ def after(seconds: int) -> datetime:
         (
             but(image=Answer(silent="it is away")),
             ImageDecision(
-                phase=D.RETRYING, message="the registry did not answer: it is away", retry_at=after(LOOK_SECONDS)
+                phase=D.RETRYING, message="the registry did not respond: it is away", retry_at=after(LOOK_SECONDS)
             ),
         ),
         (
@@ -218,7 +218,7 @@ def test_an_image_that_does_not_pass_every_check_is_not_used(verdict: Verdict) -
     first = f"{verdict.check}: {verdict.reason}"
     assert decide(but(VERIFYING, verdicts=(good, verdict))) == ImageDecision(
         phase=D.UNUSABLE,
-        message=f"the image is not what was asked for: {first}",
+        message=f"the image does not match the request: {first}",
         checks=(good, verdict),
         failure=Failure(kind=FailureClass.SIGNATURE, first_error=first),
         retry_at=after(REFUSED_SECONDS),
@@ -368,7 +368,7 @@ VIEWS = st.builds(
 @given(VIEWS.filter(lambda view: not (view.brought and view.phase is D.BUILDING)))
 def test_laws_of_the_walk(view: ImageView) -> None:
     decision = decide(view)
-    assert decision.phase is view.phase or decision.phase in row(view.phase).to
+    assert decision.phase is view.phase or decision.phase in transition_of(view.phase).to
     # a brought image is never built, and nothing is built while a registry is silent or no slot is free
     begins = decision.phase is D.BUILDING and view.phase is not D.BUILDING
     if begins:
@@ -381,6 +381,6 @@ def test_laws_of_the_walk(view: ImageView) -> None:
     # every phase that waits by itself says until when
     if decision.phase in {D.BUILDING, D.VERIFYING} and view.phase is not decision.phase:
         assert decision.deadline is not None
-    if decision.phase in {D.RETRYING, D.UNBUILDABLE} and (view.phase is not decision.phase or not waits(view)):
+    if decision.phase in {D.RETRYING, D.UNBUILDABLE} and (view.phase is not decision.phase or not is_paused(view)):
         assert decision.retry_at is not None
         assert decision.retry_at <= view.now + timedelta(seconds=LONGEST_RETRY_SECONDS)

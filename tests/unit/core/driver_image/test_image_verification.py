@@ -3,7 +3,7 @@
 import pytest
 
 from upgrader.core.driver_build.driver_builds import CheckName
-from upgrader.core.driver_image.image_machine import verification
+from upgrader.core.driver_image.image_machine import image_verification
 from upgrader.core.model.phases import DriverImagePhase
 
 D = DriverImagePhase
@@ -30,11 +30,11 @@ NO_SIGNATURE: dict[CheckName, bool | None] = {
 def test_whether_somebody_vouches_for_the_image(
     phase: D, checks: dict[CheckName, bool | None], status: str, reason: str
 ) -> None:
-    found = verification(phase, checks)
+    found = image_verification(phase, checks)
     assert (found.status, found.reason) == (status, reason)
     assert found.message
 
 
 def test_the_checks_that_did_not_pass_are_named() -> None:
     said = "these checks of the image did not pass: image-signature, sbom"
-    assert verification(D.UNUSABLE, NO_SIGNATURE).message == said
+    assert image_verification(D.UNUSABLE, NO_SIGNATURE).message == said

@@ -21,23 +21,23 @@ USES = Uses(running=frozenset({NEW}))
 
 
 def fate_of(known: Known, uses: Uses, since: datetime | None) -> PackageFate:
-    marks = {} if since is None else {DEB.sha256: since}
-    (found,) = sweep_packages([DEB], known, uses, marks, NOW, GRACE)
+    record = {} if since is None else {DEB.sha256: since}
+    (found,) = sweep_packages([DEB], known, uses, record, NOW, GRACE)
     return found
 
 
 def test_a_lost_kernels_packages_that_nothing_needs_are_marked_and_deleted_after_the_grace_period() -> None:
     assert fate_of(KNOWN, USES, None) == PackageFate(
         package=DEB,
-        fate=Fate.MARKED,
-        reason="nothing that is wanted is built of it; deleted from 2026-12-05 on if that stays so",
+        fate=Fate.UNUSED,
+        reason="no required image is built from it; deleted from 2026-12-05 on if it remains so",
         unused_since=NOW,
     )
-    assert fate_of(KNOWN, USES, NOW - GRACE + timedelta(seconds=1)).fate is Fate.MARKED
+    assert fate_of(KNOWN, USES, NOW - GRACE + timedelta(seconds=1)).fate is Fate.UNUSED
     assert fate_of(KNOWN, USES, NOW - GRACE) == PackageFate(
         package=DEB,
         fate=Fate.DELETED,
-        reason="nothing that is wanted is built of it, since 2026-11-07",
+        reason="no required image is built from it, since 2026-11-07",
         unused_since=NOW - GRACE,
     )
 
@@ -54,7 +54,7 @@ THIS = frozenset({DEB.sha256})
         ({}, {"wanted": frozenset({OLD})}, f"the matrix has {OLD}"),
         ({"shelved": frozenset({OLD})}, {}, f"the store has an image for {OLD}"),
         ({"kernels": (msgspec.structs.replace(LOST, in_archive=True),)}, {}, f"the archive has {OLD}"),
-        ({"shipped": THIS}, {}, "an image of the store was made of it"),
+        ({"shipped": THIS}, {}, "an image of the store was built from it"),
         ({"drivers": THIS}, {}, "the catalog has it for a driver"),
         ({"toolchains": THIS}, {}, "a toolchain has it"),
         ({}, {"running": frozenset()}, "no node, or no kernel of an archive, was seen"),
@@ -101,16 +101,16 @@ MARKS = st.dictionaries(DIGESTS, st.integers(-60, 3).map(lambda days: NOW + time
 
 @given(PACKAGES, ANY_KNOWN, ANY_USES, MARKS)
 def test_nothing_is_deleted_that_something_wanted_could_be_built_of(
-    packages: list[StoredPackage], known: Known, uses: Uses, marks: dict[str, datetime]
+    packages: list[StoredPackage], known: Known, uses: Uses, record: dict[str, datetime]
 ) -> None:
     wanted = uses.running | uses.pending | uses.previous | uses.wanted | known.shelved
-    for one in sweep_packages(packages, known, uses, marks, NOW, GRACE):
+    for one in sweep_packages(packages, known, uses, record, NOW, GRACE):
         if one.fate is not Fate.DELETED:
             continue
         digest = one.package.sha256
         assert digest not in known.toolchains | known.drivers | known.shipped
         for kernel in known.kernels:
             assert digest not in kernel.packages or not (kernel.in_archive or kernel.release in wanted)
-        assert marks[digest] <= NOW - GRACE
+        assert record[digest] <= NOW - GRACE
         assert uses.running
         assert known.kernels

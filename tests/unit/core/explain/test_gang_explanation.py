@@ -7,16 +7,16 @@ import pytest
 from tests.support.facts import gang, member, node, snapshot, target
 from upgrader.core.explain.gang_explanation import find_gangs, why_gang
 from upgrader.core.explain.node_explanation import Explanation
-from upgrader.core.forecast.forecast import forecast
+from upgrader.core.forecast.forecast import forecast_rollout
 from upgrader.core.model.fleet import Owner, Terms
 from upgrader.core.model.strategy import StrategyFacts
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
-OLDER = "The node has driver sim 560.1, the stack asks for sim 570.10."
+OLDER = "The node has driver sim 560.1, the stack requires sim 570.10."
 SKIPPED = "Node e carries the label gpu-upgrader.io/skip=true; remove it to have the node upgraded."
 QUIET = (
-    "ml/Job/quiet is waited for until it ends. It says nothing about how to ask it for a checkpoint. See "
-    "docs/guides/job-authors/checkpointing.md for what it can declare."
+    "The plan waits until ml/Job/quiet ends. It declares no checkpoint method. See "
+    "docs/guides/job-authors/checkpointing.md."
 )
 JOBSET = Owner(kind="JobSet", name="big", uid="u-set", api_version="jobset.x-k8s.io/v1alpha2")
 TRAINJOB = Owner(kind="TrainJob", name="big", uid="u-train", api_version="trainer.kubeflow.org/v1alpha1")
@@ -40,7 +40,7 @@ BIG = gang(
     lane="fast",
     lane_from_class=True,
 )
-NOBODY = "Its pods have no controller that would make them again."
+NOBODY = "Its pods have no controller that would create them again."
 WEB = "the same topmost owner (ReplicaSet web)"
 ENDING = gang("ending", ["h"], ends_at=START + timedelta(minutes=20))
 WORLD = snapshot(
@@ -72,7 +72,7 @@ STRATEGY = StrategyFacts(
     placement_unguaranteed=True,
     completion_until=START + timedelta(hours=1),
 )
-MADE = forecast(WORLD, target(), STRATEGY, now=START)
+MADE = forecast_rollout(WORLD, target(), STRATEGY, now=START)
 
 
 def batch_of(name):
@@ -84,7 +84,7 @@ def batch_of(name):
 def cost(name):
     (one,) = [each for each in MADE.prediction.interruptions if each.gang == name]
     return (
-        f"It is expected to be asked at {one.asked_at.isoformat().replace('+00:00', 'Z')} and not to train for "
+        f"Its request is expected at {one.asked_at.isoformat().replace('+00:00', 'Z')}, with a pause of "
         f"{round(one.seconds / 60)} min, which costs {one.lost_gpu_hours:.1f} GPU-hours."
     )
 
@@ -102,9 +102,9 @@ EXPECTED = {
             "Its 2 pods belong together: label jobset.sigs.k8s.io/jobset-uid=u-set (JobSet big, under TrainJob big).",
             "Its owners: Job big-node-0, Job big-node-1, JobSet big, TrainJob big.",
             "A stop suspends TrainJob big; a restart resumes it.",
-            "It is asked by http, then file; one checkpoint may take 10 min.",
-            "Nobody stops it before 2026-11-21T08:00:00Z: it runs for 120 min at least.",
-            "Work of 90 s may be thrown away.",
+            "Its checkpoint methods: http, then file; one checkpoint may take 10 min.",
+            "It is not stopped before 2026-11-21T08:00:00Z: it runs for 120 min at least.",
+            "Work of 90 s may be lost.",
             "Its checkpoints go through lane fast, from StorageClass.",
         ),
     ),
@@ -122,41 +122,41 @@ EXPECTED = {
     ),
     "ml/Job/web": Explanation(
         subject="ml/Job/web",
-        verdict=f"Pods of ml/Job/web are evicted in batch {batch_of('ml/Job/web')}, where their nodes are upgraded.",
+        verdict=f"Pods of ml/Job/web are evicted in batch {batch_of('ml/Job/web')}, when their nodes are upgraded.",
         because=(
             f"Node g is upgraded: {OLDER}",
             "It has 1 member with 8 GPUs on g.",
-            "Its only pod goes by: the same topmost owner (ReplicaSet web).",
+            "Its only pod forms a gang by: the same topmost owner (ReplicaSet web).",
         ),
     ),
     "ml/Job/ending": Explanation(
         subject="ml/Job/ending",
-        verdict="ml/Job/ending is not stopped: it ends by itself, expected by 2026-11-21T09:20:00Z.",
+        verdict="ml/Job/ending is not stopped: it is expected to end by 2026-11-21T09:20:00Z.",
         because=(
             "Nodes h are upgraded when it has ended.",
             "It has 1 member with 8 GPUs on h.",
             "A stop suspends Job ending; a restart resumes it.",
-            "It ends by itself, expected by 2026-11-21T09:20:00Z.",
+            "It is expected to end by 2026-11-21T09:20:00Z.",
         ),
     ),
     "ml/Pod/solo": Explanation(
         subject="ml/Pod/solo",
-        verdict="ml/Pod/solo is not stopped, and keeps its nodes from being upgraded.",
+        verdict="ml/Pod/solo is not stopped, and blocks the upgrade of its nodes.",
         because=(
-            f"ml/Pod/solo cannot be stopped and restarted by us: {NOBODY} It is waited for.",
+            f"ml/Pod/solo cannot be stopped and restarted: {NOBODY} The plan waits until it ends.",
             "It has 1 member with 8 GPUs on f.",
-            "Its only pod goes by: it has no owner and names no group.",
+            "Its only pod forms a gang by: it has no owner and names no group.",
             NOBODY,
         ),
     ),
     "ml/Job/quiet": Explanation(
         subject="ml/Job/quiet",
-        verdict="ml/Job/quiet is not stopped, and keeps its nodes from being upgraded.",
+        verdict="ml/Job/quiet is not stopped, and blocks the upgrade of its nodes.",
         because=(QUIET, "It has 1 member with 8 GPUs on e.", "A stop suspends Job quiet; a restart resumes it."),
     ),
     "ml/Job/kept": Explanation(
         subject="ml/Job/kept",
-        verdict="ml/Job/kept is not stopped now: its nodes are blocked by something else.",
+        verdict="ml/Job/kept is not stopped now: its nodes have other blockers.",
         because=(
             QUIET,
             SKIPPED,

@@ -6,11 +6,11 @@ from tests.support.facts import NEW, OLD, fresh_node, gang, image, member, node,
 from tests.support.forecasts import NEXT_KERNEL, foresee_by
 from upgrader.core.explain.gang_explanation import why_gang
 from upgrader.core.explain.node_explanation import Explanation, why_node
-from upgrader.core.forecast.forecast import forecast
+from upgrader.core.forecast.forecast import forecast_rollout
 from upgrader.core.model.strategy import StrategyFacts, Window
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
-OLDER = "The node has driver sim 560.1, the stack asks for sim 570.10."
+OLDER = "The node has driver sim 560.1, the stack requires sim 570.10."
 WORLD = snapshot(
     [
         node("a"),
@@ -32,18 +32,18 @@ WORLD = snapshot(
     ],
 )
 ALREADY = frozenset({"v", "w"})
-MADE = forecast(WORLD, target(), StrategyFacts(max_unavailable="100%"), now=START, already=ALREADY)
+MADE = forecast_rollout(WORLD, target(), StrategyFacts(max_unavailable="100%"), now=START, already=ALREADY)
 SKIPPED = "Node e carries the label gpu-upgrader.io/skip=true; remove it to have the node upgraded."
 QUIET = (
-    "ml/Job/quiet is waited for until it ends. It says nothing about how to ask it for a checkpoint. See "
-    "docs/guides/job-authors/checkpointing.md for what it can declare."
+    "The plan waits until ml/Job/quiet ends. It declares no checkpoint method. See "
+    "docs/guides/job-authors/checkpointing.md."
 )
 
 NODES = {
     "a": Explanation(
         subject="a",
         verdict="Node a is upgraded in batch 2 of 2, together with b.",
-        because=(OLDER, "ml/Job/train is asked for a checkpoint, stopped and restarted for it."),
+        because=(OLDER, "ml/Job/train gets a checkpoint request, is stopped and restarted for it."),
     ),
     "c": Explanation(
         subject="c",
@@ -52,24 +52,24 @@ NODES = {
     ),
     "d": Explanation(
         subject="d",
-        verdict=f"Node d is on revision {target().revision} and needs nothing.",
-        because=("The kernel label says other, the kubelet says 6.1.0-40-amd64; the kubelet is believed.",),
+        verdict=f"Node d is on revision {target().revision} and needs no upgrade.",
+        because=("The kernel label contains other, the kubelet reports 6.1.0-40-amd64, which is used.",),
     ),
     "e": Explanation(subject="e", verdict="Node e should be upgraded and is blocked.", because=(QUIET, SKIPPED, OLDER)),
     "f": Explanation(
         subject="f",
-        verdict="Node f gets its driver without a plan: nothing runs on it that could be lost.",
-        because=("The node has no driver of ours yet.",),
+        verdict="Node f gets its driver without a plan: no work on it could be lost.",
+        because=("The operator has not installed a driver on the node yet.",),
     ),
     "g": Explanation(
         subject="g",
         verdict="Node g is upgraded in batch 2 of 2.",
-        because=(OLDER, "Pods of ml/Job/web on it are evicted; their owner makes them again elsewhere."),
+        because=(OLDER, "Pods of ml/Job/web on it are evicted; their owner creates them again on other nodes."),
     ),
     "v": Explanation(subject="v", verdict="Node v is being upgraded by this plan.", because=(OLDER,)),
     "w": Explanation(
         subject="w",
-        verdict="Node w was upgraded by this plan and is not as the stack asks; see its NodeUpgrade.",
+        verdict="Node w was upgraded by this plan and differs from the stack; see its NodeUpgrade.",
         because=(OLDER,),
     ),
     "z": None,
@@ -108,18 +108,18 @@ def test_other_settings_of_the_kubelet_are_told_as_a_reboot_is():
     made = foresee_by(world, wanted=target(kubelet_settings=settings))
     because = {name: why_node(name, world, made).because[-1] for name in ("a", "b")}
     assert because == {
-        "a": "a is given other kubelet settings; 2 pods without GPUs end too.",
-        "b": "b is given other kubelet settings; 0 pods without GPUs end too.",
+        "a": "a is reconfigured with other kubelet settings; 2 pods without GPUs end too.",
+        "b": "b is reconfigured with other kubelet settings; 0 pods without GPUs end too.",
     }
 
 
 def test_nodes_whose_jobs_end():
     world = snapshot([node(name) for name in "ab"], [gang("soon", "ab", ends_at=LATER)])
     made = foresee_by(world, completion_until=START + timedelta(hours=2))
-    ends = "ml/Job/soon ends by 2026-11-21T10:00:00Z, as far as is known."
+    ends = "ml/Job/soon ends by 2026-11-21T10:00:00Z (estimated)."
     assert why_node("a", world, made) == Explanation(
         subject="a",
-        verdict="Node a is upgraded when its jobs have ended by themselves, as are b; nobody is asked.",
+        verdict="Node a is upgraded when its jobs have ended, as are b; no gang gets a request.",
         because=(ends, OLDER),
     )
 
@@ -157,7 +157,7 @@ def test_who_is_ended_without_a_checkpoint():
 
 def test_long_lists_are_cut():
     world = snapshot([node(name) for name in "abcdefgh"], [gang("wide", "abcdefgh")])
-    made = forecast(world, target(), StrategyFacts(max_unavailable="100%"), now=START)
+    made = forecast_rollout(world, target(), StrategyFacts(max_unavailable="100%"), now=START)
     found = why_node("a", world, made)
     assert found is not None
     assert found.verdict == "Node a is upgraded in batch 1 of 1, together with b, c, d, e, f and 2 more."

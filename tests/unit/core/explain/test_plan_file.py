@@ -9,14 +9,14 @@ from upgrader.core.explain.plan_file import (
     Stale,
     StaleReason,
     check_saved,
-    dump,
+    decode_forecast,
+    encode_forecast,
     limits_of,
-    load,
 )
-from upgrader.core.forecast.forecast import forecast
+from upgrader.core.forecast.forecast import forecast_rollout
 from upgrader.core.model.prediction import Prediction
 from upgrader.core.model.strategy import StrategyFacts
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 STRATEGY = StrategyFacts(max_unavailable="100%")
 NODES = [node("a"), node("b"), node("c")]
@@ -24,7 +24,7 @@ TRAIN, EVAL = gang("train", ["a", "b"]), gang("eval", ["c"])
 
 
 def made(nodes=NODES, gangs=(TRAIN,), **changes):
-    seen = forecast(snapshot(nodes, gangs), target(), STRATEGY, now=START)
+    seen = forecast_rollout(snapshot(nodes, gangs), target(), STRATEGY, now=START)
     facts = {
         "cluster": "uid-cluster",
         "stack": "pool-a",
@@ -54,19 +54,19 @@ TABLE = {
     "another image that is Ready": (made(images=(image("1"), image(NEW))), ()),
     "another cluster": (
         made(cluster="uid-other"),
-        stale(R.OTHER_CLUSTER, "It was made for another cluster (uid-cluster, this one is uid-other)."),
+        stale(R.OTHER_CLUSTER, "It was created for another cluster (uid-cluster, this one is uid-other)."),
     ),
     "a cluster that cannot be told": (
         made(cluster=""),
-        stale(R.OTHER_CLUSTER, "It was made for another cluster (uid-cluster, this one is not known)."),
+        stale(R.OTHER_CLUSTER, "It was created for another cluster (uid-cluster, this one is not known)."),
     ),
     "another stack": (
         made(stack="pool-b"),
-        stale(R.OTHER_STACK, "It was made for stack pool-a (uid-stack), this one is pool-b (uid-stack)."),
+        stale(R.OTHER_STACK, "It was created for stack pool-a (uid-stack), this one is pool-b (uid-stack)."),
     ),
     "a stack that was made again under its name": (
         made(stack_uid="uid-again"),
-        stale(R.OTHER_STACK, "It was made for stack pool-a (uid-stack), this one is pool-a (uid-again)."),
+        stale(R.OTHER_STACK, "It was created for stack pool-a (uid-stack), this one is pool-a (uid-again)."),
     ),
     "a stack that was edited": (
         made(stack_generation=4),
@@ -76,7 +76,7 @@ TABLE = {
         made(revision="0123456789"),
         stale(
             R.OTHER_REVISION,
-            f"It is towards revision {target().revision}, the forecast made anew is towards 0123456789.",
+            f"It leads to revision {target().revision}, a new forecast leads to 0123456789.",
         ),
     ),
     "an image that is gone": (
@@ -86,14 +86,14 @@ TABLE = {
     "a gang that was not there": (
         made(gangs=[TRAIN, EVAL]),
         (
-            *stale(R.OTHER_GANG, "ml/Job/eval would be stopped, and was not to be stopped then."),
-            *stale(R.MORE_INTERRUPTIONS, "2 gangs would be stopped, agreed were 1."),
-            *stale(R.MORE_LOSS, "4.9 GPU-hours would be lost, agreed were 4.0."),
+            *stale(R.OTHER_GANG, "ml/Job/eval would be stopped, but not in the saved forecast."),
+            *stale(R.MORE_INTERRUPTIONS, "2 gangs would be stopped; the limit is 1."),
+            *stale(R.MORE_LOSS, "4.9 GPU-hours would be lost; the limit is 4.0."),
         ),
     ),
     "another gang in the place of one that ended": (
         made(gangs=[EVAL]),
-        stale(R.OTHER_GANG, "ml/Job/eval would be stopped, and was not to be stopped then."),
+        stale(R.OTHER_GANG, "ml/Job/eval would be stopped, but not in the saved forecast."),
     ),
 }
 
@@ -115,7 +115,7 @@ class TestLoss:
 
     def test_more_is_stale(self):
         assert check_saved(self.AGREED, made(forecast=losing(12.41))) == stale(
-            R.MORE_LOSS, "12.5 GPU-hours would be lost, agreed were 12.4."
+            R.MORE_LOSS, "12.5 GPU-hours would be lost; the limit is 12.4."
         )
 
     def test_a_file_of_an_older_release_agreed_to_any(self):
@@ -134,30 +134,32 @@ def test_agreeing_to_a_forecast_agrees_to_its_interruptions():
 
 
 def test_a_file_comes_back_as_it_was():
-    raw = dump(made())
-    assert load(raw, "x.json") == made()
+    raw = encode_forecast(made())
+    assert decode_forecast(raw, "x.json") == made()
     assert raw.endswith(b"}\n")
-    assert dump(load(raw, "x.json")) == raw
+    assert encode_forecast(decode_forecast(raw, "x.json")) == raw
 
 
 BAD = {
     "nothing": b"",
     "no JSON": b"apiVersion: v1\n",
     "something else": b'{"kind": "Pod"}',
-    "with a field that we do not know": dump(made())[:-2] + b', "more": 1}',
-    "of the wrong type": dump(made()).replace(b'"stack_generation": 3', b'"stack_generation": "3"'),
+    "with a field that we do not know": encode_forecast(made())[:-2] + b', "more": 1}',
+    "of the wrong type": encode_forecast(made()).replace(b'"stack_generation": 3', b'"stack_generation": "3"'),
 }
 
 
 @pytest.mark.parametrize("raw", BAD.values(), ids=BAD.keys())
 def test_what_is_no_saved_forecast(raw):
     with pytest.raises(ConfigurationError) as error:
-        load(raw, "x.json")
-    assert error.value.brief == "x.json holds no saved forecast"
-    assert error.value.resolution == "Make a new one with `upgrader plan -o FILE`."
+        decode_forecast(raw, "x.json")
+    assert error.value.brief == "x.json contains no saved forecast"
+    assert error.value.resolution == "Create a new one with `upgrader plan -o FILE`."
 
 
 def test_another_format_is_told_by_name():
     with pytest.raises(ConfigurationError) as error:
-        load(dump(msgspec.structs.replace(made(), format="gpu-upgrader.io/forecast.v9")), "x.json")
+        decode_forecast(
+            encode_forecast(msgspec.structs.replace(made(), format="gpu-upgrader.io/forecast.v9")), "x.json"
+        )
     assert error.value.brief == "x.json has format gpu-upgrader.io/forecast.v9, this is for gpu-upgrader.io/forecast.v1"

@@ -1,7 +1,7 @@
 """Where nodes come from, and what changes on their way."""
 
 from tests.support.facts import NEW, OLD, node, target
-from upgrader.core.explain.source_revisions import Change, Origin, origins
+from upgrader.core.explain.source_revisions import Change, Origin, find_origins
 
 
 def test_each_revision_says_what_changes_and_the_largest_comes_first():
@@ -9,7 +9,7 @@ def test_each_revision_says_what_changes_and_the_largest_comes_first():
     settings = (("cpuManagerPolicy", "static"),)
     wanted = target(NEW, kubelet_version="1.35.4", kubelet_settings=settings)
     nodes = [node("a", "565.1", revision=managed.revision), node("b"), node("c"), node("d", revision="")]
-    assert origins(nodes, {old.revision: old, managed.revision: managed}, wanted) == (
+    assert find_origins(nodes, {old.revision: old, managed.revision: managed}, wanted) == (
         Origin(
             revision=old.revision,
             nodes=2,
@@ -47,7 +47,9 @@ def test_how_gpus_are_shared_is_said_in_words():
         target(mps_replicas=4),
         target(mps_replicas=4, mps_runtime="nvidia"),
     )
-    changed = [origins([node("a", revision=one.revision)], {one.revision: one}, ways[0])[0].changes for one in ways]
+    changed = [
+        find_origins([node("a", revision=one.revision)], {one.revision: one}, ways[0])[0].changes for one in ways
+    ]
     assert [[(one.what, one.before, one.after) for one in found] for found in changed] == [
         [],
         [("sharing", "4 time slices", "none")],
@@ -57,8 +59,8 @@ def test_how_gpus_are_shared_is_said_in_words():
 
 
 def test_a_revision_that_is_not_kept_any_more_is_shown_without_changes():
-    assert origins([node("a")], {}, target()) == (Origin(revision=target(OLD).revision, nodes=1),)
+    assert find_origins([node("a")], {}, target()) == (Origin(revision=target(OLD).revision, nodes=1),)
 
 
 def test_no_nodes():
-    assert origins([], {}, target()) == ()
+    assert find_origins([], {}, target()) == ()

@@ -1,7 +1,7 @@
 import pytest
 
 from upgrader.core.constraints.batch import GroupForecast
-from upgrader.core.constraints.checkpoint_concurrency import Asked, parked_seconds, turns
+from upgrader.core.constraints.checkpoint_concurrency import Asked, parked_seconds, request_offsets
 from upgrader.core.forecast.bin_packing import (
     Rules,
     Score,
@@ -114,12 +114,12 @@ ASKED = [
 
 
 def test_the_longest_checkpoint_is_asked_first_in_each_lane():
-    assert turns(ASKED, 1) == {"long": 0, "middle": 300, "short": 420, "other": 0}
-    assert turns(ASKED, 2) == {"long": 0, "middle": 0, "short": 120, "other": 0}
-    assert set(turns(ASKED, 0).values()) == {0}
+    assert request_offsets(ASKED, 1) == {"long": 0, "middle": 300, "short": 420, "other": 0}
+    assert request_offsets(ASKED, 2) == {"long": 0, "middle": 0, "short": 120, "other": 0}
+    assert set(request_offsets(ASKED, 0).values()) == {0}
 
 
 def test_who_has_parked_waits_for_the_last_of_its_group():
-    assert parked_seconds(ASKED, turns(ASKED, 1)) == {"long": 180, "middle": 60, "short": 0, "other": 470}
+    assert parked_seconds(ASKED, request_offsets(ASKED, 1)) == {"long": 180, "middle": 60, "short": 0, "other": 470}
     alone = [Asked(gang=one.gang, lane=one.lane, seconds=one.seconds, group=at) for at, one in enumerate(ASKED)]
-    assert set(parked_seconds(alone, turns(alone, 1)).values()) == {0}
+    assert set(parked_seconds(alone, request_offsets(alone, 1)).values()) == {0}

@@ -6,7 +6,14 @@ import statistics
 
 import pytest
 
-from upgrader.core.forecast.duration_model import PRIOR, Pace, Spread, learned, longest_of, longest_of_spreads
+from upgrader.core.forecast.duration_model import (
+    PRIOR,
+    Pace,
+    Spread,
+    longest_of,
+    longest_of_spreads,
+    measured_durations,
+)
 from upgrader.core.model.prediction import Durations
 
 DURATIONS = Durations()
@@ -50,15 +57,17 @@ def test_a_batch_is_the_longest_of_its_groups(groups):
 
     seen = [max(once(*one) for one in groups) for _ in range(2000)]
     pace = Pace(DURATIONS)
-    found = longest_of_spreads(pace.group(nodes=n, gangs=g, checkpoint=DURATIONS.checkpoint) for n, g in groups)
+    found = longest_of_spreads(
+        pace.group_duration(nodes=n, gangs=g, checkpoint=DURATIONS.checkpoint) for n, g in groups
+    )
     assert found.mean == pytest.approx(statistics.mean(seen), rel=0.08)
     assert found.quantile(0.95) == pytest.approx(statistics.quantiles(seen, n=20)[18], rel=0.15)
 
 
 def test_quantiles_of_a_whole_rollout_know_that_medians_are_estimates():
     batches = [Spread(1000.0, 200.0**2)] * 20
-    sure = Pace(Durations(measured=10_000)).whole(batches)
-    guessed = Pace(Durations()).whole(batches)
+    sure = Pace(Durations(measured=10_000)).rollout_duration(batches)
+    guessed = Pace(Durations()).rollout_duration(batches)
     assert sure.mean == guessed.mean == 20_000
     assert sure.quantile(0.95) == pytest.approx(20_000 + 1.645 * 200 * math.sqrt(20), rel=0.02)
     assert guessed.quantile(0.95) > sure.quantile(0.95)
@@ -66,27 +75,27 @@ def test_quantiles_of_a_whole_rollout_know_that_medians_are_estimates():
 
 def test_a_checkpoint_is_given_up_after_its_time_so_it_is_expected_to_be_shorter():
     pace = Pace(DURATIONS)
-    assert pace.checkpoint(6000) == DURATIONS.checkpoint
-    assert pace.checkpoint(60) == (pytest.approx(12), pytest.approx(60))
+    assert pace.checkpoint_duration(6000) == DURATIONS.checkpoint
+    assert pace.checkpoint_duration(60) == (pytest.approx(12), pytest.approx(60))
 
 
 def test_nothing_seen_is_nothing_learned():
-    assert learned([]) == DURATIONS
+    assert measured_durations([]) == DURATIONS
 
 
 def test_one_odd_upgrade_moves_little_and_hundreds_decide():
-    assert learned([6000]).upgrade[0] < 400
+    assert measured_durations([6000]).upgrade[0] < 400
     chance = random.Random(9)  # noqa: S311 - the same every time, no secret
-    many = learned([drawn(chance, 100, 150) for _ in range(1000)])
+    many = measured_durations([drawn(chance, 100, 150) for _ in range(1000)])
     assert many.upgrade == (pytest.approx(100, rel=0.03), pytest.approx(150, rel=0.12))
     assert (many.measured, many.checkpoint) == (1000, DURATIONS.checkpoint)
 
 
 def test_as_much_seen_as_the_defaults_count_for_weighs_the_same():
-    median = learned([], restarts=[480] * PRIOR).restart[0]
+    median = measured_durations([], restarts=[480] * PRIOR).restart[0]
     assert median == round(math.sqrt(120 * 480))
 
 
 def test_what_was_learned_before_is_gone_on_from():
-    before = learned([300] * 50)
-    assert learned([300] * 10, default=before).measured == 60
+    before = measured_durations([300] * 50)
+    assert measured_durations([300] * 10, default=before).measured == 60

@@ -9,15 +9,15 @@ from upgrader.core.constraints.upgrade_groups import group_name
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.forecast.duration_model import Pace, longest_of, longest_of_spreads
 from upgrader.core.forecast.forecast import BatchForecast, BatchKind, Blocker, Forecast, GroupForecast, Summary
-from upgrader.core.gpu_stack.drift import drift
+from upgrader.core.gpu_stack.drift import find_drift
 from upgrader.core.model.prediction import Durations, Interruption, Prediction
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 PACE = Pace(Durations())
-ALONE, PAIR = PACE.upgrade(1).mean, PACE.upgrade(2).mean
+ALONE, PAIR = PACE.upgrade_duration(1).mean, PACE.upgrade_duration(2).mean
 ASKED = longest_of(1, *PACE.durations.checkpoint).mean
 BACK = longest_of(1, *PACE.durations.restart).mean
-ONE, TWO = (PACE.group(nodes=nodes, gangs=nodes - 1, checkpoint=PACE.durations.checkpoint) for nodes in (1, 2))
+ONE, TWO = (PACE.group_duration(nodes=nodes, gangs=nodes - 1, checkpoint=PACE.durations.checkpoint) for nodes in (1, 2))
 FIRST, SECOND = round(longest_of_spreads([ONE, ONE]).mean), round(longest_of_spreads([TWO]).mean)
 
 # ------------------------------------------------------------------------------------------------------ batches
@@ -49,7 +49,7 @@ def test_a_whole_forecast():
             ),
         ),
         installs=("g",),
-        drift=drift(world, target()),
+        drift=find_drift(world, target()),
         gpus=48,
         allowed=24,
         taken=0,
@@ -61,10 +61,10 @@ def test_a_whole_forecast():
                 Interruption(
                     gang="ml/Job/train",
                     gpus=16,
-                    asked_at=START + timedelta(seconds=FIRST + round(PACE.prepare(2).mean)),
+                    asked_at=START + timedelta(seconds=FIRST + round(PACE.preparation_duration(2).mean)),
                     seconds=round(PAIR + ASKED + BACK),
                     lost_gpu_hours=pytest.approx(16 * (PAIR + ASKED + BACK) / 3600, abs=1e-3),
-                    because="It runs on a, b and is stopped. The node has driver sim 560.1, the stack asks for sim "
+                    because="It runs on a, b and is stopped. The node has driver sim 560.1, the stack requires sim "
                     "570.10.",
                 ),
             ),
@@ -152,7 +152,8 @@ def test_a_fresh_node_with_somebodys_pods_is_not_touched():
     assert made.installs == ()
     assert blockers(made) == {("a", H.NODE_NOT_OURS): ("a", "b")}
     assert made.blockers[0].message == (
-        "Node a runs pods with GPUs on a driver that we did not install; drain it, then it is installed."
+        "Node a runs pods with GPUs on a driver that the operator did not install; drain the node, then its driver is "
+        "installed."
     )
 
 

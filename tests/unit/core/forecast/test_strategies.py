@@ -12,7 +12,7 @@ from upgrader.core.forecast.duration_model import Pace
 from upgrader.core.forecast.forecast import BatchKind
 from upgrader.core.model.prediction import Completion, Durations
 from upgrader.core.model.strategy import TopologyBudget, Window
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 MODEL = "nvidia.com/gpu.product"
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -99,8 +99,8 @@ def test_a_floor_that_is_reached_by_what_is_down():
     made = foresee_by(world, min_available_gpus=16)
     assert [blocker.message for blocker in made.blockers if blocker.reason is H.BUDGET_TAKEN] == [
         (
-            "It would take 8 more GPUs out of service; 16 are in service and 16 must stay. It waits until others are "
-            "back, or until minAvailableGPUs is lowered."
+            "It would take 8 more GPUs out of service; 16 are in service and 16 must stay. It waits until more are in "
+            "service, or until minAvailableGPUs is lowered."
         )
     ] * 2
 
@@ -258,7 +258,9 @@ def test_a_batch_starts_in_a_window():
 def test_what_would_not_end_in_time_is_blocked_and_what_does_is_not():
     world = snapshot([node(name) for name in "abcd"])
     (first, *_) = foresee_by(world, max_unavailable=8).batches
-    surely = timedelta(seconds=round(Pace(Durations()).group(nodes=1, gangs=0, checkpoint=(0, 0)).quantile(0.95)))
+    surely = timedelta(
+        seconds=round(Pace(Durations()).group_duration(nodes=1, gangs=0, checkpoint=(0, 0)).quantile(0.95))
+    )
     deadline = START + timedelta(seconds=first.seconds) + surely + MINUTE
     made = foresee_by(world, max_unavailable=8, deadline=deadline)
     assert [len(batch.nodes) for batch in made.batches] == [1, 1]

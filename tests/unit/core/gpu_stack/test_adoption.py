@@ -1,10 +1,10 @@
-"""The labels of another operator: whose a node is, what a take-over writes, what is given back."""
+"""The labels of another operator: whose a node is, what a take-over writes, what is released."""
 
 import json
 
 import pytest
 
-from upgrader.core.gpu_stack.adoption import LABELS_DEPLOY, handed_back, taken_over, theirs
+from upgrader.core.gpu_stack.adoption import LABELS_DEPLOY, foreign_labels, handed_back, taken_over
 
 DRIVER, PLUGIN = LABELS_DEPLOY
 
@@ -21,7 +21,7 @@ DRIVER, PLUGIN = LABELS_DEPLOY
     ],
 )
 def test_whose_a_node_is(labels, found):
-    assert theirs(labels) == found
+    assert foreign_labels(labels) == found
 
 
 def test_a_take_over_switches_off_what_is_on_and_keeps_what_it_was():
@@ -39,7 +39,7 @@ def test_what_was_found_first_stands():
     assert (labels, json.loads(kept)) == ({DRIVER: "false", PLUGIN: "false"}, {DRIVER: "true", PLUGIN: "true"})
 
 
-def test_only_what_is_as_we_set_it_is_given_back():
+def test_only_what_is_as_we_set_it_is_restored():
     kept = json.dumps({DRIVER: "true", PLUGIN: "true", "somebody/else": "x"})
     assert handed_back({DRIVER: "false", PLUGIN: "true"}, kept) == {DRIVER: "true"}
     assert handed_back({DRIVER: "false"}, None) == {}

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.facts import node
-from upgrader.core.gpu_stack.debounce import FLAPS, STEADY, WINDOW, Seen, labels_seen, look, needs_seen
+from upgrader.core.gpu_stack.debounce import FLAPS, STEADY, WINDOW, Seen, labels_seen, needs_seen, update_seen
 from upgrader.core.gpu_stack.drift import DriftReason, Finding, NodeDrift
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 
 def after(*looks):
     """What is known after looks as (seconds, what)."""
     seen = None
     for seconds, what in looks:
-        seen = look(seen, what, START + timedelta(seconds=seconds))
+        seen = update_seen(seen, what, START + timedelta(seconds=seconds))
     return seen
 
 
@@ -26,29 +26,29 @@ def test_nothing_is_remembered_of_what_never_differed():
 def test_what_stays_for_a_minute_is_steady():
     seen = after((0, "a"), (30, "a"), (59, "a"))
     assert seen == Seen(what="a", since=START)
-    assert not seen.steady(START + timedelta(seconds=59))
-    assert seen.steady(START + STEADY)
+    assert not seen.is_steady(START + timedelta(seconds=59))
+    assert seen.is_steady(START + STEADY)
 
 
 def test_a_change_begins_anew():
     seen = after((0, "a"), (50, "b"))
-    assert not seen.steady(START + timedelta(seconds=100))
-    assert seen.steady(START + timedelta(seconds=110))
+    assert not seen.is_steady(START + timedelta(seconds=100))
+    assert seen.is_steady(START + timedelta(seconds=110))
 
 
 def test_what_is_gone_is_not_steady_and_is_forgotten_in_the_end():
     seen = after((0, "a"), (10, ""))
-    assert not seen.steady(START + timedelta(hours=1))
+    assert not seen.is_steady(START + timedelta(hours=1))
     assert after((0, "a"), (10, ""), (10 + WINDOW.total_seconds(), "")) is None
 
 
 def test_what_flaps_has_to_stay_for_the_whole_window():
     flips = [(10 * one, "ab"[one % 2]) for one in range(FLAPS + 1)]
     last = flips[-1][0]
-    assert after(*flips).flaps
-    assert after(*flips, (last + STEADY.total_seconds(), "b")).steady(START + timedelta(hours=1)) is False
+    assert after(*flips).is_flapping
+    assert after(*flips, (last + STEADY.total_seconds(), "b")).is_steady(START + timedelta(hours=1)) is False
     calm = after(*flips, (last + WINDOW.total_seconds(), "b"))
-    assert (calm.flaps, calm.steady(START + timedelta(seconds=last) + WINDOW)) == (False, True)
+    assert (calm.is_flapping, calm.is_steady(START + timedelta(seconds=last) + WINDOW)) == (False, True)
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.sampled_from(["", "a", "b"])), max_size=30))
@@ -57,8 +57,8 @@ def test_nothing_is_steady_that_changed_within_a_minute(steps):
     for seconds, what in steps:
         now += timedelta(seconds=seconds)
         changed, before = (changed, before) if what == before else (now, what)
-        seen = look(seen, what, now)
-        if seen is not None and seen.steady(now):
+        seen = update_seen(seen, what, now)
+        if seen is not None and seen.is_steady(now):
             assert now - changed >= STEADY
             assert what
             assert len(seen.changes) < FLAPS

@@ -3,7 +3,7 @@ import pytest
 
 from tests.support.facts import KERNEL, NEW, OLD, PLUGIN_KEY, fresh_node, image, node, snapshot, target
 from upgrader.core.driver_image.catalogue import Catalogue
-from upgrader.core.gpu_stack.drift import DriftReason, Finding, NodeDrift, drift, node_drift
+from upgrader.core.gpu_stack.drift import DriftReason, Finding, NodeDrift, find_drift, node_drift
 
 NEXT_KERNEL = "6.1.0-41-amd64"
 IMAGES = (image(OLD), image(NEW), image(NEW, NEXT_KERNEL))
@@ -14,13 +14,13 @@ TABLE = {
     "never installed": (
         node("a", driver_key="", plugin_key="", operands="", revision=""),
         target(),
-        [Finding(reason=R.NOT_INSTALLED, message="The node has no driver of ours yet.")],
+        [Finding(reason=R.NOT_INSTALLED, message="The operator has not installed a driver on the node yet.")],
     ),
     "its driver was taken away": (
         node("a", NEW, driver_key="none", operands="off", revision=""),
         target(),
         [
-            Finding(reason=R.DRIVER_ABSENT, message="The node's driver was taken away."),
+            Finding(reason=R.DRIVER_ABSENT, message="The node's driver was removed."),
             Finding(reason=R.OPERANDS_OFF, message="The node's driver and device plugin pods are switched off."),
         ],
     ),
@@ -63,7 +63,7 @@ TABLE = {
     "another driver version": (
         node("a", OLD),
         target(),
-        [Finding(reason=R.DRIVER, message="The node has driver sim 560.1, the stack asks for sim 570.10.")],
+        [Finding(reason=R.DRIVER, message="The node has driver sim 560.1, the stack requires sim 570.10.")],
     ),
     "another device plugin": (
         node("a", NEW, plugin_key="0000"),
@@ -71,7 +71,7 @@ TABLE = {
         [
             Finding(
                 reason=R.DEVICE_PLUGIN,
-                message=f"The node has device plugin 0000, the stack asks for {PLUGIN_KEY} "
+                message=f"The node has device plugin 0000, the stack requires {PLUGIN_KEY} "
                 "(registry.example/plugin:1.0, nvidia.com/gpu).",
             )
         ],
@@ -84,18 +84,18 @@ TABLE = {
     "another kubelet": (
         node("a", NEW, revision=target(kubelet_version="1.36.0").revision),
         target(kubelet_version="1.36.0"),
-        [Finding(reason=R.KUBELET, message="The node runs kubelet 1.35.4, the stack asks for 1.36.0.")],
+        [Finding(reason=R.KUBELET, message="The node runs kubelet 1.35.4, the stack requires 1.36.0.")],
     ),
     "a kernel that the stack asks for": (
         node("a", NEW, revision=target(kernel=NEXT_KERNEL).revision),
         target(kernel=NEXT_KERNEL),
-        [Finding(reason=R.REBOOT, message=f"The node runs kernel {KERNEL}, the stack asks for {NEXT_KERNEL}.")],
+        [Finding(reason=R.REBOOT, message=f"The node runs kernel {KERNEL}, the stack requires {NEXT_KERNEL}.")],
     ),
     "a kernel that the stack asks for and nobody built for": (
         node("a", NEW, revision=target(kernel="6.1.0-99-amd64").revision),
         target(kernel="6.1.0-99-amd64"),
         [
-            Finding(reason=R.REBOOT, message=f"The node runs kernel {KERNEL}, the stack asks for 6.1.0-99-amd64."),
+            Finding(reason=R.REBOOT, message=f"The node runs kernel {KERNEL}, the stack requires 6.1.0-99-amd64."),
             Finding(
                 reason=R.NO_DRIVER_IMAGE,
                 message="There is no Ready DriverImage for sim 570.10 on kernel 6.1.0-99-amd64.",
@@ -112,13 +112,13 @@ TABLE = {
                 reason=R.KERNEL,
                 message=f"The node runs kernel {NEXT_KERNEL}, its driver image is for {KERNEL}.",
             ),
-            Finding(reason=R.DRIVER, message="The node has driver sim 560.1, the stack asks for sim 570.10."),
+            Finding(reason=R.DRIVER, message="The node has driver sim 560.1, the stack requires sim 570.10."),
             Finding(
                 reason=R.DEVICE_PLUGIN,
-                message=f"The node has device plugin none, the stack asks for {PLUGIN_KEY} "
+                message=f"The node has device plugin none, the stack requires {PLUGIN_KEY} "
                 "(registry.example/plugin:1.0, nvidia.com/gpu).",
             ),
-            Finding(reason=R.KUBELET, message="The node runs kubelet 1.35.4, the stack asks for 1.36.0."),
+            Finding(reason=R.KUBELET, message="The node runs kubelet 1.35.4, the stack requires 1.36.0."),
             Finding(reason=R.OPERANDS_OFF, message="The node's driver and device plugin pods are switched off."),
         ],
     ),
@@ -128,7 +128,7 @@ TABLE = {
         [
             Finding(
                 reason=R.KERNEL_LABEL_DISAGREES,
-                message=f"The kernel label says {NEXT_KERNEL}, the kubelet says {KERNEL}; the kubelet is believed.",
+                message=f"The kernel label contains {NEXT_KERNEL}, the kubelet reports {KERNEL}, which is used.",
                 counts=False,
             )
         ],
@@ -139,8 +139,8 @@ TABLE = {
         [
             Finding(
                 reason=R.KERNEL_LABEL_STALE,
-                message=f"The kernel label says {NEXT_KERNEL}, read on an earlier boot; on this one the kubelet says "
-                f"{KERNEL}, and is believed.",
+                message=f"The kernel label contains {NEXT_KERNEL} from an earlier boot; the kubelet reports "
+                f"{KERNEL}, which is used.",
                 counts=False,
             )
         ],
@@ -151,7 +151,7 @@ TABLE = {
         [
             Finding(
                 reason=R.KERNEL_LABEL_DISAGREES,
-                message=f"The kernel label says {NEXT_KERNEL}, the kubelet says {KERNEL}; the kubelet is believed.",
+                message=f"The kernel label contains {NEXT_KERNEL}, the kubelet reports {KERNEL}, which is used.",
                 counts=False,
             )
         ],
@@ -163,8 +163,7 @@ TABLE = {
         [
             Finding(
                 reason=R.DRIVER_LABEL_DISAGREES,
-                message="The driver version label says 560.1, the node's driver image is 570.10; the image is "
-                "believed.",
+                message="The driver version label contains 560.1, the node's driver image is 570.10, which is used.",
                 counts=False,
             )
         ],
@@ -175,7 +174,7 @@ TABLE = {
         [
             Finding(
                 reason=R.REVISION,
-                message=f"The node was given back on revision 0123456789, the stack's is {target().revision}.",
+                message=f"The node was released on revision 0123456789, the stack's is {target().revision}.",
             )
         ],
     ),
@@ -185,7 +184,7 @@ TABLE = {
         [
             Finding(
                 reason=R.REVISION_MISSING,
-                message="The node carries no revision: it was not given back by an upgrade, or its label was removed.",
+                message="The node carries no revision: it was not released by an upgrade, or its label was removed.",
             )
         ],
     ),
@@ -201,7 +200,7 @@ def test_every_reason_of_a_node(one, wanted, findings):
 
 def test_drift_is_told_by_name_and_nodes_in_order_are_left_out():
     nodes = [node("c", OLD), node("b", NEW), node("a", OLD)]
-    assert [one.node for one in drift(snapshot(nodes), target())] == ["a", "c"]
+    assert [one.node for one in find_drift(snapshot(nodes), target())] == ["a", "c"]
 
 
 def test_an_image_that_was_built_anew_is_no_reason():
@@ -209,9 +208,9 @@ def test_an_image_that_was_built_anew_is_no_reason():
     again = type(rebuilt)(key="0" * 16, vendor="sim", version=NEW, kernel=KERNEL, digest="x@sha256:" + "b" * 64)
     catalogue = Catalogue((again, rebuilt))
     assert node_drift(node("a", NEW), target(), catalogue).findings == ()
-    assert catalogue.wanted(node("a", NEW), target()) == rebuilt
-    assert catalogue.wanted(node("a", OLD), target()) == again  # of equals the least key, whatever their order
-    assert Catalogue((rebuilt, again)).wanted(node("a", OLD), target()) == again
+    assert catalogue.required_image(node("a", NEW), target()) == rebuilt
+    assert catalogue.required_image(node("a", OLD), target()) == again  # of equals the least key, whatever their order
+    assert Catalogue((rebuilt, again)).required_image(node("a", OLD), target()) == again
 
 
 REPAIR = {
@@ -230,7 +229,7 @@ REPAIR = {
 
 @pytest.mark.parametrize(("one", "expected"), REPAIR.values(), ids=REPAIR.keys())
 def test_the_image_that_brings_a_node_back(one, expected):
-    assert Catalogue(IMAGES).repair(one) == expected
+    assert Catalogue(IMAGES).repair_image(one) == expected
 
 
 def made_by(recipe, flavour, key):
@@ -252,7 +251,7 @@ ASKED = {
 
 @pytest.mark.parametrize(("asked", "images", "expected"), ASKED.values(), ids=ASKED)
 def test_the_image_of_a_recipe(asked, images, expected):
-    assert Catalogue(images).wanted(fresh_node("a"), target(**asked)) == expected
+    assert Catalogue(images).required_image(fresh_node("a"), target(**asked)) == expected
 
 
 def test_another_flavour_of_the_same_version_is_drift():
@@ -261,9 +260,9 @@ def test_another_flavour_of_the_same_version_is_drift():
     wanted = target(driver_recipe="nvidia", driver_flavour="proprietary")
     (found,) = node_drift(on_open, wanted, catalogue).findings
     assert found == Finding(
-        reason=R.DRIVER, message=f"The node has driver nvidia-open {NEW}, the stack asks for nvidia {NEW}."
+        reason=R.DRIVER, message=f"The node has driver nvidia-open {NEW}, the stack requires nvidia {NEW}."
     )
-    assert catalogue.wanted(on_open, wanted) == BY_CLOSED
+    assert catalogue.required_image(on_open, wanted) == BY_CLOSED
 
 
 def test_a_node_is_brought_back_to_its_own_flavour():
@@ -271,5 +270,5 @@ def test_a_node_is_brought_back_to_its_own_flavour():
         msgspec.structs.replace(one, key=one.key[:8] + "0" * 8, kernel=NEXT_KERNEL) for one in (BY_OPEN, BY_CLOSED)
     ]
     rebooted = node("a", driver_key=BY_OPEN.key, kernel=NEXT_KERNEL)
-    assert Catalogue([BY_OPEN, BY_CLOSED, *after]).repair(rebooted) == after[0]
-    assert Catalogue([BY_OPEN, BY_CLOSED, after[1]]).repair(rebooted) is None
+    assert Catalogue([BY_OPEN, BY_CLOSED, *after]).repair_image(rebooted) == after[0]
+    assert Catalogue([BY_OPEN, BY_CLOSED, after[1]]).repair_image(rebooted) is None

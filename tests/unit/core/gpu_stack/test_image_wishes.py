@@ -4,7 +4,7 @@ import msgspec
 
 from tests.support.facts import KERNEL, NEW, OLD, fresh_node, image, node, snapshot, target
 from upgrader.core.driver_image.missing_images import Driver, driver_of
-from upgrader.core.gpu_stack.image_wishes import Template, Wish, template, wishes
+from upgrader.core.gpu_stack.image_wishes import Template, Wish, choose_template, find_wishes
 from upgrader.core.model.fleet import ImageBuild, RemovedDriver
 from upgrader.core.model.phases import DriverImagePhase as D
 
@@ -21,7 +21,7 @@ DECLARED = (build(), build(NEW))
 
 
 def asked(*nodes, builds=DECLARED, ahead=False):
-    return wishes(snapshot(nodes, builds=tuple(builds)), target(), goal=target(OLD), ahead=ahead)
+    return find_wishes(snapshot(nodes, builds=tuple(builds)), target(), goal=target(OLD), ahead=ahead)
 
 
 def test_nothing_where_every_image_is_declared_whatever_became_of_it():
@@ -63,27 +63,27 @@ def test_nothing_for_nodes_that_are_left_alone():
 def test_an_image_is_made_as_the_nearest_one_was():
     wish = Wish(driver=HAD, kernel=NEXT, os="trixie")
     other = build(NEW, recipe="other", os="trixie", name="a")
-    assert template([other, build()], wish) == Template(recipe="sim", flavour="", os="trixie", arch="amd64")
-    assert template([other], wish) == Template(recipe="other", flavour="", os="trixie", arch="amd64")
+    assert choose_template([other, build()], wish) == Template(recipe="sim", flavour="", os="trixie", arch="amd64")
+    assert choose_template([other], wish) == Template(recipe="other", flavour="", os="trixie", arch="amd64")
     here = msgspec.structs.replace(wish, os="")
-    assert template([build(flavour="open", arch="arm64")], here) == Template(
+    assert choose_template([build(flavour="open", arch="arm64")], here) == Template(
         recipe="sim", flavour="open", os="bookworm", arch="arm64"
     )
 
 
 def test_where_people_bring_the_images_nobody_knows_how_they_are_made():
     wish = Wish(driver=HAD, kernel=NEXT)
-    assert template([build(recipe=""), build(vendor="nvidia")], wish) is None
+    assert choose_template([build(recipe=""), build(vendor="nvidia")], wish) is None
 
 
 def test_a_stack_that_names_its_recipe_needs_no_other_image_to_go_by():
     named = Driver(vendor="nvidia", version="535.1", recipe="nvidia-open", flavour="open")
     wish = Wish(driver=named, kernel=NEXT, os="bookworm", arch="amd64")
-    assert template([], wish) == Template(recipe="nvidia-open", flavour="open", os="bookworm", arch="amd64")
-    assert template([], msgspec.structs.replace(wish, os="")) is None  # nobody says of which distribution
+    assert choose_template([], wish) == Template(recipe="nvidia-open", flavour="open", os="bookworm", arch="amd64")
+    assert choose_template([], msgspec.structs.replace(wish, os="")) is None  # nobody says of which distribution
     other = build("535.1", vendor="nvidia", recipe="nvidia", flavour="proprietary", name="a")
     mine = build("550.1", vendor="nvidia", recipe="nvidia-open", flavour="open", os="trixie", name="b")
-    assert template([other, mine], msgspec.structs.replace(wish, os="")) == Template(
+    assert choose_template([other, mine], msgspec.structs.replace(wish, os="")) == Template(
         recipe="nvidia-open", flavour="open", os="trixie", arch="amd64"
     )
 
@@ -91,9 +91,9 @@ def test_a_stack_that_names_its_recipe_needs_no_other_image_to_go_by():
 def test_an_image_of_another_flavour_is_no_image_of_the_driver():
     wanted = target(driver_vendor="nvidia", driver_recipe="nvidia-open", driver_flavour="open")
     closed = build(NEW, vendor="nvidia", recipe="nvidia", flavour="proprietary")
-    made = wishes(snapshot([fresh_node("a")], builds=(closed,)), wanted, goal=wanted, ahead=False)
+    made = find_wishes(snapshot([fresh_node("a")], builds=(closed,)), wanted, goal=wanted, ahead=False)
     assert made == (Wish(driver=driver_of(wanted), kernel=KERNEL),)
     mine = build(NEW, vendor="nvidia", recipe="nvidia-open", flavour="open")
-    assert wishes(snapshot([fresh_node("a")], builds=(mine,)), wanted, goal=wanted, ahead=False) == ()
+    assert find_wishes(snapshot([fresh_node("a")], builds=(mine,)), wanted, goal=wanted, ahead=False) == ()
     brought = build(NEW, vendor="nvidia", recipe="", flavour="")
-    assert wishes(snapshot([fresh_node("a")], builds=(brought,)), wanted, goal=wanted, ahead=False) == ()
+    assert find_wishes(snapshot([fresh_node("a")], builds=(brought,)), wanted, goal=wanted, ahead=False) == ()

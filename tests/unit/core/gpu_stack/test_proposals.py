@@ -18,7 +18,7 @@ from upgrader.core.gpu_stack.proposals import (
 )
 from upgrader.core.model.fleet import ImageBuild
 from upgrader.core.model.phases import DriverImagePhase, PlanPhase
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 P, D = PlanPhase, DriverImagePhase
 NEXT = "6.1.0-41-amd64"
@@ -43,7 +43,7 @@ AHEAD = {
         view(OnDrift.APPROVE, limits=True),
         Proposal(
             why=Why.APPROVED,
-            message="2 node(s) differ from revision r2: a plan is made and approved",
+            message="2 node(s) differ from revision r2: a plan is created and approved",
             create=1,
             approved=True,
         ),
@@ -76,7 +76,7 @@ def test_what_is_done(seen, expected):
 
 @pytest.mark.parametrize("seen", [one for one, _ in AHEAD.values()], ids=AHEAD.keys())
 def test_nothing_is_done_nor_said_to_be_for_a_revision_that_the_status_does_not_name(seen):
-    said = "revision r2 is not in the stack's status yet; no plan is made, approved or started before it is"
+    said = "revision r2 is not in the stack's status yet; no plan is created, approved or started until then"
     expected = Proposal(why=Why.REVISION_NOT_WRITTEN, message=said, done=False)
     assert decide(structs.replace(seen, written=False)) == expected
     approved = (plan(P.PROPOSED, number=1, approved=True),)

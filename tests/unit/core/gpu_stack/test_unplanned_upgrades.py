@@ -4,9 +4,9 @@ import pytest
 
 from tests.support.facts import KERNEL, fresh_node, image, node
 from upgrader.core.driver_image.catalogue import Catalogue
-from upgrader.core.gpu_stack.unplanned_upgrades import RETRY, Attempt, Need, need, next_attempt, why_closed
+from upgrader.core.gpu_stack.unplanned_upgrades import RETRY, Attempt, Need, find_need, next_attempt, why_closed
 from upgrader.core.model.fleet import RemovedDriver
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 HAS = image()
 CATALOGUE = Catalogue([HAS])
@@ -21,12 +21,16 @@ NEEDS = {
         False,
         Need.REPAIR,
     ),
-    "its marks away: the upgrade had not switched off": ({"driver_key": HAS.key, "revision": "r"}, True, Need.UNMARK),
-    "its marks away: it never had a driver": ({"driver_key": ""}, True, Need.UNMARK),
-    "its marks away first, whatever its kernel": (
+    "its claim is removed: the upgrade had not switched off": (
+        {"driver_key": HAS.key, "revision": "r"},
+        True,
+        Need.RELEASE,
+    ),
+    "its claim is removed: it never had a driver": ({"driver_key": ""}, True, Need.RELEASE),
+    "its claim is removed first, whatever its kernel": (
         {"driver_key": HAS.key, "revision": "r", "kernel": "6.1.0-50-amd64"},
         True,
-        Need.UNMARK,
+        Need.RELEASE,
     ),
     "to be installed anew: it was off": ({"driver_key": "none", "operands": "off"}, True, Need.INSTALL),
     "to be installed anew: nobody knows whether it was valid": ({"driver_key": HAS.key}, True, Need.INSTALL),
@@ -36,15 +40,15 @@ NEEDS = {
 @pytest.mark.parametrize(("facts", "orphaned", "needs"), NEEDS.values(), ids=NEEDS)
 def test_a_node_needs(facts, orphaned, needs):
     found = node("a", **({"revision": "", "claimed_by": "uid-gone" if orphaned else ""} | facts))
-    assert need(found, CATALOGUE, orphaned=orphaned) is needs
+    assert find_need(found, CATALOGUE, orphaned=orphaned) is needs
 
 
 IN_SERVICE = {"driver_key": HAS.key, "operands": "on", "revision": "r"}
 OFF = {"driver_key": "none", "operands": "off", "revision": ""}
 TAKEN = RemovedDriver(driver=HAS.key, revision="r", kernel=KERNEL)
 SWITCHED_OFF, NOT_ON = "its driver was switched off", "its operands are not switched on"
-NOT_PROVEN = "its driver was switched on, and nobody knows whether it works"
-ALONE = "a person or another operator wants it left alone"
+NOT_PROVEN = "its driver was switched on and was not validated"
+ALONE = "its labels exclude it, or another operator manages it"
 CLOSED = {
     "where it runs what it had": (node("a", **IN_SERVICE), ""),
     "with a driver of which nothing is known: it was not touched": (node("a", **IN_SERVICE | {"driver_key": "x"}), ""),

@@ -3,15 +3,15 @@ from hypothesis import strategies as st
 
 from upgrader.core.model.operands import (
     COMPONENTS,
-    QUIET,
+    NONDISRUPTIVE,
     Operand,
     OperandPod,
     OperandStanding,
     PartPod,
     PartStanding,
     Standing,
-    beside,
-    standings,
+    operand_standings,
+    part_standing,
 )
 
 D, R, P, F, M = Operand
@@ -33,7 +33,7 @@ def by_operand(found):
 def test_one_that_is_not_ready_holds_those_after_it_on_its_node_only():
     pods = [pod(node, operand) for node in ("a", "b") for operand in (D, R)]
     pods += [pod("a", P), pod("a", F), pod("a", M), pod("b", P, ready=False, trouble="ErrImagePull: no such image")]
-    found = standings(OURS, on("a", "b"), pods)
+    found = operand_standings(OURS, on("a", "b"), pods)
     assert found == (
         OperandStanding(operand=D, state=Standing.READY, ready=2, wanted=2),
         OperandStanding(operand=R, state=Standing.READY, ready=2, wanted=2),
@@ -49,25 +49,25 @@ def test_one_that_is_not_ready_holds_those_after_it_on_its_node_only():
 
 
 def test_an_external_one_is_asked_about_nothing_and_holds_nobody():
-    found = by_operand(standings({D: True, P: False, F: True}, on("a"), [pod("a", D), pod("a", F)]))
+    found = by_operand(operand_standings({D: True, P: False, F: True}, on("a"), [pod("a", D), pod("a", F)]))
     assert found[P] == OperandStanding(operand=P, state=Standing.EXTERNAL)
     assert (found[P].shown, found[F].state) == ("External", Standing.READY)
 
 
 def test_where_no_node_should_have_one_there_is_nothing_to_wait_for():
-    found = by_operand(standings(OURS, {}, []))
+    found = by_operand(operand_standings(OURS, {}, []))
     assert {one.state for one in found.values()} == {Standing.NONE}
 
 
 def test_a_pod_that_is_missing_is_said_and_many_are_counted():
-    (first, *_) = standings({D: True}, on(*"edcba"), [pod("a", D)])
-    assert first.message == ("b: no pod of it is there; c: no pod of it is there; d: no pod of it is there and 1 more")
+    (first, *_) = operand_standings({D: True}, on(*"edcba"), [pod("a", D)])
+    assert first.message == ("b: it has no pod; c: it has no pod; d: it has no pod and 1 more")
 
 
 def test_of_two_pods_of_one_the_ready_one_counts_in_any_order():
     two = [pod("a", D, ready=False, trouble="old"), pod("a", D)]
     for pods in (two, two[::-1]):
-        assert standings({D: True}, on("a"), pods)[0].state is Standing.READY
+        assert operand_standings({D: True}, on("a"), pods)[0].state is Standing.READY
 
 
 @given(
@@ -76,7 +76,7 @@ def test_of_two_pods_of_one_the_ready_one_counts_in_any_order():
     nodes=st.frozensets(st.sampled_from("abcd")),
 )
 def test_every_node_is_ready_held_or_named_once(ready, ours, nodes):
-    found = standings(ours, on(*nodes), [pod(*at, ready=value) for at, value in ready.items()])
+    found = operand_standings(ours, on(*nodes), [pod(*at, ready=value) for at, value in ready.items()])
     assert [one.operand for one in found] == list(Operand)
     to_blame = 0
     for one in found:
@@ -92,7 +92,7 @@ def test_every_node_is_ready_held_or_named_once(ready, ours, nodes):
 
 def test_every_operand_has_pods_that_are_known_by_a_label():
     assert list(COMPONENTS.values()) == list(Operand)
-    assert list(Operand)[-len(QUIET) :] == [one for one in Operand if one in QUIET]
+    assert list(Operand)[-len(NONDISRUPTIVE) :] == [one for one in Operand if one in NONDISRUPTIVE]
 
 
 # ------------------------------------------------------------------------------- beside the operands
@@ -100,14 +100,14 @@ def test_every_operand_has_pods_that_are_known_by_a_label():
 
 def test_a_part_beside_them_is_counted_by_itself_and_says_where_it_is_not_ready_and_why():
     pods = [PartPod(node="a", ready=True), PartPod(node="b", trouble="no /etc/os-release"), PartPod(node="c")]
-    said = "b: no /etc/os-release; c: it is starting; d: no pod of it is there"
-    found = beside("abcd", pods)
+    said = "b: no /etc/os-release; c: it is starting; d: it has no pod"
+    found = part_standing("abcd", pods)
     assert found == PartStanding(state=Standing.WAITING, ready=1, wanted=4, message=said)
     assert found.shown == "1/4"
 
 
 def test_a_part_without_nodes_waits_for_nothing_and_one_that_is_everywhere_has_nothing_to_say():
-    assert beside("", [PartPod(node="a")]) == PartStanding(state=Standing.NONE)
+    assert part_standing("", [PartPod(node="a")]) == PartStanding(state=Standing.NONE)
     ready = [PartPod(node="a", trouble="old"), PartPod(node="a", ready=True), PartPod(node="z")]
     for pods in (ready, ready[::-1]):
-        assert beside("a", pods) == PartStanding(state=Standing.READY, ready=1, wanted=1)
+        assert part_standing("a", pods) == PartStanding(state=Standing.READY, ready=1, wanted=1)

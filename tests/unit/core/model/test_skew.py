@@ -39,7 +39,7 @@ def test_versions(text, minor):
             "v1.36.9",
             Skew(
                 allowed=False,
-                message="Kubelet 1.37.0 would be newer than the API server (v1.36.9); upgrade that first.",
+                message="Kubelet 1.37.0 would be newer than the API server (v1.36.9); upgrade the API server first.",
             ),
         ),
         "another major": (
@@ -57,7 +57,7 @@ def test_versions(text, minor):
             "",
             Skew(
                 allowed=False,
-                message="the API server's version '' is not known as a version, so the skew cannot be judged.",
+                message="the API server's version '' is not a version, so the skew cannot be checked.",
             ),
         ),
         "a kubelet that is no version": (
@@ -65,7 +65,7 @@ def test_versions(text, minor):
             "v1.36.0",
             Skew(
                 allowed=False,
-                message="the kubelet's version 'newest' is not known as a version, so the skew cannot be judged.",
+                message="the kubelet's version 'newest' is not a version, so the skew cannot be checked.",
             ),
         ),
     }.values(),

@@ -2,11 +2,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.node_protocol.boot_reports import newest
-from upgrader.core.node_protocol.gpu_features import GpuLabelView, GpuRecord, GpuReport, decide, gpu_labels, read_record
+from upgrader.core.node_protocol.boot_reports import newest_report
+from upgrader.core.node_protocol.gpu_features import GpuLabelView, GpuRecord, GpuReport, decide, read_record
 
 REPORT = GpuReport(boot_id="b", uptime=1.0, version="535.261.03", devices=8)
-NAMES = sorted(gpu_labels(REPORT, 0))
+NAMES = ("vendor/count", "vendor/product", "vendor/version")
 LABELS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["8", "false", "theirs", "535"]))
 RECORDS = st.none() | st.builds(GpuRecord, stack=st.sampled_from(["a", "b"]), labels=LABELS)
 VIEWS = st.builds(
@@ -16,8 +16,7 @@ VIEWS = st.builds(
     wanted=st.booleans(),
     record=RECORDS,
     claimants=st.sampled_from([(), ("b",)]),
-    report=st.none() | st.just(REPORT),
-    slices=st.sampled_from([0, 4]),
+    found=st.none() | LABELS,
 )
 
 
@@ -55,21 +54,10 @@ def test_what_another_stack_wrote_stays_while_that_has_the_node_or_we_do_not_wan
         assert after(view) == view
 
 
-def test_a_version_in_parts():
-    found = gpu_labels(REPORT, 0)
-    parts = ("major", "minor", "rev")
-    assert [found[f"nvidia.com/cuda.driver.{part}"] for part in parts] == ["535", "261", "03"]
-    assert found["nvidia.com/cuda.driver-version.full"] == "535.261.03"
-    odd = gpu_labels(msgspec.structs.replace(REPORT, version="1-.x~y"), 0)
-    assert "nvidia.com/cuda.driver-version.full" not in odd
-    assert "nvidia.com/cuda.driver.major" not in odd
-    assert odd["nvidia.com/gpu.count"] == "8"
-
-
 def test_the_last_report_of_this_boot_counts():
     later, other = msgspec.structs.replace(REPORT, uptime=2.0), msgspec.structs.replace(REPORT, boot_id="c", uptime=9.0)
-    assert newest([REPORT, later, other], "b") == later
-    assert newest([other], "b") is None
+    assert newest_report([REPORT, later, other], "b") == later
+    assert newest_report([other], "b") is None
 
 
 def test_a_record_is_read_back():

@@ -47,8 +47,8 @@ def test_a_thousand_is_written_with_its_suffix():
 def test_a_pod_that_asks_for_a_number_that_cannot_be_read_holds_gpus_all_the_same():
     values = {"cpu": "many", GPU: "many", f"{GPU}.shared": "-1", "nvidia.com/mig-1g.10gb": "0"}
     gpus = PoolGpus(resource=GPU)
-    assert gpus.asked(values) == {GPU: 1, f"{GPU}.shared": 1}
-    assert gpus.unreadable(values) == [GPU, f"{GPU}.shared"]
+    assert gpus.requested_gpus(values) == {GPU: 1, f"{GPU}.shared": 1}
+    assert gpus.unreadable_names(values) == [GPU, f"{GPU}.shared"]
 
 
 RENAMED = PoolGpus(resource="example.com/gpu", former=(GPU,))
@@ -56,7 +56,12 @@ RENAMED = PoolGpus(resource="example.com/gpu", former=(GPU,))
 
 def test_pods_of_any_revision_of_the_stack_ask_for_gpus():
     values = {"cpu": "4", "example.com/gpu": 1, GPU: "2", f"{GPU}.shared": 3, "nvidia.com/mig-1g.10gb": 4, "a.b/gpu": 5}
-    assert RENAMED.asked(values) == {"example.com/gpu": 1, GPU: 2, f"{GPU}.shared": 3, "nvidia.com/mig-1g.10gb": 4}
+    assert RENAMED.requested_gpus(values) == {
+        "example.com/gpu": 1,
+        GPU: 2,
+        f"{GPU}.shared": 3,
+        "nvidia.com/mig-1g.10gb": 4,
+    }
 
 
 @pytest.mark.parametrize(

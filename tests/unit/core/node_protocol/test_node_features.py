@@ -1,6 +1,6 @@
 import pytest
 
-from upgrader.core.node_protocol.boot_reports import newest
+from upgrader.core.node_protocol.boot_reports import newest_report
 from upgrader.core.node_protocol.node_features import (
     FeatureReport,
     feature_labels,
@@ -107,8 +107,8 @@ def test_nfd_is_known_by_its_annotations(annotations, expected):
 
 def test_of_several_pods_on_one_boot_the_last_reading_counts():
     before, after, earlier = report("a", uptime=5.0), report("b", uptime=6.0), report("c", boot_id="boot-0", uptime=9.0)
-    assert newest([after, earlier, before], "boot-1") == after
-    assert newest([earlier], "boot-1") is None
+    assert newest_report([after, earlier, before], "boot-1") == after
+    assert newest_report([earlier], "boot-1") is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"stack": "a"}', '{"stack": "a", "bootId": 3, "labels": {}}'])

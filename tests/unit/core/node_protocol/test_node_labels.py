@@ -13,7 +13,7 @@ OLD_LABELS = {**LABELS, FULL: "6.12.90_deb13-amd64", f"{PREFIX}pci-10de.present"
 WRITTEN = FeatureRecord(stack="pool-a", boot_id="boot-2", labels=LABELS)
 EARLIER = FeatureRecord(stack="pool-a", boot_id="boot-1", labels=OLD_LABELS)
 NFD_SAYS = "node-feature-discovery runs there, by its annotations on the Node"
-WAITS = "its pod has not told yet what it read"
+WAITS = "its pod has not reported yet"
 
 
 def view(**changes):
@@ -60,7 +60,9 @@ TABLE = {
     ),
     "the old kernel is still in the Node": (
         view(kernel="6.1.0"),
-        LabelDecision(standing=Standing.DISAGREES, message=f"its pod read kernel {KERNEL}, its kubelet says 6.1.0"),
+        LabelDecision(
+            standing=Standing.DISAGREES, message=f"its pod reports kernel {KERNEL}, its kubelet reports 6.1.0"
+        ),
     ),
     "NFD runs and nothing is ours": (view(nfd=frozenset()), LabelDecision(standing=Standing.NFD, message=NFD_SAYS)),
     "NFD came: what it keeps becomes its own, the rest of ours goes": (
@@ -91,7 +93,7 @@ TABLE = {
         view(labels={NAME: "mine"}),
         LabelDecision(
             standing=Standing.LABELLED,
-            message=f"left to somebody else: {NAME}",
+            message=f"managed by another program: {NAME}",
             writes=True,
             labels={name: value for name, value in LABELS.items() if name != NAME},
             record=msgspec.structs.replace(WRITTEN, labels={k: v for k, v in LABELS.items() if k != NAME}),
@@ -101,7 +103,7 @@ TABLE = {
         view(labels={**LABELS, NAME: "mine"}, record=WRITTEN),
         LabelDecision(
             standing=Standing.LABELLED,
-            message=f"left to somebody else: {NAME}",
+            message=f"managed by another program: {NAME}",
             writes=True,
             record=msgspec.structs.replace(WRITTEN, labels={k: v for k, v in LABELS.items() if k != NAME}),
         ),

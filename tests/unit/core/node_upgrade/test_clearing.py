@@ -7,7 +7,7 @@ import pytest
 from tests.support.upgrade_cases import CLOSED, EVICTABLE, REPAIR, STRANGER, SWITCHED_OFF, N, stay, view
 from upgrader.core.node_upgrade.clearing import EVICTION_REFUSED, UNSUPPORTED, evict_pods
 from upgrader.core.node_upgrade.upgrade_state import Act, Decision, GroupView, NodeView
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 SOON = START + timedelta(seconds=1)
 ORDER = "by order of ann"

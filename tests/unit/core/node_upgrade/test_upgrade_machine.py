@@ -8,10 +8,10 @@ from tests.support.upgrade_sentences_at_the_end import AT_THE_END
 from tests.support.upgrade_sentences_before_off import BEFORE_OFF
 from tests.support.upgrade_sentences_from_off import FROM_OFF
 from tests.support.upgrade_sentences_on_another_kernel import ON_ANOTHER_KERNEL
-from upgrader.core.model.phases import TRANSITIONS, NodePhase, ends
+from upgrader.core.model.phases import TRANSITIONS, NodePhase, is_final
 from upgrader.core.node_upgrade import upgrade_machine
 from upgrader.core.node_upgrade.upgrade_state import Decision, GroupView
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 CASES = BEFORE_OFF | FROM_OFF | AT_THE_END | ON_ANOTHER_KERNEL | ARRIVALS
 
@@ -38,6 +38,6 @@ def test_every_arrow_has_its_sentence():
     assert taken == arrows
 
 
-@pytest.mark.parametrize("phase", [phase for phase in NodePhase if ends(phase)])
+@pytest.mark.parametrize("phase", [phase for phase in NodePhase if is_final(phase)])
 def test_an_ended_upgrade_is_left_alone_even_without_its_node(phase):
     assert decided(view(phase, failure="NotDrained"), ALONE) == Decision(phase=phase, failure="NotDrained")

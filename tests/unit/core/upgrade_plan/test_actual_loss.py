@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from upgrader.core.upgrade_plan.actual_loss import Outage, lost_gpu_hours
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 
 def outage(begin: int, end: int, gpus: int = 8, group: str = "c") -> Outage:

@@ -16,7 +16,7 @@ from upgrader.core.upgrade_plan.plan_state import (
     Trouble,
     UpgradeFacts,
 )
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 LATER = START + timedelta(hours=1)
 PLAN = PlanView(
@@ -79,7 +79,11 @@ def after(**facts):
         ),
         (
             {"next_batch": NEXT, "deadline": START},
-            ("Failed", "DeadlinePassed", "the deadline passed at 2026-11-21T09:00:00Z; what is left stays as it is"),
+            (
+                "Failed",
+                "DeadlinePassed",
+                "the deadline passed at 2026-11-21T09:00:00Z; the remaining nodes are not upgraded",
+            ),
         ),
         ({"deadline": START}, ("Completed", "Done", "every node is on the target revision")),
         (
@@ -87,13 +91,13 @@ def after(**facts):
             (
                 "Running",
                 "Blocked",
-                "1 node(s) are blocked, see the blockers; 2 node(s) are taken when their jobs end by themselves",
+                "1 node(s) are blocked, see the blockers; 2 node(s) are upgraded when their jobs have ended",
             ),
         ),
         ({"problem": "no such zone", "synced": False}, ("Running", "NoForecast", "no such zone")),
         (
             {"state": DesiredState.PAUSED, "next_batch": NEXT},
-            ("Paused", "PausedByPerson", "paused by a person (upgrader resume)"),
+            ("Paused", "PausedByPerson", "paused by a user (upgrader resume)"),
         ),
     ],
 )
@@ -119,16 +123,16 @@ def test_while_one_class_is_watched_the_canary_of_another_may_go():
     assert after(canaries=soaking, upgrades=(GOOD,), next_batch=NEXT)[1] == "Soaking"
 
 
-def test_canaries_that_were_let_go_have_proved_nothing_and_are_not_watched():
-    let_go = msgspec.structs.replace(BAD, failure="NewGpuPod")
-    decision = decide(msgspec.structs.replace(PLAN, open_batch=1, canaries=CANARY, upgrades=(let_go,)))
+def test_canaries_that_were_released_have_proved_nothing_and_are_not_watched():
+    released = msgspec.structs.replace(BAD, failure="NewGpuPod")
+    decision = decide(msgspec.structs.replace(PLAN, open_batch=1, canaries=CANARY, upgrades=(released,)))
     assert (decision.end_batch, decision.soak_until) == (True, None)
 
 
 def test_a_canary_that_failed_is_not_watched_but_pauses_the_plan_whatever_is_tolerated():
     failed = msgspec.structs.replace(PLAN, canaries=CANARY, upgrades=(BAD,), tolerated_failures=9, next_batch=NEXT)
     assert decide(msgspec.structs.replace(failed, open_batch=1)).soak_until is None
-    said = "paused: a canary failed: a: no device (upgrader resume goes on, upgrader rollback goes back)"
+    said = "paused: a canary failed: a: no device (upgrader resume continues, upgrader rollback rolls back)"
     assert after(canaries=CANARY, upgrades=(BAD,), tolerated_failures=9, next_batch=NEXT) == (
         "Paused",
         "CanaryFailed",
@@ -139,7 +143,7 @@ def test_a_canary_that_failed_is_not_watched_but_pauses_the_plan_whatever_is_tol
 
 
 def test_a_canary_that_goes_bad_in_the_soak_fails_it_and_stays_failed_until_a_person_goes_on():
-    unwell = (Trouble(subject="a", reason="CanaryUnwell", message="is not Ready any more"),)
+    unwell = (Trouble(subject="a", reason="CanaryUnwell", message="is no longer Ready"),)
     soaking = msgspec.structs.replace(CANARY, soak_until=LATER, unwell=unwell)
     assert after(canaries=soaking, upgrades=(GOOD,), next_batch=NEXT)[:2] == ("Paused", "CanaryFailed")
     well = msgspec.structs.replace(soaking, unwell=())
@@ -150,7 +154,7 @@ def test_a_canary_that_goes_bad_in_the_soak_fails_it_and_stays_failed_until_a_pe
 
 
 def test_after_its_soak_a_canary_is_a_node_like_any_other():
-    unwell = (Trouble(subject="a", reason="CanaryUnwell", message="is not Ready any more"),)
+    unwell = (Trouble(subject="a", reason="CanaryUnwell", message="is no longer Ready"),)
     soaked = msgspec.structs.replace(CANARY, soak_until=START, unwell=unwell)
     assert after(canaries=soaked, upgrades=(GOOD,), next_batch=NEXT)[1] == "BatchStarted"
 
@@ -160,13 +164,13 @@ def test_a_plan_may_go_back_by_itself(facts):
     assert after(on_failure=OnFailure.ROLLBACK, **facts) == (
         "Aborting",
         "RolledBack",
-        "a: no device; going back to the revision before",
+        "a: no device; rolling back to the previous revision",
     )
     aborting = {"phase": PlanPhase.ABORTING, "reason": "RolledBack", "on_failure": OnFailure.ROLLBACK, **facts}
     assert after(**aborting) == (
         "Aborted",
         "RolledBack",
-        "aborted; nothing is stopped or marked; its nodes are repaired by a plan of their own",
+        "aborted; no gang is stopped, no node is claimed; its nodes are repaired by a plan of their own",
     )
 
 

@@ -9,13 +9,13 @@ from upgrader.core.workloads.checkpoint_annotations import (
     Method,
     TimesDeclared,
     declared_times,
-    leader,
-    nearest,
+    find_leader,
+    nearest_declared,
     parse_command,
-    seconds,
+    parse_seconds,
     usable_method,
 )
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 
 @pytest.mark.parametrize(
@@ -24,14 +24,14 @@ from upgrader.simulate.cluster.ports import START
     + [(text, None) for text in ("", "0", "0s", "soon", "-5m", "1.5h", "5m 3s", "10ms", "m", "٣")],
 )
 def test_durations(text, expected):
-    assert seconds(text) == expected
+    assert parse_seconds(text) == expected
 
 
 def test_each_annotation_comes_from_the_nearest_that_has_it():
     pod = Declared(container="main")
     owner = Declared(method="file", container="sidecar", lane="fast")
     namespace = Declared(method="none", timeout="5m", veto="x=true", lane="slow", max_loss="1m")
-    assert nearest([pod, owner, namespace]) == Declared(
+    assert nearest_declared([pod, owner, namespace]) == Declared(
         method="file", timeout="5m", container="main", veto="x=true", lane="fast", max_loss="1m"
     )
 
@@ -56,9 +56,9 @@ def test_a_command_is_a_list_of_words(text, expected):
 
 def test_rank_0_leads_and_without_ranks_the_first_by_name():
     ranked = [member("b", "n", rank=1), member("c", "n", rank=0), member("a", "n")]
-    assert leader(ranked).pod == "c"
-    assert leader([member("b", "n"), member("a", "n")]).pod == "a"
-    assert leader([]) is None
+    assert find_leader(ranked).pod == "c"
+    assert find_leader([member("b", "n"), member("a", "n")]).pod == "a"
+    assert find_leader([]) is None
 
 
 FAR = START + timedelta(days=5)
@@ -129,7 +129,8 @@ TABLE = {
         Declared(method="exec", command="save --now"),
         [BARE],
         Method(
-            problem="It declares exec, but its checkpoint-command 'save --now' is no such list; write a JSON list such "
+            problem="It declares exec, but its checkpoint-command 'save --now' is not a JSON list of strings; "
+            "write a JSON list such "
             'as ["/app/save", "--now"].'
         ),
     ),
@@ -183,7 +184,7 @@ TABLE = {
         Declared(method="signal", signal="SIGKILL"),
         [MOUNTED],
         Method(
-            problem="It declares signal, but its checkpoint-signal 'SIGKILL' is none of SIGUSR1, SIGUSR2, SIGHUP, "
+            problem="It declares signal, but its checkpoint-signal 'SIGKILL' is not one of SIGUSR1, SIGUSR2, SIGHUP, "
             "SIGCONT, SIGURG, SIGWINCH, SIGALRM."
         ),
     ),
@@ -232,7 +233,7 @@ TABLE = {
         Declared(method="file,ftp"),
         [BARE],
         Method(
-            problem=f"{FILE_NEEDS} Its checkpoint-method 'ftp' is none of file, exec, http, signal, api, none.",
+            problem=f"{FILE_NEEDS} Its checkpoint-method 'ftp' is not one of file, exec, http, signal, api, none.",
         ),
     ),
     "a container that is not there": (
@@ -249,24 +250,24 @@ def test_what_can_be_used(declared, members, method):
 
 
 UNREADABLE = {
-    "timeout": ("soon", "Its checkpoint-timeout 'soon' is no duration such as 90s, 30m or 1h30m, a week at most."),
-    "min_runtime": ("-1h", "Its min-runtime '-1h' is no duration such as 90s, 30m or 1h30m, ten years at most."),
+    "timeout": ("soon", "Its checkpoint-timeout 'soon' is not a duration such as 90s, 30m or 1h30m, a week at most."),
+    "min_runtime": ("-1h", "Its min-runtime '-1h' is not a duration such as 90s, 30m or 1h30m, ten years at most."),
     "expected_runtime": (
         "9999999999d",
-        "Its expected-runtime '9999999999d' is no duration such as 90s, 30m or 1h30m, ten years at most.",
+        "Its expected-runtime '9999999999d' is not a duration such as 90s, 30m or 1h30m, ten years at most.",
     ),
-    "max_loss": ("some", "Its max-loss 'some' is no duration such as 90s, 30m or 1h30m, ten years at most."),
+    "max_loss": ("some", "Its max-loss 'some' is not a duration such as 90s, 30m or 1h30m, ten years at most."),
     "expected_completion": (
         "18:00",
         (
-            "Its expected-completion-time '18:00' is no time such as 2026-11-21T18:00:00Z or "
+            "Its expected-completion-time '18:00' is not a time such as 2026-11-21T18:00:00Z or "
             "2026-11-21T18:00:00+01:00, of the years 1970 to 8999."
         ),
     ),
-    "scope": ("rank0", "Its ack-scope 'rank0' is none of all, leader."),
-    "on_deadline": ("kill", "Its on-deadline 'kill' is none of wait, skip-node, terminate."),
-    "path": ("data/c", "Its checkpoint-path 'data/c' is no absolute path without '..', such as /data/checkpoints."),
-    "lane": ("a b", "Its checkpoint-lane 'a b' is no name of letters, digits, '-', '_', '.' and '/'."),
+    "scope": ("rank0", "Its ack-scope 'rank0' is not one of all, leader."),
+    "on_deadline": ("kill", "Its on-deadline 'kill' is not one of wait, skip-node, terminate."),
+    "path": ("data/c", "Its checkpoint-path 'data/c' is not an absolute path without '..' (such as /data)."),
+    "lane": ("a b", "Its checkpoint-lane 'a b' may contain only letters, digits, '-', '_', '.' and '/'."),
 }
 
 

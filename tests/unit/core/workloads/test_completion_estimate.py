@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from upgrader.core.model.fleet import Owner
-from upgrader.core.timing import show
+from upgrader.core.timing import format_time
 from upgrader.core.workloads.completion_estimate import estimate_of, limit_of
 from upgrader.core.workloads.owner_objects import Work
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 
 def work(kind, api_version, spec=None, status=None, **labels):
@@ -18,7 +18,7 @@ def work(kind, api_version, spec=None, status=None, **labels):
 
 
 def train(left, minutes_ago):
-    said = {"estimatedRemainingSeconds": left, "lastUpdatedTime": show(START - timedelta(minutes=minutes_ago))}
+    said = {"estimatedRemainingSeconds": left, "lastUpdatedTime": format_time(START - timedelta(minutes=minutes_ago))}
     return work("TrainJob", "trainer.kubeflow.org/v1alpha1", status={"trainerStatus": said})
 
 
@@ -38,8 +38,8 @@ def test_estimates(seen, expected):
     assert estimate_of([seen], START) == expected
 
 
-STARTED = {"startTime": show(START)}
-ADMITTED = {"type": "Admitted", "status": "True", "lastTransitionTime": show(START)}
+STARTED = {"startTime": format_time(START)}
+ADMITTED = {"type": "Admitted", "status": "True", "lastTransitionTime": format_time(START)}
 HOUR = START + timedelta(hours=1)
 LIMITS = {
     "a Job": (work("Job", "batch/v1", {"activeDeadlineSeconds": 3600}, STARTED), HOUR),

@@ -5,7 +5,7 @@ import pytest
 from tests.support.facts import member
 from upgrader.core.model.fleet import Owner
 from upgrader.core.workloads.checkpoint_annotations import Declared
-from upgrader.core.workloads.gang_rules import PodMarks, UserRule, rules_of
+from upgrader.core.workloads.gang_rules import PodMetadata, UserRule, rules_of
 from upgrader.core.workloads.gangs import PodFacts, gangs_of
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_objects import Work
@@ -46,7 +46,7 @@ def work(kind, name="x", *, by=None, spec=None, status=None, declared=None, of=(
 
 def pod(name, controller=None, *, labels=None, annotations=None, declared=FILE, total=0, **changes):
     facts = member(name, f"node-{name}", labels=labels or {}, **changes)
-    marks = PodMarks(
+    metadata = PodMetadata(
         pod=name,
         uid=facts.uid,
         namespace="ml",
@@ -54,11 +54,11 @@ def pod(name, controller=None, *, labels=None, annotations=None, declared=FILE, 
         annotations=annotations or {},
         controller=controller,
     )
-    return PodFacts(member=facts, marks=marks, declared=declared, group_total=total)
+    return PodFacts(member=facts, metadata=metadata, declared=declared, group_total=total)
 
 
 def seen(pods, *works, rules=()):
-    controllers = {one.marks.uid: one.marks.controller for one in pods}
+    controllers = {one.metadata.uid: one.metadata.controller for one in pods}
     found = gangs_of(pods, Chains(works, controllers), {}, rules_of(rules))
     return [
         (
@@ -96,7 +96,7 @@ CASES = {
         [
             (
                 "ml/JobSet/x",
-                "Kueue has not admitted its Workload w, so that one does not say whether it runs.",
+                "Kueue has not admitted its Workload w, so its state is not known.",
                 2,
                 2,
             )
@@ -107,7 +107,7 @@ CASES = {
         [
             (
                 "ml/JobSet/x",
-                "Kueue has not admitted its Workload w, so that one does not say whether it runs.",
+                "Kueue has not admitted its Workload w, so its state is not known.",
                 2,
                 2,
             )
@@ -125,7 +125,7 @@ CASES = {
             (
                 "ml/pod-group/g",
                 (
-                    "Its pods have no controller that would make them again. Kueue deletes them when its Workload w "
+                    "Its pods have no controller that would create them again. Kueue deletes them when its Workload w "
                     "is switched off."
                 ),
                 2,
@@ -224,7 +224,7 @@ def lws(declared):
     for group in range(2):
         leader = served(group, 0, owner("StatefulSet"), declared=declared)
         pods.append(leader)
-        made_by = Owner(kind="Pod", name=leader.marks.pod, uid=leader.marks.uid, api_version="v1")
+        made_by = Owner(kind="Pod", name=leader.metadata.pod, uid=leader.metadata.uid, api_version="v1")
         works.append(work("StatefulSet", f"x-{group}", by=made_by))
         pods.append(served(group, 1, owner("StatefulSet", f"x-{group}"), declared=declared))
     return pods, works

@@ -4,7 +4,7 @@ import pytest
 
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.model.fleet import Owner
-from upgrader.core.workloads.gang_rules import Belonging, PodMarks, UserRule, resolve, rules_of
+from upgrader.core.workloads.gang_rules import Belonging, PodMetadata, UserRule, resolve_gang, rules_of
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_objects import Work
 
@@ -27,8 +27,8 @@ def under(*owners):
     return Chains(work(one, above) for one, above in zip(owners, (*owners, None)[1:], strict=True))
 
 
-def marks(controller=None, scheduling_group="", labels=None, **annotations):
-    return PodMarks(
+def metadata(controller=None, scheduling_group="", labels=None, **annotations):
+    return PodMetadata(
         pod="p-0",
         uid="u-pod",
         namespace="ml",
@@ -39,8 +39,8 @@ def marks(controller=None, scheduling_group="", labels=None, **annotations):
     )
 
 
-def group(mark, value, because):
-    return Belonging(key=(mark, value), kind="pod-group", name=value, because=because)
+def group(criterion, value, because):
+    return Belonging(key=(criterion, value), kind="pod-group", name=value, because=because)
 
 
 RAY = Belonging(key=("TopOwner", "u-rayjob"), kind="RayJob", name="ray", because="the same topmost owner (RayJob ray)")
@@ -52,7 +52,7 @@ LWS = {
 RUN = UserRule(label="example.org/run")
 EXPECTED = {
     "a label of the stack's owner": (
-        marks(JOB, labels={"example.org/run": "42"}),
+        metadata(JOB, labels={"example.org/run": "42"}),
         under(JOB),
         Belonging(
             key=("UserLabel", "example.org/run=42"),
@@ -62,42 +62,42 @@ EXPECTED = {
         ),
     ),
     "a PodGroup": (
-        marks(JOB, scheduling_group="g"),
+        metadata(JOB, scheduling_group="g"),
         under(JOB),
         group("PodGroup", "g", "schedulingGroup g (PodGroup)"),
     ),
     "a Workload of Kueue": (
-        marks(JOB, **{"kueue.x-k8s.io/workload": "w"}),
+        metadata(JOB, **{"kueue.x-k8s.io/workload": "w"}),
         under(JOB),
         group("kueue.x-k8s.io/workload", "w", "annotation kueue.x-k8s.io/workload=w (Kueue)"),
     ),
     "a group of Kueue": (
-        marks(labels={"kueue.x-k8s.io/pod-group-name": "g"}),
+        metadata(labels={"kueue.x-k8s.io/pod-group-name": "g"}),
         under(),
         group("kueue.x-k8s.io/pod-group-name", "g", "label kueue.x-k8s.io/pod-group-name=g (Kueue)"),
     ),
     "a group of Volcano": (
-        marks(JOB, **{"scheduling.k8s.io/group-name": "g"}),
+        metadata(JOB, **{"scheduling.k8s.io/group-name": "g"}),
         under(JOB),
         group("scheduling.k8s.io/group-name", "g", "annotation scheduling.k8s.io/group-name=g (Volcano)"),
     ),
     "a job of Volcano": (
-        marks(labels={"volcano.sh/job-name": "j"}),
+        metadata(labels={"volcano.sh/job-name": "j"}),
         under(),
         group("volcano.sh/job-name", "j", "label volcano.sh/job-name=j (Volcano)"),
     ),
     "a group of KAI": (
-        marks(JOB, **{"pod-group-name": "g"}),
+        metadata(JOB, **{"pod-group-name": "g"}),
         under(JOB),
         group("pod-group-name", "g", "annotation pod-group-name=g (KAI)"),
     ),
     "a group of the coscheduling plugin": (
-        marks(JOB, labels={"scheduling.x-k8s.io/pod-group": "g"}),
+        metadata(JOB, labels={"scheduling.x-k8s.io/pod-group": "g"}),
         under(JOB),
         group("scheduling.x-k8s.io/pod-group", "g", "label scheduling.x-k8s.io/pod-group=g (coscheduling)"),
     ),
     "a JobSet, by its label": (
-        marks(JOB, labels={"jobset.sigs.k8s.io/jobset-uid": "u-set", "jobset.sigs.k8s.io/jobset-name": "big"}),
+        metadata(JOB, labels={"jobset.sigs.k8s.io/jobset-uid": "u-set", "jobset.sigs.k8s.io/jobset-name": "big"}),
         under(JOB, JOBSET),
         Belonging(
             key=("JobSet", "u-set"),
@@ -107,17 +107,17 @@ EXPECTED = {
         ),
     ),
     "a JobSet, by the owner of its Job": (
-        marks(JOB),
+        metadata(JOB),
         under(JOB, JOBSET),
         Belonging(key=("JobSet", "u-set"), kind="JobSet", name="big", because="the same owner (JobSet big)"),
     ),
     "a JobSet that was not read": (
-        marks(JOB),
+        metadata(JOB),
         Chains([work(JOB, JOBSET)]),
         Belonging(key=("JobSet", "u-set"), kind="JobSet", name="big", because="the same owner (JobSet big)"),
     ),
     "the TrainJob above its JobSet": (
-        marks(JOB, labels={"jobset.sigs.k8s.io/jobset-uid": "u-set"}),
+        metadata(JOB, labels={"jobset.sigs.k8s.io/jobset-uid": "u-set"}),
         under(JOB, JOBSET, TRAINJOB),
         Belonging(
             key=("JobSet", "u-set"),
@@ -127,7 +127,7 @@ EXPECTED = {
         ),
     ),
     "a worker of an MPIJob": (
-        marks(MPIJOB, labels={"training.kubeflow.org/job-name": "pi"}),
+        metadata(MPIJOB, labels={"training.kubeflow.org/job-name": "pi"}),
         under(MPIJOB),
         Belonging(
             key=("Kubeflow", "pi"),
@@ -137,7 +137,7 @@ EXPECTED = {
         ),
     ),
     "its launcher, which a Job of it made": (
-        marks(JOB, labels={"training.kubeflow.org/job-name": "pi"}),
+        metadata(JOB, labels={"training.kubeflow.org/job-name": "pi"}),
         under(JOB, MPIJOB),
         Belonging(
             key=("Kubeflow", "pi"),
@@ -147,7 +147,7 @@ EXPECTED = {
         ),
     ),
     "a training kind that is not read": (
-        marks(TORCH, labels={"training.kubeflow.org/job-name": "net"}),
+        metadata(TORCH, labels={"training.kubeflow.org/job-name": "net"}),
         under(),
         Belonging(
             key=("Kubeflow", "net"),
@@ -157,7 +157,7 @@ EXPECTED = {
         ),
     ),
     "a group of a LeaderWorkerSet": (
-        marks(STATEFULSET, labels=LWS),
+        metadata(STATEFULSET, labels=LWS),
         under(STATEFULSET),
         Belonging(
             key=("LeaderWorkerSet", "5d0e"),
@@ -167,38 +167,38 @@ EXPECTED = {
         ),
     ),
     "a Job": (
-        marks(JOB),
+        metadata(JOB),
         under(JOB),
         Belonging(key=("Job", "u-job"), kind="Job", name="big-node-0", because="the same owner (Job big-node-0)"),
     ),
     "a Job of a CronJob, not all Jobs of it": (
-        marks(JOB),
+        metadata(JOB),
         Chains([work(JOB, CRON)]),
         Belonging(key=("Job", "u-job"), kind="Job", name="big-node-0", because="the same owner (Job big-node-0)"),
     ),
     "a Job that submits to what is stopped as a whole": (
-        marks(JOB),
+        metadata(JOB),
         under(JOB, RAYJOB),
         Belonging(
             key=("TopOwner", "u-rayjob"), kind="RayJob", name="ray", because="the same topmost owner (RayJob ray)"
         ),
     ),
     "pods of a RayCluster of the same": (
-        marks(RAYCLUSTER),
+        metadata(RAYCLUSTER),
         under(RAYCLUSTER, RAYJOB),
         Belonging(
             key=("TopOwner", "u-rayjob"), kind="RayJob", name="ray", because="the same topmost owner (RayJob ray)"
         ),
     ),
     "any other owner": (
-        marks(STATEFULSET),
+        metadata(STATEFULSET),
         under(STATEFULSET),
         Belonging(
             key=("TopOwner", "u-sts"), kind="StatefulSet", name="db", because="the same topmost owner (StatefulSet db)"
         ),
     ),
     "nobody": (
-        marks(),
+        metadata(),
         under(),
         Belonging(key=("Alone", "u-pod"), kind="Pod", name="p-0", because="it has no owner and names no group"),
     ),
@@ -207,7 +207,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize(("pod", "known", "expected"), EXPECTED.values(), ids=EXPECTED.keys())
 def test_each_rule(pod, known, expected):
-    assert resolve(pod, known, rules_of([RUN])) == expected
+    assert resolve_gang(pod, known, rules_of([RUN])) == expected
 
 
 ORDER = [
@@ -229,21 +229,21 @@ ORDER = [
 @pytest.mark.parametrize("first", range(len(ORDER)))
 def test_the_first_rule_that_knows_a_pod_names_its_gang(first):
     labels, annotations, named = {}, {}, ""
-    for mark in ORDER[first:]:
-        labels |= mark.get("labels", {})
-        annotations |= mark.get("annotations", {})
-        named = named or mark.get("scheduling_group", "")
+    for row in ORDER[first:]:
+        labels |= row.get("labels", {})
+        annotations |= row.get("annotations", {})
+        named = named or row.get("scheduling_group", "")
     known = under(JOB)
-    alone = marks(
+    alone = metadata(
         JOB, ORDER[first].get("scheduling_group", ""), ORDER[first].get("labels"), **ORDER[first].get("annotations", {})
     )
-    together = marks(JOB, named, labels, **annotations)
-    assert resolve(together, known, rules_of([RUN])).key == resolve(alone, known, rules_of([RUN])).key
+    together = metadata(JOB, named, labels, **annotations)
+    assert resolve_gang(together, known, rules_of([RUN])).key == resolve_gang(alone, known, rules_of([RUN])).key
 
 
 def by_name(pattern, *pods):
     rules = rules_of([UserRule(regex=pattern)])
-    return [resolve(PodMarks(pod=pod, uid=pod, namespace="ml"), under(), rules) for pod in pods]
+    return [resolve_gang(PodMetadata(pod=pod, uid=pod, namespace="ml"), under(), rules) for pod in pods]
 
 
 def test_pods_whose_names_match_belong_together():

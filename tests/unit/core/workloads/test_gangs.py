@@ -9,7 +9,7 @@ from upgrader.core.model.fleet import Owner, Terms
 from upgrader.core.workloads.checkpoint_annotations import Declared
 from upgrader.core.workloads.gangs import gangs_of
 from upgrader.core.workloads.owner_chain import Chains
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 WEB = Owner(kind="ReplicaSet", name="web-5d", uid="uid-rs", api_version="apps/v1")
 DATABASE = Owner(kind="StatefulSet", name="db", uid="uid-sts", api_version="apps/v1")
@@ -99,8 +99,7 @@ TABLE = {
                     TRAIN,
                     Owner(kind="Workflow", name="nightly", uid="uid-wf", api_version="argoproj.io/v1alpha1"),
                 ),
-                cannot_stop="Job train belongs to Workflow nightly, which is not known here and may undo what is done "
-                "to it.",
+                cannot_stop="Job train belongs to Workflow nightly, which is not supported and may revert a stop.",
             )
         ],
     ),
@@ -115,7 +114,7 @@ TABLE = {
         [
             expected(
                 owner=None,
-                cannot_stop="Job train belongs to Kueue's queue q, and no Workload of it is to be seen.",
+                cannot_stop="Job train belongs to Kueue's queue q, but it has no Workload.",
             )
         ],
     ),
@@ -125,7 +124,7 @@ TABLE = {
         [
             expected(
                 owner=None,
-                cannot_stop="Job train is managed by kueue.x-k8s.io/multikueue, which may undo what is done to it.",
+                cannot_stop="Job train is managed by kueue.x-k8s.io/multikueue, which may revert a stop.",
             )
         ],
     ),
@@ -184,7 +183,7 @@ TABLE = {
     "pods of a Job that is gone": (
         [pod("train-0")],
         [],
-        [expected(owner=None, cannot_stop="Its Job train is gone or was replaced by another of this name.")],
+        [expected(owner=None, cannot_stop="Its Job train was deleted or replaced by another object of this name.")],
     ),
     "a training kind that we do not know": (
         [pod("big-0", controller=TORCH), pod("big-1", controller=TORCH)],
@@ -196,8 +195,7 @@ TABLE = {
                 members=["big-0", "big-1"],
                 owner=None,
                 wanted=2,
-                cannot_stop="Nothing is known here that stops and restarts a PyTorchJob, and its pods belong to "
-                "PyTorchJob big.",
+                cannot_stop="The operator cannot stop and restart a PyTorchJob, and its pods belong to PyTorchJob big.",
                 resolved_by="the same topmost owner (PyTorchJob big)",
                 owners=(TORCH,),
             )
@@ -229,7 +227,7 @@ TABLE = {
                 kind="StatefulSet",
                 members=["db-0"],
                 owner=None,
-                cannot_stop="Its StatefulSet db is gone or was replaced by another of this name.",
+                cannot_stop="Its StatefulSet db was deleted or replaced by another object of this name.",
                 resolved_by="the same topmost owner (StatefulSet db)",
                 owners=(DATABASE,),
             )

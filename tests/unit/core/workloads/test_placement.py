@@ -4,8 +4,8 @@ from tests.support.facts import node
 from upgrader.api import names
 from upgrader.core.workloads import placement
 from upgrader.core.workloads.owner_kinds import OWNERS, owner_kind
-from upgrader.core.workloads.placement import Placement, possible, steered
-from upgrader.simulate.apiserver.objects import merged
+from upgrader.core.workloads.placement import Placement, is_steerable, steer_template
+from upgrader_dev.simulated.apiserver.objects import apply_merge_patch
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 OURS = {"key": "gpu-upgrader.io/revision", "operator": "NotIn", "values": ["old"]}
@@ -56,18 +56,20 @@ CASES = {
 
 @pytest.mark.parametrize(("before", "changes"), CASES.values(), ids=CASES)
 def test_a_restart_steers(before, changes):
-    after = steered({"spec": before}, Placement(left_behind=("old",), group="c-1"))
-    assert after == {"spec": merged(before, changes)}
+    after = steer_template({"spec": before}, Placement(left_behind=("old",), group="c-1"))
+    assert after == {"spec": apply_merge_patch(before, changes)}
 
 
 def test_a_restart_without_anything_to_avoid_takes_our_marks_away():
     before = {"affinity": affinity({"matchExpressions": [OURS]}), "tolerations": [TOLERATION]}
-    assert steered({"spec": before}, Placement()) == {"spec": {"affinity": {"nodeAffinity": {}}, "tolerations": []}}
+    assert steer_template({"spec": before}, Placement()) == {
+        "spec": {"affinity": {"nodeAffinity": {}}, "tolerations": []}
+    }
 
 
 def test_a_template_that_need_not_change_is_not_changed():
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"tolerations": None, "affinity": {"nodeAffinity": None}}}
-    assert steered(template, Placement()) == template
+    assert steer_template(template, Placement()) == template
 
 
 STEERED = {
@@ -79,7 +81,7 @@ STEERED = {
 
 @pytest.mark.parametrize(("version", "kinds"), STEERED.items(), ids=[f"on {one or 'unknown'}" for one in STEERED])
 def test_templates_can_be_changed_where_their_project_and_this_version_let_them(version, kinds):
-    assert {row.kind for row in OWNERS if possible(row, version)} == kinds
+    assert {row.kind for row in OWNERS if is_steerable(row, version)} == kinds
 
 
 def test_a_row_is_found_whatever_the_version_of_its_group():
@@ -109,4 +111,4 @@ WHOLE = {"gpus": 8, "gpus_allocatable": 8}
     ids=["whole before parts", "whole it is", "parts where nothing is whole", "the first of equals", "strange", "away"],
 )
 def test_a_gang_that_waits_no_longer_goes_where_most_whole_gpus_are(nodes, chosen):
-    assert placement.refuge(nodes, ["new", "old"]) == chosen
+    assert placement.refuge_revision(nodes, ["new", "old"]) == chosen

@@ -1,7 +1,13 @@
 import pytest
 
 from tests.support.facts import gang, member
-from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, Requirement, Selector, blocked, selects
+from upgrader.core.workloads.pod_disruption_budgets import (
+    DisruptionBudget,
+    Requirement,
+    Selector,
+    blocked_gangs,
+    is_selected,
+)
 
 
 def needs(operator, *values):
@@ -35,7 +41,7 @@ TABLE = {
 
 @pytest.mark.parametrize(("selector", "labels", "selected"), TABLE.values(), ids=TABLE.keys())
 def test_selectors(selector, labels, selected):
-    assert selects(selector, labels) is selected
+    assert is_selected(selector, labels) is selected
 
 
 def budget(name="keep", allowed=0, namespace="ml", selector=None):
@@ -59,22 +65,22 @@ BLOCKED = {
 
 @pytest.mark.parametrize(("budgets", "expected"), BLOCKED.values(), ids=BLOCKED.keys())
 def test_a_gang_is_disrupted_whole(budgets, expected):
-    assert blocked([labelled()], budgets) == expected
+    assert blocked_gangs([labelled()], budgets) == expected
 
 
 def test_replicas_are_disrupted_one_by_one():
     web = labelled(replicated=True)
-    assert blocked([web], [budget(allowed=1)]) == {}
-    assert blocked([web], [budget(allowed=0)]) == {web.name: "keep"}
+    assert blocked_gangs([web], [budget(allowed=1)]) == {}
+    assert blocked_gangs([web], [budget(allowed=0)]) == {web.name: "keep"}
 
 
 def test_a_bare_pod_under_two_budgets_can_never_be_evicted_either():
     both = [budget("one", allowed=9), budget("two", allowed=9)]
-    assert blocked([labelled(bare=True, owner=None)], both) == {"ml/Job/train": "one together with two"}
-    assert blocked([labelled()], both) == {}
+    assert blocked_gangs([labelled(bare=True, owner=None)], both) == {"ml/Job/train": "one together with two"}
+    assert blocked_gangs([labelled()], both) == {}
 
 
 def test_a_replica_under_two_budgets_can_never_be_evicted():
     budgets = [budget("one", allowed=5), budget("two", allowed=5)]
-    assert blocked([labelled(replicated=True)], budgets) == {"ml/Job/train": "one together with two"}
-    assert blocked([labelled()], budgets) == {}
+    assert blocked_gangs([labelled(replicated=True)], budgets) == {"ml/Job/train": "one together with two"}
+    assert blocked_gangs([labelled()], budgets) == {}

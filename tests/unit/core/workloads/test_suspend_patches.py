@@ -5,7 +5,7 @@ from upgrader.api import names
 from upgrader.core.workloads import suspend_patches
 from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.core.workloads.placement import Placement
-from upgrader.core.workloads.suspend_patches import Record, command, record_of, restart_patch, stop_patch
+from upgrader.core.workloads.suspend_patches import Record, record_of, restart_patch, stop_patch, volcano_command
 
 JOB = owner_kind("Job", "batch/v1")
 STATEFUL = owner_kind("StatefulSet", "apps/v1")
@@ -62,7 +62,7 @@ def test_a_template_that_is_so_already_is_not_written():
 
 def test_a_command_says_what_is_to_be_done_to_exactly_this_job():
     body = owner(VOLCANO, uid="u1")
-    off, on = (command(VOLCANO, body, "request-1", on=on) for on in (False, True))
+    off, on = (volcano_command(VOLCANO, body, "request-1", on=on) for on in (False, True))
     target = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
@@ -72,8 +72,8 @@ def test_a_command_says_what_is_to_be_done_to_exactly_this_job():
     }
     assert (off["action"], on["action"], off["target"]) == ("AbortJob", "ResumeJob", target)
     assert off["metadata"]["name"] != on["metadata"]["name"]
-    assert off == command(VOLCANO, body, "request-1", on=False), "so that it is not made twice"
-    assert off["metadata"]["name"] != command(VOLCANO, body, "request-2", on=False)["metadata"]["name"]
+    assert off == volcano_command(VOLCANO, body, "request-1", on=False), "so that it is not made twice"
+    assert off["metadata"]["name"] != volcano_command(VOLCANO, body, "request-2", on=False)["metadata"]["name"]
 
 
 def test_the_names_are_those_of_the_api():

@@ -9,8 +9,8 @@ from elftools.elf.elffile import ELFFile
 from tests.support.kernel_modules import Sample
 from upgrader.core.errors import ConfigurationError, ProcessError
 from upgrader.images.boot import BootKernel, boot_modules, find_kernel
-from upgrader.images.boot.initramfs import Loading, first_process, pack, plan_loading
-from upgrader.images.boot.machine import accelerator
+from upgrader.images.boot.initramfs import Loading, first_process, pack_initramfs, plan_loading
+from upgrader.images.boot.machine import choose_accelerator
 from upgrader.process import run
 
 RELEASE = "6.1.0-50-amd64"
@@ -43,7 +43,7 @@ def given(tmp_path):
 def machine(qemu, tmp_path):
     """The machine of a boot check; whether there is KVM is asked and noted here."""
     qemu("exit 1")
-    accelerator(tmp_path / "vmlinuz")
+    choose_accelerator(tmp_path / "vmlinuz")
     return qemu
 
 
@@ -94,7 +94,7 @@ def test_modules_that_cannot_be_listed_are_refused(kernel, given, tmp_path, name
 def test_the_initramfs_has_our_program_the_modules_as_they_are_and_their_order(kernel, given, tmp_path):
     (module,) = given(x=("c",))
     nothing = Loading(own=(), given=(), modules=())
-    archive = pack(plan_loading(kernel, [module]), companions=nothing, work=tmp_path)
+    archive = pack_initramfs(plan_loading(kernel, [module]), companions=nothing, work=tmp_path)
     out = tmp_path / "out"
     out.mkdir()
     run(["busybox", "cpio", "-i", "-F", archive], timeout=30, cwd=out)

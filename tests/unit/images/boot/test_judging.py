@@ -5,10 +5,10 @@ import pytest
 
 from tests.support.kernel_modules import Sample
 from upgrader.core.driver_build.driver_builds import CheckName, Verdict
-from upgrader.images.boot import Boot, Load, judge, loads_on, undecided
+from upgrader.images.boot import Boot, Load, is_undecided, judge_boot, parse_loads
 from upgrader.images.modules import read_module
 
-NO_GPU = Load(file="nvidia.ko", errno=errno.ENODEV, said=("NVRM: No NVIDIA GPU found.", "nvlink unregistered"))
+NO_GPU = Load(file="nvidia.ko", errno=errno.ENODEV, printed=("NVRM: No NVIDIA GPU found.", "nvlink unregistered"))
 
 
 def test_answers_are_read_from_a_console_with_what_was_printed_meanwhile():
@@ -24,17 +24,20 @@ def test_answers_are_read_from_a_console_with_what_was_printed_meanwhile():
         [    2.170000] reboot: Power down
     """)
     said = ("nvidia: loading out-of-tree module taints kernel.", "NVRM: No NVIDIA GPU found.")
-    assert loads_on(console) == ((Load(file="drm.ko", errno=0), Load(file="nvidia.ko", errno=19, said=said)), True)
+    assert parse_loads(console) == (
+        (Load(file="drm.ko", errno=0), Load(file="nvidia.ko", errno=19, printed=said)),
+        True,
+    )
 
 
 def test_a_load_without_an_answer_is_told_as_such():
     console = "[ 1.0] boot-check: loading a.ko\n[ 1.1] Kernel panic - not syncing: x\n"
-    assert loads_on(console) == ((Load(file="a.ko", errno=None, said=("Kernel panic - not syncing: x",)),), False)
+    assert parse_loads(console) == ((Load(file="a.ko", errno=None, printed=("Kernel panic - not syncing: x",)),), False)
 
 
 @pytest.mark.parametrize("console", ["", "garbage\0\x80", "boot-check: loaded a.ko errno=0\n"])
 def test_a_console_without_the_beginning_of_a_load_tells_of_none(console):
-    assert loads_on(console) == ((), False)
+    assert parse_loads(console) == ((), False)
 
 
 def _boot(*loads, finished=True, overdue=False, console="last words\n"):
@@ -64,18 +67,18 @@ def _verdict(passed, reason):
 
 
 def test_a_module_that_is_taken_passes(shipped):
-    verdict = judge(_boot(Load(file="fakebridge.ko", errno=0)), shipped(fakebridge=()))
+    verdict = judge_boot(_boot(Load(file="fakebridge.ko", errno=0)), shipped(fakebridge=()))
     assert verdict == _verdict(passed=True, reason="fakebridge.ko loaded (6.1.0-50-amd64, emulated, 4.2 s)")
 
 
 def test_nvidia_without_a_gpu_passes_and_who_needs_it_cannot_be_tried(shipped):
     modules = shipped(nvidia=("drm",), modeset=("nvidia",), drmpart=("modeset",))
     unknown = [Load(file=f"{name}.ko", errno=errno.ENOENT) for name in ("modeset", "drmpart")]
-    verdict = judge(_boot(Load(file="drm.ko", errno=0), NO_GPU, *unknown), modules)
+    verdict = judge_boot(_boot(Load(file="drm.ko", errno=0), NO_GPU, *unknown), modules)
     assert verdict == _verdict(
         passed=True,
-        reason="nvidia.ko: ENODEV (No such device), No NVIDIA GPU found; modeset.ko could not be tried without nvidia;"
-        " drmpart.ko could not be tried without modeset (6.1.0-50-amd64, emulated, 4.2 s)",
+        reason="nvidia.ko: ENODEV (No such device), No NVIDIA GPU found; modeset.ko could not be tested without nvidia;"
+        " drmpart.ko could not be tested without modeset (6.1.0-50-amd64, emulated, 4.2 s)",
     )
 
 
@@ -89,7 +92,7 @@ def test_nvidia_without_a_gpu_passes_and_who_needs_it_cannot_be_tried(shipped):
     ],
 )
 def test_who_needs_an_unequipped_module_is_excused_for_its_symbols_and_for_nothing_else(shipped, load, reason):
-    verdict = judge(_boot(NO_GPU, load), shipped(nvidia=(), uvm=("nvidia",)))
+    verdict = judge_boot(_boot(NO_GPU, load), shipped(nvidia=(), uvm=("nvidia",)))
     assert verdict == _verdict(passed=False, reason=f"6.1.0-50-amd64: {reason}")
 
 
@@ -111,24 +114,24 @@ REFUSED = Load(file="b.ko", errno=errno.ENOEXEC)
     ],
 )
 def test_a_boot_that_was_cut_short_says_nothing_against_modules_that_were_not_refused(shipped, boot, expected):
-    assert undecided(boot, shipped(nvidia=(), uvm=("nvidia",), a=(), b=())) is expected
+    assert is_undecided(boot, shipped(nvidia=(), uvm=("nvidia",), a=(), b=())) is expected
 
 
 def test_peermem_without_the_network_driver_that_it_serves_passes(shipped):
     words = "nvidia-peermem nv_mem_client_init:556 ERROR module compiled without IB peer memory symbols present"
-    load = Load(file="nvidia-peermem.ko", errno=errno.EINVAL, said=(words,))
-    assert judge(_boot(load), shipped(**{"nvidia-peermem": ()})).passed
+    load = Load(file="nvidia-peermem.ko", errno=errno.EINVAL, printed=(words,))
+    assert judge_boot(_boot(load), shipped(**{"nvidia-peermem": ()})).passed
 
 
 @pytest.mark.parametrize(
     ("load", "reason"),
     [
         (
-            Load(file="nvidia.ko", errno=errno.ENODEV, said=("nothing known",)),
+            Load(file="nvidia.ko", errno=errno.ENODEV, printed=("nothing known",)),
             "nvidia.ko: ENODEV (No such device): nothing known",
         ),
         (
-            Load(file="nvidia.ko", errno=errno.EINVAL, said=NO_GPU.said),
+            Load(file="nvidia.ko", errno=errno.EINVAL, printed=NO_GPU.printed),
             "nvidia.ko: EINVAL (Invalid argument): nvlink unregistered",
         ),
         (Load(file="nvidia.ko", errno=errno.ENOEXEC), "nvidia.ko: ENOEXEC (Exec format error)"),
@@ -138,41 +141,44 @@ def test_peermem_without_the_network_driver_that_it_serves_passes(shipped):
     ],
 )
 def test_every_other_answer_fails(shipped, load, reason):
-    assert judge(_boot(load), shipped(nvidia=())) == _verdict(passed=False, reason=f"6.1.0-50-amd64: {reason}")
+    assert judge_boot(_boot(load), shipped(nvidia=())) == _verdict(passed=False, reason=f"6.1.0-50-amd64: {reason}")
 
 
 def test_another_module_with_such_an_answer_fails(shipped):
-    load = Load(file="other.ko", errno=errno.ENODEV, said=NO_GPU.said)
-    assert judge(_boot(load), shipped(other=())).passed is False
+    load = Load(file="other.ko", errno=errno.ENODEV, printed=NO_GPU.printed)
+    assert judge_boot(_boot(load), shipped(other=())).passed is False
 
 
 def test_modules_beside_the_shipped_ones_must_be_taken_or_be_there_already(shipped):
     modules, own = shipped(a=()), Load(file="a.ko", errno=0)
-    assert judge(_boot(Load(file="drm.ko", errno=errno.EEXIST), own), modules).passed
-    refused = judge(_boot(Load(file="drm.ko", errno=errno.ENOENT), own), modules)
+    assert judge_boot(_boot(Load(file="drm.ko", errno=errno.EEXIST), own), modules).passed
+    refused = judge_boot(_boot(Load(file="drm.ko", errno=errno.ENOENT), own), modules)
     assert refused.reason == "6.1.0-50-amd64: drm.ko: ENOENT (No such file or directory)"
-    assert judge(_boot(own), modules, ["fakebridge.ko"]).reason == "6.1.0-50-amd64: fakebridge.ko was not loaded"
+    assert judge_boot(_boot(own), modules, ["fakebridge.ko"]).reason == "6.1.0-50-amd64: fakebridge.ko was not loaded"
 
 
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        ({"overdue": True}, "it did not end within 4 s (emulated); a.ko: the kernel did not answer\nlast words"),
+        (
+            {"overdue": True},
+            "the machine did not end within 4 s (emulated); a.ko: the kernel did not answer\nlast words",
+        ),
         (
             {"console": "[ 1.9] Kernel panic - y\n<TASK>"},
             "Kernel panic - y; a.ko: the kernel did not answer\n[ 1.9] Kernel panic - y\n<TASK>",
         ),
         (
             {"console": " \n"},
-            "the machine ended before its list did; a.ko: the kernel did not answer\nthe console stayed empty",
+            "the machine ended before all modules were loaded; a.ko: the kernel did not answer\nthe console is empty",
         ),
     ],
 )
 def test_a_machine_that_did_not_finish_fails_with_its_last_lines(shipped, facts, reason):
     boot = _boot(Load(file="a.ko", errno=None), finished=False, **facts)
-    assert judge(boot, shipped(a=())) == _verdict(passed=False, reason=f"6.1.0-50-amd64: {reason}")
+    assert judge_boot(boot, shipped(a=())) == _verdict(passed=False, reason=f"6.1.0-50-amd64: {reason}")
 
 
 def test_a_machine_that_ends_after_the_last_answer_and_before_its_end_fails(shipped):
     boot = _boot(Load(file="a.ko", errno=0), finished=False)
-    assert judge(boot, shipped(a=())).passed is False
+    assert judge_boot(boot, shipped(a=())).passed is False

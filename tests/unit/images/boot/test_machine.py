@@ -17,18 +17,18 @@ from upgrader.images.boot import machine, tsc
 )
 def test_kvm_is_used_where_a_kernel_speaks_and_asked_once(qemu, tmp_path, script, found):
     log, device = qemu(script, said="."), tmp_path / "kvm"
-    assert machine.accelerator(tmp_path / "vmlinuz", device=device) == machine.EMULATED
+    assert machine.choose_accelerator(tmp_path / "vmlinuz", device=device) == machine.EMULATED
     device.write_text("")
-    assert machine.accelerator(tmp_path / "vmlinuz", device=device) == found
-    assert machine.accelerator(tmp_path / "vmlinuz", device=device) == found
+    assert machine.choose_accelerator(tmp_path / "vmlinuz", device=device) == found
+    assert machine.choose_accelerator(tmp_path / "vmlinuz", device=device) == found
     assert log.read_text() == ".\n"
 
 
-@pytest.mark.skipif(not tsc.argument(), reason="a machine whose counter cannot be read tells its guests nothing")
+@pytest.mark.skipif(not tsc.kernel_argument(), reason="a machine whose counter cannot be read tells its guests nothing")
 def test_only_an_emulated_machines_kernel_is_told_how_fast_its_counter_runs(qemu, tmp_path):
     log = qemu("exit 0")
     for accelerator in (machine.EMULATED, machine.KVM):
-        machine.start(
+        machine.run_kernel(
             tmp_path / "vmlinuz",
             None,
             accelerator=accelerator,
@@ -38,6 +38,6 @@ def test_only_an_emulated_machines_kernel_is_told_how_fast_its_counter_runs(qemu
         )
 
     emulated, kvm = log.read_text().splitlines()
-    assert emulated.endswith(f" {tsc.argument()} init=/check")
-    assert tsc.argument() not in kvm
+    assert emulated.endswith(f" {tsc.kernel_argument()} init=/check")
+    assert tsc.kernel_argument() not in kvm
     assert kvm.endswith(" init=/check")

@@ -2,7 +2,7 @@ import pytest
 
 from tests.support.apt_repository import Repository, frozen, throw_away_key
 from upgrader.images.debian.apt import Apt
-from upgrader.images.debian.discovery import read
+from upgrader.images.debian.discovery import read_lists
 
 
 @pytest.fixture(scope="session")
@@ -29,5 +29,7 @@ def found(tmp_path_factory, key):
     repository.publish_frozen()
     components = ("main", "contrib", "non-free", "non-free-firmware")
     apt = Apt(tmp_path_factory.mktemp("apt"), repository.archives, tuple(frozen()), components)
-    with apt.updated():
-        return read(apt, {"nvidia-kernel-dkms", "nvidia-open-kernel-dkms", "libnvidia-ml1", "firmware-nvidia-gsp"})
+    with apt.updated_lists():
+        return read_lists(
+            apt, {"nvidia-kernel-dkms", "nvidia-open-kernel-dkms", "libnvidia-ml1", "firmware-nvidia-gsp"}
+        )

@@ -10,7 +10,7 @@ from upgrader.core.driver_build.driver_builds import FailureClass
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.apt import Apt, Index
 from upgrader.images.debian.errors import UnreachableArchiveError, UntrustedArchiveError
-from upgrader.images.debian.stanzas import stanzas
+from upgrader.images.debian.stanzas import read_stanzas
 
 LISTS = {"main": "Package: tool\nVersion: 1\n\nPackage: other\nVersion: 2\n"}
 
@@ -30,31 +30,31 @@ def no_retries(tmp_path, monkeypatch):
 
 def refusal(apt):
     with pytest.raises(UntrustedArchiveError) as refused:
-        apt.update()
+        apt.update_lists()
     assert refused.value.kind is FailureClass.TRANSIENT
     return refused.value
 
 
 def test_signed_lists_are_there_to_be_read(apt, repository):
     repository.publish("trixie", LISTS)
-    with apt.updated():
-        (index,) = apt.indices()
+    with apt.updated_lists():
+        (index,) = apt.verified_indices()
         assert index == Index(suite="trixie", component="main", path=index.path)
-        assert list(stanzas(index, lambda name: name == "other")) == [{"Package": "other", "Version": "2"}]
-        assert set(apt.signed()) == {"trixie"}
+        assert list(read_stanzas(index, lambda name: name == "other")) == [{"Package": "other", "Version": "2"}]
+        assert set(apt.signed_digests()) == {"trixie"}
 
 
 def test_both_archives_are_asked_for_their_suites(tmp_path, repository):
     repository.publish("trixie", LISTS)
     repository.publish("trixie-security", LISTS)
     both = Apt(tmp_path / "apt", repository.archives, ("trixie", "trixie-security"), ("main",))
-    both.update()
-    assert {index.suite for index in both.indices()} == {"trixie", "trixie-security"}
+    both.update_lists()
+    assert {index.suite for index in both.verified_indices()} == {"trixie", "trixie-security"}
 
 
 def test_another_key_is_refused(apt, repository, other_key):
     repository.publish("trixie", LISTS, key=other_key)
-    assert refusal(apt).brief == "trixie is not signed by a key of the keyring; nothing of it was read"
+    assert refusal(apt).brief == "trixie is not signed by a key of the keyring; none of it was read"
 
 
 def test_a_key_that_has_expired_is_refused(tmp_path, repository):
@@ -75,41 +75,41 @@ def test_without_a_signature_it_is_refused(tmp_path, repository, scheme):
         bases = repository.archives.bases if scheme == "file" else {"debian": f"{address}/debian/"}
         asked = msgspec.structs.replace(repository.archives, bases=bases)
         refused = refusal(Apt(tmp_path / "apt", asked, ("trixie",), ("main",)))
-    assert refused.brief == "trixie is not signed by a key of the keyring; nothing of it was read"
+    assert refused.brief == "trixie is not signed by a key of the keyring; none of it was read"
 
 
 def test_a_changed_release_file_is_refused(apt, repository):
     repository.publish("trixie", LISTS)
     signed = repository.suite("trixie") / "InRelease"
     signed.write_text(signed.read_text().replace("Origin: Debian", "Origin: Nobody"))
-    assert refusal(apt).brief == "trixie is not signed by a key of the keyring; nothing of it was read"
+    assert refusal(apt).brief == "trixie is not signed by a key of the keyring; none of it was read"
 
 
 def test_a_release_file_past_its_date_is_refused(apt, repository):
     repository.publish("trixie", LISTS, dated=datetime.now(UTC) - 10 * DAY, valid=DAY)
-    assert refusal(apt).brief == "trixie is out of date; nothing of it was read"
+    assert refusal(apt).brief == "trixie is out of date; none of it was read"
 
 
 def test_a_frozen_mirror_may_be_past_its_date_but_must_be_signed(tmp_path, repository, other_key):
     frozen = msgspec.structs.replace(repository.archives, frozen=True)
     apt = Apt(tmp_path / "apt", frozen, ("trixie",), ("main",))
     repository.publish("trixie", LISTS, dated=datetime.now(UTC) - 10 * DAY, valid=DAY)
-    apt.update()
-    assert len(list(apt.indices())) == 1
+    apt.update_lists()
+    assert len(list(apt.verified_indices())) == 1
     repository.publish("trixie", LISTS, dated=datetime.now(UTC) - 9 * DAY, valid=DAY, key=other_key)
     assert "trixie is not signed" in refusal(apt).brief
 
 
 def test_a_release_file_of_the_future_is_refused(apt, repository):
     repository.publish("trixie", LISTS, dated=datetime.now(UTC) + 2 * DAY)
-    assert refusal(apt).brief == "trixie is dated in the future; nothing of it was read"
+    assert refusal(apt).brief == "trixie is dated in the future; none of it was read"
 
 
 def test_changed_lists_are_refused(apt, repository):
     repository.publish("trixie", LISTS)
     path = repository.suite("trixie") / "main/binary-amd64/Packages"
     path.write_text(path.read_text().replace("Version: 2", "Version: 3"))
-    assert refusal(apt).brief == "trixie has lists that are not what it signed; nothing of it was read"
+    assert refusal(apt).brief == "trixie has lists that are not what it signed; none of it was read"
 
 
 def test_the_suite_at_fault_is_named_and_not_its_neighbour(tmp_path, repository, other_key):
@@ -121,7 +121,7 @@ def test_the_suite_at_fault_is_named_and_not_its_neighbour(tmp_path, repository,
 
 def test_lists_of_before_are_not_taken_for_those_of_now(apt, repository, other_key):
     repository.publish("trixie", LISTS)
-    apt.update()
+    apt.update_lists()
     repository.publish("trixie", LISTS, dated=datetime.now(UTC) + timedelta(minutes=1), key=other_key)
     refusal(apt)
 
@@ -129,7 +129,7 @@ def test_lists_of_before_are_not_taken_for_those_of_now(apt, repository, other_k
 def test_a_suite_that_is_not_there_is_a_wrong_setting(apt, repository):
     repository.publish("bookworm", LISTS)
     with pytest.raises(ConfigurationError, match="the archive has no suite trixie"):
-        apt.update()
+        apt.update_lists()
 
 
 @pytest.mark.parametrize(
@@ -148,19 +148,19 @@ def test_only_what_the_archive_says_itself_is_absence(tmp_path, repository, no_r
         bases = {"debian": f"{address}/debian/"}
         apt = Apt(tmp_path / "apt", msgspec.structs.replace(repository.archives, bases=bases), ("trixie",), ("main",))
         with pytest.raises(error, match=says):
-            apt.update()
+            apt.update_lists()
 
 
 def test_a_component_that_is_not_there_is_a_wrong_setting(tmp_path, repository):
     repository.publish("trixie", LISTS)
     with pytest.raises(ConfigurationError, match="no component 'non-free'"):
-        Apt(tmp_path / "apt", repository.archives, ("trixie",), ("main", "non-free")).update()
+        Apt(tmp_path / "apt", repository.archives, ("trixie",), ("main", "non-free")).update_lists()
 
 
 def test_an_archive_that_does_not_answer_is_doubt(tmp_path, repository, no_retries):
     silent = msgspec.structs.replace(repository.archives, bases={"debian": "http://127.0.0.1:9/debian/"})
     with pytest.raises(UnreachableArchiveError, match="trixie cannot be read"):
-        Apt(tmp_path / "apt", silent, ("trixie",), ("main",)).update()
+        Apt(tmp_path / "apt", silent, ("trixie",), ("main",)).update_lists()
 
 
 def test_one_that_no_longer_answers_is_doubt_too(tmp_path, repository, no_retries):
@@ -168,9 +168,9 @@ def test_one_that_no_longer_answers_is_doubt_too(tmp_path, repository, no_retrie
     with serving(repository.folder) as address:
         bases = {"debian": f"{address}/debian/"}
         apt = Apt(tmp_path / "apt", msgspec.structs.replace(repository.archives, bases=bases), ("trixie",), ("main",))
-        apt.update()
+        apt.update_lists()
     with pytest.raises(UnreachableArchiveError, match="trixie cannot be read"):
-        apt.update()
+        apt.update_lists()
 
 
 def test_the_machines_exceptions_from_checking_do_not_hold_here(apt, repository, tmp_path, monkeypatch):
@@ -189,12 +189,12 @@ def test_the_machines_hooks_are_not_run(apt, repository, tmp_path, monkeypatch):
     kinds = ("Pre-Invoke", "Post-Invoke", "Post-Invoke-Success")
     hooks.write_text("".join(f'APT::Update::{kind} {{ "touch {tmp_path}/ran-{kind}"; }};\n' for kind in kinds))
     monkeypatch.setenv("APT_CONFIG", str(hooks))
-    apt.update()
+    apt.update_lists()
     assert list(tmp_path.glob("ran-*")) == []
 
 
 @pytest.mark.parametrize("folder", ['a"b', "a b", "a;b", "a#b"])
 def test_a_folder_that_would_change_apts_settings_is_refused(tmp_path, repository, folder):
     repository.publish("trixie", LISTS)
-    with pytest.raises(ConfigurationError, match="cannot be given the path"):
-        Apt(tmp_path / folder, repository.archives, ("trixie",), ("main",)).update()
+    with pytest.raises(ConfigurationError, match="does not accept the path"):
+        Apt(tmp_path / folder, repository.archives, ("trixie",), ("main",)).update_lists()

@@ -3,7 +3,7 @@ import traceback
 import pytest
 
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.debian.archives import FROZEN, KEYRING, MIRROR, Archives, archives
+from upgrader.images.debian.archives import FROZEN, KEYRING, MIRROR, Archives, configured_archives
 
 
 @pytest.fixture
@@ -22,22 +22,22 @@ def keyring(tmp_path):
     ],
 )
 def test_a_mirror_is_an_address_or_a_folder(keyring, mirror, base):
-    found = archives({MIRROR: mirror, KEYRING: str(keyring), FROZEN: "1"})
-    assert found.base("debian") == base
-    assert found.base("debian-security") == base.removesuffix("debian/") + "debian-security/"
+    found = configured_archives({MIRROR: mirror, KEYRING: str(keyring), FROZEN: "1"})
+    assert found.base_url("debian") == base
+    assert found.base_url("debian-security") == base.removesuffix("debian/") + "debian-security/"
     assert (found.keyring, found.frozen) == (keyring, True)
 
 
 def test_a_suite_lies_in_one_archive(keyring):
-    found = archives({MIRROR: "/srv", KEYRING: str(keyring)})
+    found = configured_archives({MIRROR: "/srv", KEYRING: str(keyring)})
     suites = ("bookworm", "bookworm-backports", "bookworm-security", "sid")
-    assert [found.of(suite) for suite in suites] == ["debian", "debian", "debian-security", "debian"]
+    assert [found.archive_of(suite) for suite in suites] == ["debian", "debian", "debian-security", "debian"]
 
 
 @pytest.mark.parametrize("mirror", ["ftp://x", "https://a b", 'https://a"b', "https://a [trusted=yes]", "mirror"])
 def test_what_is_no_address_is_refused(keyring, mirror):
-    with pytest.raises(ConfigurationError, match="is no address of an archive"):
-        archives({MIRROR: mirror, KEYRING: str(keyring)})
+    with pytest.raises(ConfigurationError, match="is not an address of an archive"):
+        configured_archives({MIRROR: mirror, KEYRING: str(keyring)})
 
 
 @pytest.mark.parametrize(
@@ -45,28 +45,31 @@ def test_what_is_no_address_is_refused(keyring, mirror):
 )
 def test_a_password_is_for_apts_own_file_and_not_for_command_lines(keyring, mirror):
     with pytest.raises(ConfigurationError, match=r"auth\.conf\.d") as raised:
-        archives({MIRROR: mirror, KEYRING: str(keyring)})
+        configured_archives({MIRROR: mirror, KEYRING: str(keyring)})
     assert "s3cr3t" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_a_folder_may_have_an_at_sign_in_it(keyring):
-    assert archives({MIRROR: "/srv/me@here", KEYRING: str(keyring)}).base("debian") == "file:/srv/me@here/debian/"
+    assert (
+        configured_archives({MIRROR: "/srv/me@here", KEYRING: str(keyring)}).base_url("debian")
+        == "file:/srv/me@here/debian/"
+    )
 
 
 @pytest.mark.parametrize("suite", ["../x", "trixie main", "-x", "trixie]"])
 def test_a_suite_is_checked_before_it_stands_in_a_source(keyring, suite):
     with pytest.raises(ConfigurationError, match="is not a suite"):
-        archives({MIRROR: "/srv", KEYRING: str(keyring)}).of(suite)
+        configured_archives({MIRROR: "/srv", KEYRING: str(keyring)}).archive_of(suite)
 
 
 def test_without_the_keys_there_is_no_archive(tmp_path):
-    with pytest.raises(ConfigurationError, match="there is no keyring"):
-        archives({MIRROR: "/srv", KEYRING: str(tmp_path / "none")})
+    with pytest.raises(ConfigurationError, match=r"the keyring .* does not exist"):
+        configured_archives({MIRROR: "/srv", KEYRING: str(tmp_path / "none")})
 
 
 def test_an_archive_that_the_machine_does_not_have(keyring):
-    with pytest.raises(ConfigurationError, match="knows of no archive debian-security"):
-        Archives(bases={"debian": "file:/srv/debian/"}, keyring=keyring).base("debian-security")
+    with pytest.raises(ConfigurationError, match="has no archive debian-security"):
+        Archives(bases={"debian": "file:/srv/debian/"}, keyring=keyring).base_url("debian-security")
 
 
 def test_the_machines_own_archives(keyring, tmp_path, monkeypatch):
@@ -75,8 +78,8 @@ def test_the_machines_own_archives(keyring, tmp_path, monkeypatch):
     (tmp_path / "apt-get").write_text(f"#!/bin/sh\nprintf '{said}'\n")
     (tmp_path / "apt-get").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    found = archives({KEYRING: str(keyring)})
+    found = configured_archives({KEYRING: str(keyring)})
     assert found.bases == {"debian": "http://m.example.org/d/", "debian-security": "http://m.example.org/s/"}
     (tmp_path / "apt-get").write_text("#!/bin/sh\n")
-    with pytest.raises(ConfigurationError, match="apt on this machine knows of no Debian archive"):
-        archives({KEYRING: str(keyring)})
+    with pytest.raises(ConfigurationError, match="apt on this machine is configured with no Debian archive"):
+        configured_archives({KEYRING: str(keyring)})

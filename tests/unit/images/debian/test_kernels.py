@@ -1,14 +1,14 @@
 import pytest
 
 from tests.support.packages import package
-from upgrader.images.debian.kernels import Dependency, Described, dependencies, kernels
+from upgrader.images.debian.kernels import Dependency, Described, find_kernels, parse_dependencies
 from upgrader.images.debian.values import Incomplete
 
 RELEASE = "6.12.107+deb13-amd64"
 
 
 def described(name, version="1", depends="", **more):
-    return Described(package=package(name, version, **more), depends=dependencies(depends))
+    return Described(package=package(name, version, **more), depends=parse_dependencies(depends))
 
 
 def parts(version="1", **more):
@@ -23,7 +23,7 @@ def parts(version="1", **more):
 
 
 def the_kernel(offered):
-    (kernel,), lacking = kernels(offered, "amd64")
+    (kernel,), lacking = find_kernels(offered, "amd64")
     assert lacking == ()
     return kernel
 
@@ -39,27 +39,27 @@ def test_a_kernel_with_all_that_it_is_made_of():
 @pytest.mark.parametrize("name", ["linux-headers-6.12.107+deb13-common", "linux-kbuild-6.12.107+deb13"])
 def test_a_kernel_that_lacks_a_part_says_which(name):
     offered = [one for one in parts() if one.package.name != name]
-    assert kernels(offered, "amd64") == ((), (Incomplete(release=RELEASE, os="trixie", missing=(name,)),))
+    assert find_kernels(offered, "amd64") == ((), (Incomplete(release=RELEASE, os="trixie", missing=(name,)),))
 
 
 def test_a_part_of_another_version_does_not_count():
     offered = [one for one in parts() if "common" not in one.package.name]
     offered.append(described("linux-headers-6.12.107+deb13-common", "2"))
-    (lacking,) = kernels(offered, "amd64")[1]
+    (lacking,) = find_kernels(offered, "amd64")[1]
     assert lacking.missing == ("linux-headers-6.12.107+deb13-common",)
 
 
 def test_headers_without_a_compiler_are_not_enough():
     offered = parts()
     offered[0] = described(f"linux-headers-{RELEASE}", depends="linux-kbuild-6.12.107+deb13")
-    (lacking,) = kernels(offered, "amd64")[1]
-    assert lacking.missing == ("a compiler that it names",)
+    (lacking,) = find_kernels(offered, "amd64")[1]
+    assert lacking.missing == ("the compiler that it names",)
 
 
 def test_an_image_of_another_version_is_not_the_kernel_of_these_headers():
     offered = [one for one in parts() if "image" not in one.package.name]
     offered.append(described(f"linux-image-{RELEASE}", "2"))
-    (lacking,) = kernels(offered, "amd64")[1]
+    (lacking,) = find_kernels(offered, "amd64")[1]
     assert lacking.missing == (f"linux-image-{RELEASE}",)
 
 
@@ -87,7 +87,7 @@ def test_a_release_published_anew_is_the_newest_of_it():
 def test_parts_of_another_distribution_do_not_count():
     headers, *rest = parts()
     others = [described(one.package.name, suites=("bookworm",)) for one in rest]
-    whole, lacking = kernels([headers, *others], "amd64")
+    whole, lacking = find_kernels([headers, *others], "amd64")
     assert whole == ()
     assert {one.os: len(one.missing) for one in lacking} == {"trixie": 3, "bookworm": 1}
 
@@ -100,12 +100,12 @@ def test_parts_of_the_same_distributions_other_suites_do():
 
 @pytest.mark.parametrize("name", ["linux-headers-amd64", "linux-image-6.12-rt-amd64", "linux-image-6.1.0-47-arm64"])
 def test_packages_that_are_no_kernel_of_this_machine(name):
-    assert kernels([described(name)], "amd64") == ((), ())
+    assert find_kernels([described(name)], "amd64") == ((), ())
 
 
 def test_dependencies_are_read_with_the_first_of_alternatives():
     text = "libc6:any (>= 2.34), initramfs-tools (>= 0.120) | dracut, gcc-14, (odd), "
-    assert dependencies(text) == (
+    assert parse_dependencies(text) == (
         Dependency(name="libc6", operator=">=", version="2.34"),
         Dependency(name="initramfs-tools", operator=">=", version="0.120"),
         Dependency(name="gcc-14"),

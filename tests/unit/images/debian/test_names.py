@@ -8,14 +8,14 @@ from upgrader.images.debian import names
 from upgrader.images.debian.names import HostileNameError
 
 CHECKS = [
-    names.package,
-    names.version,
-    names.release,
-    names.suite,
-    names.component,
-    names.arch,
-    names.path,
-    names.sha256,
+    names.check_package,
+    names.check_version,
+    names.check_release,
+    names.check_suite,
+    names.check_component,
+    names.check_arch,
+    names.check_path,
+    names.check_sha256,
 ]
 METACHARACTERS = " \t\n\r\0'\"`$&|;<>(){}[]*?!#\\%=,@^é"
 HARMFUL = st.text(alphabet=st.sampled_from(METACHARACTERS), min_size=1)
@@ -25,14 +25,14 @@ ANYTHING = st.one_of(st.text(), st.from_regex(r"[A-Za-z0-9+.~_/:-]*", fullmatch=
 @pytest.mark.parametrize(
     ("check", "text"),
     [
-        (names.package, "linux-headers-6.12.115+deb13.1-amd64"),
-        (names.version, "1:535.261.03-1~deb12u1+b2"),
-        (names.release, "6.12.115+deb13.1-cloud-amd64"),
-        (names.suite, "bookworm-security"),
-        (names.component, "non-free-firmware"),
-        (names.arch, "amd64"),
-        (names.path, "pool/updates/main/l/linux/linux-headers-6.12.107+deb13-amd64_6.12.107-1~bpo13+1_amd64.deb"),
-        (names.sha256, "0" * 64),
+        (names.check_package, "linux-headers-6.12.115+deb13.1-amd64"),
+        (names.check_version, "1:535.261.03-1~deb12u1+b2"),
+        (names.check_release, "6.12.115+deb13.1-cloud-amd64"),
+        (names.check_suite, "bookworm-security"),
+        (names.check_component, "non-free-firmware"),
+        (names.check_arch, "amd64"),
+        (names.check_path, "pool/updates/main/l/linux/linux-headers-6.12.107+deb13-amd64_6.12.107-1~bpo13+1_amd64.deb"),
+        (names.check_sha256, "0" * 64),
     ],
 )
 def test_what_debian_really_has_is_taken_as_it_is(check, text):
@@ -72,7 +72,7 @@ def test_what_passes_is_one_plain_word(text):
 def test_a_path_that_passes_stays_below_its_folder(parts):
     text = "/".join(parts)
     try:
-        names.path(text)
+        names.check_path(text)
     except HostileNameError:
         return
     folder = Path("/srv/mirror")
@@ -82,5 +82,5 @@ def test_a_path_that_passes_stays_below_its_folder(parts):
 
 def test_a_name_as_long_as_a_path_is_refused_and_not_shown_whole():
     with pytest.raises(HostileNameError) as refused:
-        names.release("6" * 10_000)
+        names.check_release("6" * 10_000)
     assert len(str(refused.value)) < 300

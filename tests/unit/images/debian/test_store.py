@@ -67,12 +67,12 @@ def local(tmp_path, mirror, keyring):
 
 def test_a_package_is_fetched_once_and_kept_by_its_digest(local, mirror):
     digest = KBUILD.sha256
-    assert not local.holds(KBUILD)
+    assert not local.has_package(KBUILD)
     path = local.fetch(KBUILD)
     assert path == local.folder / "sha256" / digest[:2] / digest
     assert (path.read_bytes(), path.is_symlink(), path.stat().st_mode & 0o777) == (DATA, False, 0o444)
     shutil.rmtree(mirror)
-    assert local.holds(KBUILD)
+    assert local.has_package(KBUILD)
     assert local.fetch_all([KBUILD, KBUILD]) == (path, path)
     assert files(local.folder) == [digest]
 
@@ -140,7 +140,7 @@ class Trusting:
 
 def test_the_digest_is_compared_whatever_the_source_did(tmp_path):
     asked = PackageStore(tmp_path, Trusting(b"other"))
-    with pytest.raises(HashMismatchError, match=r"linux-kbuild-6\.1 6\.1\.176-1 is not what the signed index"):
+    with pytest.raises(HashMismatchError, match=r"linux-kbuild-6\.1 6\.1\.176-1 differs from the signed index"):
         asked.fetch(KBUILD)
     assert files(tmp_path) == []
 
@@ -263,8 +263,8 @@ def test_a_source_that_finds_the_disk_full_leaves_nothing(tmp_path):
 
 def test_a_package_is_placed_under_a_name_of_ones_own(local, tmp_path):
     name = tmp_path / "here"
-    assert local.place(KBUILD, name) == local.place(KBUILD, name) == name
-    assert name.stat().st_ino == local.path(KBUILD).stat().st_ino
+    assert local.link_to(KBUILD, name) == local.link_to(KBUILD, name) == name
+    assert name.stat().st_ino == local.package_path(KBUILD).stat().st_ino
 
 
 def test_a_file_is_taken_when_it_is_the_package(tmp_path):
@@ -284,10 +284,10 @@ def test_a_file_is_taken_when_it_is_the_package(tmp_path):
 def test_packages_are_deleted_by_who_is_alone_with_them(tmp_path):
     kept = PackageStore(tmp_path)
     refused = pytest.raises(PackagesInUseError, match="so none was deleted")
-    with kept.in_use(), PackageStore(tmp_path).in_use(), refused, kept.alone():
+    with kept.in_use(), PackageStore(tmp_path).in_use(), refused, kept.exclusive_use():
         pytest.fail("somebody uses them")
-    with kept.alone():
-        assert kept.sizes() == {}
+    with kept.exclusive_use():
+        assert kept.stored_sizes() == {}
 
 
 def test_who_comes_while_packages_are_swept_waits_and_says_so(tmp_path):
@@ -298,12 +298,12 @@ def test_who_comes_while_packages_are_swept_waits_and_says_so(tmp_path):
             entered.set()
 
     thread = threading.Thread(target=build)
-    with PackageStore(tmp_path).alone():
+    with PackageStore(tmp_path).exclusive_use():
         thread.start()
         assert waiting.wait(30)
         assert not entered.is_set()
     thread.join(30)
-    assert (entered.is_set(), said) == (True, [f"waiting, as packages of {tmp_path} are swept"])
+    assert (entered.is_set(), said) == (True, [f"waiting for a sweep of the packages in {tmp_path}"])
 
 
 def test_what_is_there_and_what_is_deleted_of_it(tmp_path):
@@ -313,9 +313,9 @@ def test_what_is_there_and_what_is_deleted_of_it(tmp_path):
     half = "f" * 64
     for name in (half, KBUILD.sha256, "not-ours"):
         (kept.folder / "partial" / name).write_bytes(b"half")
-    assert kept.sizes() == {KBUILD.sha256: len(DATA) + 4, half: 4}
+    assert kept.stored_sizes() == {KBUILD.sha256: len(DATA) + 4, half: 4}
     kept.remove(KBUILD.sha256)
-    assert (kept.holds(KBUILD), kept.sizes()) == (False, {half: 4})
+    assert (kept.has_package(KBUILD), kept.stored_sizes()) == (False, {half: 4})
     kept.remove(half)
     kept.remove(half)
-    assert (kept.sizes(), (kept.folder / "partial/not-ours").exists()) == ({}, True)
+    assert (kept.stored_sizes(), (kept.folder / "partial/not-ours").exists()) == ({}, True)

@@ -39,7 +39,7 @@ def test_versions_are_in_the_order_that_dpkg_has(one, other):
     ],
 )
 def test_the_authors_version(version, upstream):
-    assert versions.upstream(version) == upstream
+    assert versions.upstream_version(version) == upstream
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_the_authors_version(version, upstream):
 )
 def test_dependencies_on_a_version(operator, met):
     offered = ["6.1.170-3", "6.1.176-1", "6.1.192-2"]
-    assert [versions.satisfies(one, operator, "6.1.176-1") for one in offered] == met
+    assert [versions.satisfies_dependency(one, operator, "6.1.176-1") for one in offered] == met

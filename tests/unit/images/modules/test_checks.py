@@ -30,7 +30,7 @@ def test_a_module_whose_imports_are_offered_with_their_crcs_passes(symbols):
     assert symbols(Sample(imports=known, import_ns=["DMA_BUF"], weak=["nowhere"])) == Verdict(
         check=CheckName.CRC,
         passed=True,
-        reason=f"6 symbols imported by 1 modules are as {RELEASE} and the siblings offer them",
+        reason=f"6 symbols imported by 1 modules are as {RELEASE} and the siblings export them",
     )
 
 
@@ -40,16 +40,16 @@ def test_a_module_whose_imports_are_offered_with_their_crcs_passes(symbols):
         (Sample(layout=1), "module_layout", "1 of 1 imported symbols have another CRC in"),
         (Sample(imports={"kmalloc": 0x12}), "kmalloc", "1 of 2 imported symbols have another CRC in"),
         (Sample(longer={"kmalloc": 0x12}), "kmalloc", "1 of 2 imported symbols have another CRC in"),
-        (Sample(imports={"nowhere": 1}), "nowhere", "1 of 2 imported symbols are offered neither by a sibling nor by"),
+        (Sample(imports={"nowhere": 1}), "nowhere", "1 of 2 imported symbols are exported neither by a sibling nor by"),
         (
             Sample(imports={"kmalloc": None}),
             "kmalloc",
-            "1 of 2 imported symbols have a CRC, which the module does not know, in",
+            "1 of 2 imported symbols have a CRC, which the module lacks, in",
         ),
         (
             Sample(layout=None),
             "module_layout",
-            "1 of 1 imported symbols have a CRC, which the module does not know, in",
+            "1 of 1 imported symbols have a CRC, which the module lacks, in",
         ),
         (
             Sample(imports={"for_gpl": 0x22}, license="NVIDIA"),
@@ -72,7 +72,7 @@ def test_ten_symbols_are_named_and_the_rest_counted(symbols):
     verdict = symbols(Sample(imports={f"gone_{at:02}": at for at in range(25)}))
     assert verdict.symbols == tuple(f"gone_{at:02}" for at in range(10))
     assert verdict.reason == (
-        "sample.ko: 25 of 26 imported symbols are offered neither by a sibling nor by 6.1.0-50-amd64: "
+        "sample.ko: 25 of 26 imported symbols are exported neither by a sibling nor by 6.1.0-50-amd64: "
         + ", ".join(f"gone_{at:02}" for at in range(10))
         + " and 15 more"
     )
@@ -133,7 +133,7 @@ def test_modules_libraries_and_firmware_are_of_one_version(tmp_path):
     assert verdict == Verdict(
         check=CheckName.VERSIONS,
         passed=False,
-        reason="libcuda.so is of version 535.309.01, the driver of 535.261.03",
+        reason="libcuda.so has version 535.309.01, the driver has 535.261.03",
     )
     unversioned = read_module(Sample(version="").write(tmp_path))
-    assert "sample.ko is of version none" in check_versions("535.261.03", [unversioned], {}).reason
+    assert "sample.ko has version none" in check_versions("535.261.03", [unversioned], {}).reason

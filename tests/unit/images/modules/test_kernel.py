@@ -42,8 +42,8 @@ def test_vermagic_follows_the_configuration(tmp_path, change, vermagic):
     [
         (".config", "CONFIG_X86_64=y\n", "cannot be checked for 6.1.0-50-amd64"),
         (".config", "CONFIG_X86_64=y\nCONFIG_MODVERSIONS=y\nCONFIG_RANDSTRUCT=y\n", "cannot be checked"),
-        ("include/generated/utsrelease.h", "", "does not say which kernel"),
-        ("Module.symvers", "0x12345678\tcut off", "line 1 is no exported symbol"),
+        ("include/generated/utsrelease.h", "", "does not contain the kernel"),
+        ("Module.symvers", "0x12345678\tcut off", "line 1 is not an exported symbol"),
         ("Module.symvers", None, "is this an unpacked linux-headers package"),
     ],
 )

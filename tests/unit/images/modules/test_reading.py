@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.support.kernel_modules import FLAGS, LAYOUT, RELEASE, Sample
 from upgrader.images.modules import Export, Module, ModuleUnreadableError, SignatureFacts, read_module
-from upgrader.images.modules.reading import _module
+from upgrader.images.modules.reading import _parse_module
 from upgrader.images.modules.trailer import MARK, find_signature, with_signature
 
 WHOLE = Sample(
@@ -104,13 +104,13 @@ def _larger_than_the_file(data):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "no ELF file"),
-        (b"#!/bin/sh\n", "no ELF file"),
+        (b"", "not an ELF file"),
+        (b"#!/bin/sh\n", "not an ELF file"),
         (b"\x7fELF" + bytes([2, 2, 1]) + bytes(57), "64-bit little-endian"),
         (b"\x7fELF" + bytes([1, 1, 1]) + bytes(57), "64-bit little-endian"),
-        (Sample().encoded()[:-1], "damaged or cut off"),
-        (_larger_than_the_file(Sample().encoded()), "a section lies outside of the file"),
-        (Sample().encoded().replace(b"vermagic=", b"nothing==", 1), "no kernel module"),
+        (Sample().encoded()[:-1], "damaged or truncated"),
+        (_larger_than_the_file(Sample().encoded()), "a section is outside of the file"),
+        (Sample().encoded().replace(b"vermagic=", b"nothing==", 1), "not a kernel module"),
     ],
     ids=["empty", "a script", "big-endian", "32 bit", "cut off", "a size that is not true", "no vermagic"],
 )
@@ -130,7 +130,7 @@ def test_a_module_that_is_not_there_or_a_folder_is_refused(tmp_path):
 
 def _read_or_refused(data):
     try:
-        return _module("x.ko", data)
+        return _parse_module("x.ko", data)
     except ModuleUnreadableError:
         return None
 

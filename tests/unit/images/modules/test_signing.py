@@ -6,8 +6,8 @@ from tests.support.kernel_modules import Sample
 from tests.support.signing_keys import make_key
 from upgrader.core.driver_build.driver_builds import CheckName, Verdict
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.modules import ModuleUnreadableError, SigningKey, open_key, read_module, sign
-from upgrader.images.modules.signing import PASSPHRASE, check_signatures, fingerprint
+from upgrader.images.modules import ModuleUnreadableError, SigningKey, open_key, read_module, sign_module
+from upgrader.images.modules.signing import PASSPHRASE, certificate_fingerprint, check_signatures
 from upgrader.images.modules.trailer import with_signature
 from upgrader.process import run
 
@@ -31,7 +31,7 @@ def test_a_signed_module_is_verified_with_the_certificate_and_is_otherwise_as_be
     plain, before = module.read_bytes(), read_module(module)
     key = open_key(*keys["ours"])
     assert key == SigningKey(key=keys["ours"][0], certificate=keys["ours"][1])
-    sign(module, key)
+    sign_module(module, key)
     after = read_module(module)
     assert after.signature.content == len(plain)
     assert module.read_bytes().startswith(plain)
@@ -44,26 +44,26 @@ def test_signing_twice_gives_the_same_bytes(keys, module, tmp_path):
     (tmp_path / "other").mkdir()
     other = Sample(version="1.0").write(tmp_path / "other")
     key = open_key(*keys["ours"])
-    sign(module, key)
-    sign(other, key)
+    sign_module(module, key)
+    sign_module(other, key)
     once = module.read_bytes()
     assert other.read_bytes() == once
-    sign(module, key)
+    sign_module(module, key)
     assert module.read_bytes() == once
 
 
 def test_a_signature_of_another_key_is_replaced(keys, module):
-    sign(module, open_key(*keys["theirs"]))
+    sign_module(module, open_key(*keys["theirs"]))
     assert check_signatures([module], keys["ours"][1]).passed is False
-    sign(module, open_key(*keys["ours"]))
+    sign_module(module, open_key(*keys["ours"]))
     assert check_signatures([module], keys["ours"][1]).passed is True
 
 
 def test_what_is_unsigned_changed_or_of_another_key_is_refused(keys, module, tmp_path):
     ours, theirs = keys["ours"][1], keys["theirs"][1]
     assert check_signatures([module], ours) == _verdict(passed=False, reason="sample.ko is not signed")
-    sign(module, open_key(*keys["ours"]))
-    changed = "sample.ko carries a signature of another key, or was changed after it"
+    sign_module(module, open_key(*keys["ours"]))
+    changed = "sample.ko has a signature of another key, or was changed after it was signed"
     assert check_signatures([module], theirs) == _verdict(passed=False, reason=changed)
     data = bytearray(module.read_bytes())
     data[200] ^= 1
@@ -84,7 +84,7 @@ def test_a_signature_does_not_vouch_for_itself_by_the_certificate_that_it_carrie
 
 
 def test_without_a_certificate_nothing_is_claimed(module):
-    reason = "no key is configured: kernels that enforce signatures refuse these modules"
+    reason = "no key is configured: kernels that enforce signatures reject these modules"
     assert check_signatures([module], None) == _verdict(passed=None, reason=reason)
 
 
@@ -93,22 +93,22 @@ def test_a_key_that_is_none_is_refused_before_anything_is_built(keys, tmp_path):
     text.write_text("no key\n")
     ours, theirs = keys["ours"], keys["theirs"]
     for key, certificate, said in [
-        (text, ours[1], "text is no private key that can be read"),
-        (tmp_path / "absent", ours[1], "absent is no private key"),
-        (ours[1], ours[1], "ours.pem is no private key"),
-        (ours[0], text, "text is no X.509 certificate"),
-        (ours[0], theirs[1], "theirs.pem is the certificate of another key than"),
+        (text, ours[1], "text is not a readable private key"),
+        (tmp_path / "absent", ours[1], "absent is not a readable private key"),
+        (ours[1], ours[1], "ours.pem is not a readable private key"),
+        (ours[0], text, "text is not an X.509 certificate"),
+        (ours[0], theirs[1], "theirs.pem is not the certificate of the key"),
     ]:
         with pytest.raises(ConfigurationError, match=said):
             open_key(key, certificate)
     with pytest.raises(ConfigurationError, match="md5"):
         open_key(*ours, "md5")
-    with pytest.raises(ConfigurationError, match=r"text is no X\.509 certificate"):
+    with pytest.raises(ConfigurationError, match=r"text is not an X\.509 certificate"):
         check_signatures([], text)
 
 
 def test_a_key_that_signs_differently_each_time_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="no RSA key"):
+    with pytest.raises(ConfigurationError, match="not an RSA key"):
         open_key(*make_key(tmp_path, kind="ec"))
 
 
@@ -117,15 +117,15 @@ def test_an_encrypted_key_is_opened_with_its_passphrase_from_the_environment(tmp
     with pytest.raises(ConfigurationError, match=PASSPHRASE):
         open_key(key, certificate)
     monkeypatch.setenv(PASSPHRASE, "open sesame")
-    sign(module, open_key(key, certificate))
+    sign_module(module, open_key(key, certificate))
     assert check_signatures([module], certificate).passed
 
 
 def test_what_cannot_be_read_is_not_signed_over(keys, tmp_path):
     path = tmp_path / "x.ko"
     path.write_bytes(b"\x00" * 4 + b"~Module signature appended~\n")
-    with pytest.raises(ModuleUnreadableError, match="cut off"):
-        sign(path, open_key(*keys["ours"]))
+    with pytest.raises(ModuleUnreadableError, match="truncated"):
+        sign_module(path, open_key(*keys["ours"]))
     assert path.read_bytes() == b"\x00" * 4 + b"~Module signature appended~\n"
 
 
@@ -136,7 +136,7 @@ def test_a_fingerprint_is_of_the_whole_certificate_and_not_of_its_key_alone(keys
     words = ["openssl", "req", "-x509", "-new", "-key", key, "-subj", "/CN=renewed", "-days", "3", "-out", renewed]
     run(words, timeout=60)
     der = run(["openssl", "x509", "-in", certificate, "-outform", "DER"], timeout=60).stdout
-    assert fingerprint(certificate) == hashlib.sha256(der).hexdigest()
-    assert fingerprint(renewed) != fingerprint(certificate)
-    with pytest.raises(ConfigurationError, match=r"no X\.509 certificate"):
-        fingerprint(key)
+    assert certificate_fingerprint(certificate) == hashlib.sha256(der).hexdigest()
+    assert certificate_fingerprint(renewed) != certificate_fingerprint(certificate)
+    with pytest.raises(ConfigurationError, match=r"not an X\.509 certificate"):
+        certificate_fingerprint(key)

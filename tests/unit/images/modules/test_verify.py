@@ -4,7 +4,7 @@ from tests.support.kernel_modules import Sample, headers
 from tests.support.signing_keys import make_key
 from upgrader.core.driver_build.driver_builds import CheckName
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.modules import open_key, sign, verify_modules
+from upgrader.images.modules import open_key, sign_module, verify_modules
 from upgrader.images.modules.verify import versions_in
 
 CHECKS = [CheckName.CONTENTS, CheckName.VERMAGIC, CheckName.CRC, CheckName.VERSIONS, CheckName.SIGNATURE]
@@ -24,14 +24,14 @@ def test_versions_are_read_from_the_names_of_libraries_and_firmware(tmp_path):
     tree = _tree(tmp_path)
     found = {f"lib/libnvidia-ml.so.{DRIVER}": DRIVER, f"lib/firmware/nvidia/{DRIVER}": DRIVER}
     assert versions_in(tree) == found
-    with pytest.raises(ConfigurationError, match="is no folder"):
+    with pytest.raises(ConfigurationError, match="is not a folder"):
         versions_in(tmp_path / "absent")
 
 
 def test_every_check_is_made_and_passes(tmp_path):
     path = Sample(name="nvidia", version=DRIVER).write(tmp_path)
     key, certificate = make_key(tmp_path)
-    sign(path, open_key(key, certificate))
+    sign_module(path, open_key(key, certificate))
     verdicts = verify_modules(
         [path],
         headers=headers(tmp_path),
@@ -63,5 +63,5 @@ def test_a_module_that_cannot_be_read_is_a_verdict_and_nothing_else_is_claimed(t
     path.write_bytes(Sample().encoded()[:500])
     verdicts = verify_modules([path], headers=headers(tmp_path), driver=DRIVER, expected=["nvidia"])
     assert [(one.check, one.passed) for one in verdicts] == [(CHECKS[0], False), *((one, None) for one in CHECKS[1:])]
-    assert "nvidia.ko: its section headers are not in the file" in verdicts[0].reason
+    assert "nvidia.ko: its section headers are outside of the file" in verdicts[0].reason
     assert "\n" not in verdicts[0].reason

@@ -58,7 +58,7 @@ def test_it_signs_without_a_log_and_gets_its_password_by_the_environment(program
 
 
 def test_it_verifies_one_type_about_one_digest_with_one_key(program, tmp_path):
-    assert asyncio.run(program(WRITES).refusal(BUNDLE, KEY, "d" * 64)) is None
+    assert asyncio.run(program(WRITES).find_refusal(BUNDLE, KEY, "d" * 64)) is None
     words = (tmp_path / "words").read_text().split("\n")
     assert words[:2] == ["verify-blob-attestation", "--insecure-ignore-tlog=true"]
     assert words[words.index("--type") + 1] == KIND
@@ -69,14 +69,14 @@ def test_it_verifies_one_type_about_one_digest_with_one_key(program, tmp_path):
 
 def test_a_refused_signature_is_a_reason(program):
     cosign = program("#!/bin/sh\necho 'Error: failed to verify signature: it is wrong' >&2\nexit 1\n")
-    assert asyncio.run(cosign.refusal(BUNDLE, KEY, "d" * 64)) == "it is wrong"
+    assert asyncio.run(cosign.find_refusal(BUNDLE, KEY, "d" * 64)) == "it is wrong"
 
 
 @pytest.mark.parametrize("said", ["no space left on device", "failed to read", "", "panic: nil"])
 def test_any_other_failure_is_doubt(program, said):
     cosign = program(f"#!/bin/sh\necho 'Error: {said}' >&2\nexit 1\n")
-    with pytest.raises(ProcessError, match="ended with 1"):
-        asyncio.run(cosign.refusal(BUNDLE, KEY, "d" * 64))
+    with pytest.raises(ProcessError, match="ended with exit code 1"):
+        asyncio.run(cosign.find_refusal(BUNDLE, KEY, "d" * 64))
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ def test_a_key_that_cannot_be_used_is_the_callers(program, tmp_path, said):
 def test_a_public_key_that_cosign_does_not_know(program):
     cosign = program("#!/bin/sh\necho 'Error: loading public key: asn1' >&2\nexit 1\n")
     with pytest.raises(ConfigurationError, match="the public key cannot be used"):
-        asyncio.run(cosign.refusal(BUNDLE, KEY, "d" * 64))
+        asyncio.run(cosign.find_refusal(BUNDLE, KEY, "d" * 64))
 
 
 def test_no_cosign_says_where_there_is_one(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigurationError, match="cosign is missing"):
-        door.find()
+        door.find_cosign()

@@ -11,22 +11,22 @@ from tests.support.golden import assert_golden
 from tests.support.trusting import FILES, IDENTITY, INPUTS, facts
 from upgrader.core.driver_build.driver_builds import Identity, Input
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.trust.sbom import read_sbom, sbom
+from upgrader.images.trust.sbom import read_sbom, sbom_statement
 from upgrader.images.trust.statements import (
     PROVENANCE,
     SBOM,
     SIGNATURE,
-    Said,
-    provenance,
+    StatementError,
+    provenance_statement,
     read_provenance,
-    signature,
+    signature_statement,
     subject_of,
 )
 from upgrader.images.trust.values import ShippedFile
 
 DIGEST = "sha256:" + "d" * 64
 GOLDEN = Path(__file__).parent / "golden"
-MADE = {"sbom": sbom, "provenance": provenance, "signature": signature}
+MADE = {"sbom": sbom_statement, "provenance": provenance_statement, "signature": signature_statement}
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -47,11 +47,11 @@ def test_a_document_is_about_one_digest(name, kind):
 
 
 def test_provenance_is_read_back():
-    assert read_provenance(provenance(facts(DIGEST))) == (IDENTITY, tuple(sorted(INPUTS)), facts(DIGEST).key)
+    assert read_provenance(provenance_statement(facts(DIGEST))) == (IDENTITY, tuple(sorted(INPUTS)), facts(DIGEST).key)
 
 
 def test_an_sbom_is_read_back():
-    assert read_sbom(sbom(facts(DIGEST))) == ("d" * 64, tuple(sorted(INPUTS)))
+    assert read_sbom(sbom_statement(facts(DIGEST))) == ("d" * 64, tuple(sorted(INPUTS)))
 
 
 # Names come from archives: whatever stands in them, documents hold it and give it back.
@@ -65,8 +65,8 @@ WHO = st.builds(Identity, vendor=TEXT, recipe=TEXT, driver=TEXT, flavour=TEXT | 
 @given(st.lists(INPUT, unique=True, max_size=4), WHO)
 def test_all_names_survive(inputs, identity):
     said = facts(DIGEST, inputs=tuple(inputs), identity=identity)
-    assert read_provenance(provenance(said)) == (identity, tuple(sorted(inputs)), said.key)
-    assert read_sbom(sbom(said)) == ("d" * 64, tuple(sorted(inputs)))
+    assert read_provenance(provenance_statement(said)) == (identity, tuple(sorted(inputs)), said.key)
+    assert read_sbom(sbom_statement(said)) == ("d" * 64, tuple(sorted(inputs)))
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_all_names_survive(inputs, identity):
     ids=["digest", "kind", "twice", "no SHA-1"],
 )
 def test_facts_that_make_no_document_are_refused(change):
-    with pytest.raises(ConfigurationError, match="no SBOM can be written of nvidia-open 535"):
-        sbom(facts(DIGEST, **change))
+    with pytest.raises(ConfigurationError, match="no SBOM can be created for nvidia-open 535"):
+        sbom_statement(facts(DIGEST, **change))
 
 
 def edited(payload, edit):
@@ -93,37 +93,37 @@ def edited(payload, edit):
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
-        (lambda made: made.update(_type="x"), "another version"),
-        (lambda made: made.update(subjekt=[]), "no in-toto statement"),
-        (lambda made: made["predicate"].update(more=1), "no provenance of a driver image"),
+        (lambda made: made.update(_type="x"), "another statement type"),
+        (lambda made: made.update(subjekt=[]), "not an in-toto statement"),
+        (lambda made: made["predicate"].update(more=1), "not a provenance of a driver image"),
         (lambda made: made["predicate"]["buildDefinition"].update(buildType="x"), "its build type is 'x'"),
         (lambda made: made["predicate"]["buildDefinition"]["externalParameters"].pop("kernel"), "'kernel'"),
-        (lambda made: made["predicate"]["buildDefinition"]["externalParameters"].update(kernel=5), "is no text"),
+        (lambda made: made["predicate"]["buildDefinition"]["externalParameters"].update(kernel=5), "is not text"),
         (lambda made: made["predicate"]["buildDefinition"]["resolvedDependencies"][0].pop("digest"), "None|''"),
     ],
 )
 def test_a_provenance_that_is_none_of_ours_says_what_is_wrong(edit, reason):
-    with pytest.raises(Said, match=reason):
-        read_provenance(edited(provenance(facts(DIGEST)), edit))
+    with pytest.raises(StatementError, match=reason):
+        read_provenance(edited(provenance_statement(facts(DIGEST)), edit))
 
 
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
-        (lambda made: made["predicate"].pop("spdxVersion"), "no SPDX document"),
+        (lambda made: made["predicate"].pop("spdxVersion"), "not an SPDX document"),
         (lambda made: made["predicate"].update(relationships=[]), "describes 0 images"),
-        (lambda made: made["predicate"]["packages"][1].update(name="x"), "not the package that its identifier says"),
+        (lambda made: made["predicate"]["packages"][1].update(name="x"), "differs from its identifier"),
         (
             lambda made: made["predicate"]["packages"][1]["checksums"][0].update(checksumValue="0" * 64),
-            "not the package that its identifier says",
+            "differs from its identifier",
         ),
         (
             lambda made: made["predicate"]["packages"][1].update(SPDXID="SPDXRef-input-x"),
-            "not the package that its identifier says",
+            "differs from its identifier",
         ),
     ],
     ids=["version", "describes nothing", "name", "digest", "identifier"],
 )
 def test_an_sbom_that_is_none_of_ours_says_what_is_wrong(edit, reason):
-    with pytest.raises(Said, match=reason):
-        read_sbom(edited(sbom(facts(DIGEST)), edit))
+    with pytest.raises(StatementError, match=reason):
+        read_sbom(edited(sbom_statement(facts(DIGEST)), edit))

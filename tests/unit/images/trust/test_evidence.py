@@ -7,12 +7,12 @@ import pytest
 
 from tests.support.image_registry import ImageRegistry, serving
 from tests.support.trusting import driver_layout, facts
-from upgrader.images import attachments
 from upgrader.images.layout import MANIFEST
-from upgrader.images.registry import RegistryClient
+from upgrader.images.registry import attachments
+from upgrader.images.registry.client import RegistryClient
 from upgrader.images.trust import evidence, statements
 
-PAYLOAD = statements.signature(facts("sha256:" + "d" * 64))
+PAYLOAD = statements.signature_statement(facts("sha256:" + "d" * 64))
 
 
 def text(data):
@@ -73,15 +73,15 @@ def test_what_is_no_bundle_of_a_key_is_none(data):
 async def test_what_cannot_be_brought_does_not_hide_the_rest(tmp_path):
     async with serving(ImageRegistry(referrers=True)) as registry, RegistryClient(insecure=(registry.host,)) as client:
         image = await client.push(driver_layout(tmp_path / "image"), f"{registry.host}/drivers/a:1")
-        huge = await attachments.attach(client, image, bundle(sig="CCCC"), evidence.MEDIA_TYPE, {})
+        huge = await attachments.attach_blob(client, image, bundle(sig="CCCC"), evidence.MEDIA_TYPE, {})
         made = json.loads(registry.manifests["drivers/a", huge.digest])
         made["layers"][0]["size"] = attachments.LIMIT + 1
         await client.put_manifest(json.dumps(made).encode(), MANIFEST, f"{registry.host}/drivers/a:huge")
         for data in (bundle(), bundle(sig="BBBB")):
-            await attachments.attach(client, image, data, evidence.MEDIA_TYPE, {})
+            await attachments.attach_blob(client, image, data, evidence.MEDIA_TYPE, {})
         changed = next(digest for digest, data in registry.blobs.items() if data == bundle(sig="BBBB"))
         registry.blobs[changed] = b"something else"
-        assert len(await attachments.attachments(client, image)) == 4
-        found = await evidence.look(client, image)
+        assert len(await attachments.list_attachments(client, image)) == 4
+        found = await evidence.find_bundles(client, image)
     wanted = {evidence.parse_bundle(bundle(sig=sig)).bundle.data for sig in ("AAAA", "CCCC")}
     assert {one.bundle.data for one in found} == wanted

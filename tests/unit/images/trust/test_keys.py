@@ -35,17 +35,17 @@ def test_a_public_key_and_the_hint_that_cosign_gives_for_it(file):
 @pytest.mark.parametrize(
     ("text", "details"),
     [
-        ("", "no PEM of one"),
-        ("hello", "no PEM of one"),
-        (b"\xff\xfe", "no text"),
-        (PUBLIC + PUBLIC, "no PEM of one"),
+        ("", "no PEM of a public key"),
+        ("hello", "no PEM of a public key"),
+        (b"\xff\xfe", "not text"),
+        (PUBLIC + PUBLIC, "no PEM of a public key"),
         (PUBLIC.replace("==", ""), "adding"),
-        (PRIVATE, "nobody who verifies needs"),
-        (PLAIN, "nobody who verifies needs"),
+        (PRIVATE, "verification does not need"),
+        (PLAIN, "verification does not need"),
     ],
 )
 def test_what_is_no_public_key(file, text, details):
-    with pytest.raises(ConfigurationError, match=r"no public key|is no key") as raised:
+    with pytest.raises(ConfigurationError, match=r"not a public key|is not a key") as raised:
         public_key(file(text))
     assert details in raised.value.details
     assert "cosign generate-key-pair" in raised.value.resolution
@@ -53,7 +53,7 @@ def test_what_is_no_public_key(file, text, details):
 
 @pytest.mark.parametrize("text", ["", "hello", PUBLIC, PLAIN, "\n" + PRIVATE])
 def test_what_does_not_sign(file, text):
-    with pytest.raises(ConfigurationError, match="no key that cosign signs with") as raised:
+    with pytest.raises(ConfigurationError, match="not a signing key of cosign") as raised:
         signing_key(file(text), {"COSIGN_PASSWORD": "x"})
     assert "cosign import-key-pair" in raised.value.resolution
 
@@ -65,7 +65,7 @@ def test_a_file_that_is_not_there(tmp_path, read):
 
 
 def test_a_key_without_its_password_is_refused_before_cosign_would_ask_a_terminal(file):
-    with pytest.raises(ConfigurationError, match=r"the password of .* is not known") as raised:
+    with pytest.raises(ConfigurationError, match=r"the password of .* is missing") as raised:
         signing_key(file(PRIVATE), {})
     assert "Set COSIGN_PASSWORD" in raised.value.resolution
 

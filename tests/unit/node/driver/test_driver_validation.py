@@ -7,7 +7,7 @@ from tests.support.node_world import VirtualClock
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import Driver, OrderResult, Reason, ValidateDriverOrder
 from upgrader.node.driver.driver_validation import Places, validate_driver
-from upgrader.node.host.programs import Ended
+from upgrader.node.host.programs import ProgramResult, SystemPrograms
 from upgrader.node.host.task_result import OrderFailedError
 
 RESOURCE = "nvidia.com/gpu"
@@ -20,7 +20,7 @@ class Smi:
     """nvidia-smi, played."""
 
     def __init__(self):
-        self.ended = Ended(code=0, output="".join(f"{uuid}, {NVIDIA}\n" for uuid in UUIDS))
+        self.ended = ProgramResult(code=0, output="".join(f"{uuid}, {NVIDIA}\n" for uuid in UUIDS))
         self.words = []
         self.hangs = False
 
@@ -53,7 +53,7 @@ class Node:
         return validate_driver(
             ValidateDriverOrder(**asked),
             places=self.places,
-            offered=self.answers,
+            list_allocatable=self.answers,
             programs=self.programs,
             clock=self.clock,
         )
@@ -114,7 +114,7 @@ def module(places, name, source, version):
 def test_a_node_that_is_well(sim):
     assert sim.look(expected=3) == OrderResult(
         reason=Reason.DONE,
-        message="sim 2.0.0 (simulated): 3 device(s) well, 3 x nvidia.com/gpu offered",
+        message="sim 2.0.0 (simulated): 3 healthy device(s), 3 x nvidia.com/gpu advertised",
         facts={"driver": "2.0.0", "devices": "3"},
     )
 
@@ -122,8 +122,8 @@ def test_a_node_that_is_well(sim):
 @pytest.mark.parametrize(
     ("order", "shown"),
     [
-        ({"version": "1.0.0"}, "sim 2.0.0 is loaded, wanted is sim 1.0.0"),
-        ({"boot_id": "boot-2"}, "its record is stale"),
+        ({"version": "1.0.0"}, "sim 2.0.0 is loaded, expected is sim 1.0.0"),
+        ({"boot_id": "boot-2"}, "the record is stale"),
         ({"vendor": "nvidia"}, "no driver of nvidia is loaded"),
     ],
 )
@@ -146,8 +146,8 @@ def test_every_device_that_is_not_well_is_named(sim):
         "devices",
         FAILED,
         (
-            "check devices: 3 of 3 not well: sim-gpu0: says 'broken', expected was 'sim 2.0.0 sim-gpu0 simulated'; "
-            "sim-gpu1: cannot be opened: No such file or directory; sim-gpu2: called unhealthy (XID 63)"
+            "check devices: 3 of 3 with faults: sim-gpu0: contains 'broken' instead of 'sim 2.0.0 sim-gpu0 simulated'; "
+            "sim-gpu1: cannot be opened: No such file or directory; sim-gpu2: marked unhealthy (XID 63)"
         ),
     )
 
@@ -156,18 +156,18 @@ def test_a_device_that_the_plugin_calls_unhealthy_is_not_offered(sim):
     sim.offered.remove("sim-gpu1")
     check, reason, message = sim.refused()
     assert (check, reason) == ("offered", FAILED)
-    assert "does not offer sim-gpu1: the device plugin calls it unhealthy" in message
+    assert "does not advertise sim-gpu1: unhealthy or unknown" in message
 
 
 def test_a_shared_device_is_offered_several_times(sim):
     sim.offered = {f"sim-gpu{number}::{offer}" for number in range(3) for offer in range(2)}
-    assert sim.look(expected=6).message.endswith("6 x nvidia.com/gpu offered")
+    assert sim.look(expected=6).message.endswith("6 x nvidia.com/gpu advertised")
     sim.offered.remove("sim-gpu1::1")
-    assert "offers 5 x nvidia.com/gpu, 6 are expected" in sim.refused(expected=6)[2]
+    assert "advertises 5 x nvidia.com/gpu, expected are 6" in sim.refused(expected=6)[2]
 
 
 def test_fewer_than_there_were(sim):
-    assert sim.refused(expected=4)[2] == "check offered: the kubelet offers 3 x nvidia.com/gpu, 4 are expected"
+    assert sim.refused(expected=4)[2] == "check offered: the kubelet advertises 3 x nvidia.com/gpu, expected are 4"
 
 
 def test_a_kubelet_that_is_just_starting_is_waited_for(sim):
@@ -176,7 +176,7 @@ def test_a_kubelet_that_is_just_starting_is_waited_for(sim):
     def answers():
         now = next(calls)
         if now is None:
-            raise OrderFailedError(Reason.MISSING, "the kubelet does not say what it offers")
+            raise OrderFailedError(Reason.MISSING, "the kubelet does not list its devices")
         return now
 
     sim.answers = answers
@@ -185,23 +185,52 @@ def test_a_kubelet_that_is_just_starting_is_waited_for(sim):
 
 def test_a_kubelet_that_never_says_what_it_offers(sim):
     def silent():
-        raise OrderFailedError(Reason.MISSING, "the kubelet does not say what it offers")
+        raise OrderFailedError(Reason.MISSING, "the kubelet does not list its devices")
 
     sim.answers = silent
-    assert sim.refused() == ("offered", FAILED, "check offered: the kubelet does not say what it offers")
+    assert sim.refused() == ("offered", FAILED, "check offered: the kubelet does not list its devices")
 
 
 def test_simulated_devices_on_a_real_driver_are_missed_by_name(nvidia):
     (nvidia.places.run / "sim").mkdir()
     (nvidia.places.run / "sim" / "unhealthy").write_text("sim-gpu1")
     message = nvidia.refused(vendor="nvidia", version=NVIDIA, expected=3)[2]
-    assert message.endswith("offers 2 x nvidia.com/gpu, 3 are expected; sim-gpu1 is called unhealthy (XID 79)")
+    assert message.endswith("advertises 2 x nvidia.com/gpu, expected are 3; sim-gpu1 is marked unhealthy (XID 79)")
 
 
 def test_a_vendor_of_whose_devices_nothing_is_known(tmp_path):
     node = Node(tmp_path)
     node.record("other", "1", 1, simulated=True)
     assert node.refused(vendor="other", version="1")[:2] == ("devices", Reason.BAD_ORDER)
+
+
+def listed(node, script):
+    node.record("other", "1", 2, simulated=True)
+    (node.places.run / "other" / "devices").write_text(script)
+    node.programs = SystemPrograms()
+    node.offered |= {"a", "b"}
+    return node
+
+
+def test_a_driver_of_another_vendor_lists_its_devices(tmp_path):
+    node = listed(Node(tmp_path), "echo warming up >&2; echo ok a; echo ok b")
+    assert node.look(vendor="other", version="1", expected=2).facts["devices"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo ok a; echo fault b it is hot", "1 of 2 with faults: b: it is hot"),
+        ("echo cannot open /dev/x; exit 3", "ended with exit code 3: cannot open /dev/x"),
+        ("true", "lists 0 devices, expected are 1 to 1024"),
+        ("for n in $(seq 1025); do echo ok $n; done", "lists 1025 devices, expected are 1 to 1024"),
+        (f"echo fault b {'x' * 5000}", f"b: {'x' * 200}"),
+    ],
+)
+def test_what_a_driver_of_another_vendor_lists_is_checked(tmp_path, script, message):
+    check, reason, text = listed(Node(tmp_path), script).refused(vendor="other", version="1")
+    assert (check, reason) == ("devices", Reason.DEVICE_FAILED)
+    assert text.endswith(message)
 
 
 # ---- a real driver
@@ -217,7 +246,7 @@ def refused(node):
 
 def test_a_real_driver_that_is_well(nvidia):
     result = real(nvidia, expected=2)
-    assert result.message == f"nvidia {NVIDIA}: 2 device(s) well, 2 x nvidia.com/gpu offered"
+    assert result.message == f"nvidia {NVIDIA}: 2 healthy device(s), 2 x nvidia.com/gpu advertised"
     assert result.facts == {
         "driver": NVIDIA,
         "devices": "2",
@@ -232,8 +261,8 @@ def test_a_real_driver_that_is_well(nvidia):
 @pytest.mark.parametrize(
     ("source", "version", "shown"),
     [
-        ("CCC", NVIDIA, "module nvidia is of another build (srcversion CCC, not AAA)"),
-        ("AAA", "535.309.01", f"module nvidia says version 535.309.01, the driver is {NVIDIA}"),
+        ("CCC", NVIDIA, "module nvidia is from another build (srcversion CCC instead of AAA)"),
+        ("AAA", "535.309.01", f"module nvidia has version 535.309.01, the driver {NVIDIA}"),
     ],
 )
 def test_another_module(nvidia, source, version, shown):
@@ -257,12 +286,15 @@ def test_a_library_of_another_version_than_the_module(nvidia):
     (library / "libcuda.so.535.309.01").write_text("")
     check, reason, message = refused(nvidia)
     assert (check, reason) == ("devices", MISMATCH)
-    assert f"libcuda.so.535.309.01 in {nvidia.places.drivers}/nvidia/current is not of the loaded module" in message
+    assert (
+        f"libcuda.so.535.309.01 in {nvidia.places.drivers}/nvidia/current has another version than the loaded module"
+        in message
+    )
 
 
 def test_current_leads_nowhere(nvidia):
     (nvidia.places.drivers / "nvidia" / "x").rename(nvidia.places.drivers / "nvidia" / "y")
-    assert "holds no library of the driver" in refused(nvidia)[2]
+    assert "contains no library of the driver" in refused(nvidia)[2]
 
 
 def test_a_driver_image_without_libraries(nvidia):
@@ -274,14 +306,14 @@ def test_a_driver_image_without_libraries(nvidia):
 def test_a_gpu_that_does_not_open_is_named(nvidia):
     (nvidia.places.dev / "nvidia1").unlink()
     message = refused(nvidia)[2]
-    assert message.startswith("check devices: 1 of 2 not well: GPU-bbbb: ")
+    assert message.startswith("check devices: 1 of 2 with faults: GPU-bbbb: ")
     assert "nvidia1 cannot be opened" in message
 
 
 def test_a_gpu_that_fell_off_the_bus(nvidia):
     (nvidia.places.proc / "driver/nvidia/gpus/0000:01:00.0/information").unlink()
     (nvidia.places.proc / "driver/nvidia/gpus/0000:01:00.0").rmdir()
-    assert "the driver shows 1 GPU(s), it was loaded with 2" in refused(nvidia)[2]
+    assert "the driver has 1 GPU(s), and had 2 when it was loaded" in refused(nvidia)[2]
 
 
 def test_no_control_device(nvidia):
@@ -295,18 +327,23 @@ def test_no_control_device(nvidia):
     [
         (9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", MISMATCH, "no driver in"),
         (18, "Failed to initialize NVML: Driver/library version mismatch", MISMATCH, "another version than the module"),
-        (255, "Failed to initialize NVML: Unknown Error", FAILED, "ended with 255: Failed to initialize NVML"),
-        (0, f"GPU-aaaa, {NVIDIA}\n", FAILED, "1 of 2 not well: GPU-bbbb: nvidia-smi does not list it"),
+        (
+            255,
+            "Failed to initialize NVML: Unknown Error",
+            FAILED,
+            "ended with exit code 255: Failed to initialize NVML",
+        ),
+        (0, f"GPU-aaaa, {NVIDIA}\n", FAILED, "1 of 2 with faults: GPU-bbbb: nvidia-smi does not list it"),
         (
             0,
             f"GPU-aaaa, {NVIDIA}\nGPU-bbbb, 1.2\n",
             FAILED,
-            f"GPU-bbbb: nvidia-smi says driver 1.2, loaded is {NVIDIA}",
+            f"GPU-bbbb: nvidia-smi reports driver 1.2, loaded is {NVIDIA}",
         ),
     ],
 )
 def test_what_nvidia_smi_says(nvidia, code, output, reason, shown):
-    nvidia.programs.ended = Ended(code=code, output=output)
+    nvidia.programs.ended = ProgramResult(code=code, output=output)
     check, found, message = refused(nvidia)
     assert (check, found) == ("devices", reason)
     assert shown in message
@@ -314,7 +351,7 @@ def test_what_nvidia_smi_says(nvidia, code, output, reason, shown):
 
 def test_nvidia_smi_that_hangs(nvidia):
     nvidia.programs.hangs = True
-    assert "nvidia-smi does not end: did not end within 120 s" in refused(nvidia)[2]
+    assert "nvidia-smi cannot be run to its end: did not end within 120 s" in refused(nvidia)[2]
 
 
 @pytest.mark.parametrize(("code", "reason"), [(255, None), (9, MISMATCH), (18, MISMATCH)])
@@ -324,9 +361,11 @@ def test_a_real_driver_without_a_gpu_as_on_our_virtual_nodes(nvidia, code, reaso
         (about / "information").unlink()
         about.rmdir()
     nvidia.offered = {"sim-gpu0", "sim-gpu1"}
-    nvidia.programs.ended = Ended(code=code, output="Failed to initialize NVML: Unknown Error")
+    nvidia.programs.ended = ProgramResult(code=code, output="Failed to initialize NVML: Unknown Error")
     if reason is None:
-        assert real(nvidia, expected=2).message == f"nvidia {NVIDIA}: 0 device(s) well, 2 x nvidia.com/gpu offered"
+        assert (
+            real(nvidia, expected=2).message == f"nvidia {NVIDIA}: 0 healthy device(s), 2 x nvidia.com/gpu advertised"
+        )
     else:
         assert refused(nvidia)[1] is reason
 
@@ -335,12 +374,15 @@ def test_partitions_that_are_resources_of_their_own_are_named(nvidia):
     offered = {"GPU-aaaa": RESOURCE, "MIG-1": "nvidia.com/mig-1g.10gb", "MIG-2": "nvidia.com/mig-1g.10gb"}
     nvidia.answers = lambda: offered
     shown = "1 x nvidia.com/gpu, 2 x nvidia.com/mig-1g.10gb"
-    assert real(nvidia, expected=3).message == f"nvidia {NVIDIA}: 2 device(s) well, {shown} offered"
+    assert real(nvidia, expected=3).message == f"nvidia {NVIDIA}: 2 healthy device(s), {shown} advertised"
     found = nvidia.refused(vendor="nvidia", version=NVIDIA, expected=8)[2]
-    assert found == f"check offered: the kubelet offers {shown}, 8 are expected"
+    assert found == f"check offered: the kubelet advertises {shown}, expected are 8"
 
 
 def test_parts_of_gpus_are_counted_only(nvidia):
     nvidia.offered = {"MIG-1", "MIG-2", "MIG-3"}
     assert real(nvidia, expected=3).reason is Reason.DONE
-    assert "offers 3 x nvidia.com/gpu, 4 are expected" in nvidia.refused(vendor="nvidia", version=NVIDIA, expected=4)[2]
+    assert (
+        "advertises 3 x nvidia.com/gpu, expected are 4"
+        in nvidia.refused(vendor="nvidia", version=NVIDIA, expected=4)[2]
+    )

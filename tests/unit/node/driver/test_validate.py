@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from upgrader.core.node_protocol.orders import Driver, OrderResult, Reason, ValidateOrder
-from upgrader.node.driver.validate import validate
+from upgrader.node.driver.validate import validate_devices
 from upgrader.node.host.task_result import OrderFailedError
 
 
@@ -26,7 +26,7 @@ class Container:
 
     def validate(self, *, vendor="sim", devices=2):
         order = ValidateOrder(driver=Driver(vendor=vendor, version="2.0.0"), boot_id="boot-1", devices=devices)
-        return validate(order, run=self.run_folder, devices=self.dev, environment=self.environment)
+        return validate_devices(order, run=self.run_folder, devices=self.dev, environment=self.environment)
 
     def refused(self, **order):
         with pytest.raises(OrderFailedError) as caught:
@@ -63,9 +63,9 @@ def test_on_a_real_driver_its_device_is_opened_and_asked_for_no_words(container)
 @pytest.mark.parametrize(
     ("changes", "shown"),
     [
-        ({"version": "1.0.0"}, "sim 1.0.0 is loaded, wanted is sim 2.0.0"),
-        ({"bootId": "boot-0"}, "loaded on boot boot-0, the node runs boot boot-1"),
-        ({"version": 3}, "says nothing that can be read"),
+        ({"version": "1.0.0"}, "sim 1.0.0 is loaded, expected is sim 2.0.0"),
+        ({"bootId": "boot-0"}, "loaded on boot boot-0, the current boot is boot-1"),
+        ({"version": 3}, "cannot be decoded"),
     ],
 )
 def test_a_driver_that_is_not_the_wanted_one(container, changes, shown):
@@ -77,7 +77,7 @@ def test_a_driver_that_is_not_the_wanted_one(container, changes, shown):
 
 def test_no_driver_at_all(container):
     (container.run_folder / "sim" / "loaded.json").unlink()
-    assert container.refused() == (Reason.DRIVER_MISMATCH, "no driver of sim is loaded, wanted is sim 2.0.0")
+    assert container.refused() == (Reason.DRIVER_MISMATCH, "no driver of sim is loaded, expected is sim 2.0.0")
 
 
 def test_a_vendor_that_is_a_path(container):
@@ -92,7 +92,7 @@ def test_another_number_of_devices(container, visible):
 
 def test_no_device_plugin_at_all(container):
     container.environment = {}
-    assert "names 0: none" in container.refused()[1]
+    assert "contains 0: none" in container.refused()[1]
 
 
 def test_a_device_that_is_not_there(container):
@@ -109,7 +109,7 @@ def test_every_device_that_is_not_well_is_named(container):
     (container.dev / "sim-gpu0").write_text("broken")
     (container.dev / "sim-gpu3").unlink()
     _, message = container.refused()
-    assert "sim-gpu0 says 'broken'" in message
+    assert "sim-gpu0 contains 'broken'" in message
     assert "sim-gpu3 cannot be opened" in message
 
 

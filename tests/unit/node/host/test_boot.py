@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from upgrader.node.host.boot import counts
+from upgrader.node.host.boot import is_of_this_boot
 
 BEGAN = 1_700_000_000
 
@@ -29,7 +29,7 @@ class Machine:
         os.utime(self.file, (at, at))
 
     def counts(self):
-        return counts(self.file, self.proc)
+        return is_of_this_boot(self.file, self.proc)
 
 
 @pytest.mark.parametrize(("at", "expected"), [(BEGAN - 1, False), (BEGAN, True), (BEGAN + 60, True)])
@@ -54,14 +54,14 @@ def test_a_socket_counts_while_somebody_listens():
         file = Path(folder) / "plugin.sock"
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(file))
-            assert not counts(file), "bound, and nobody listens yet"
+            assert not is_of_this_boot(file), "bound, and nobody listens yet"
             server.listen()
-            assert counts(file)
+            assert is_of_this_boot(file)
         assert file.is_socket()
-        assert not counts(file), "its process has gone, the file has not"
+        assert not is_of_this_boot(file), "its process has gone, the file has not"
 
 
 def test_the_machine_that_runs_this_says_when_it_began(tmp_path):
     file = tmp_path / "now"
     file.touch()
-    assert counts(file)
+    assert is_of_this_boot(file)

@@ -7,7 +7,7 @@ import pytest
 
 from upgrader.core.node_protocol.node_features import FeatureReport
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.node.host.features import changed_features, read_features
+from upgrader.node.host.features import read_features, wait_for_changed_features
 from upgrader.node.host.host import Host
 from upgrader.node.host.task_result import EXIT_CODES, OrderFailedError
 from upgrader.process import run
@@ -126,7 +126,7 @@ def test_the_program_without_a_node_says_what_is_missing():
 
 
 def test_the_program_takes_one_word_at_most():
-    assert b"`node-labels` takes nothing but --watch" in node_labels("now").stderr
+    assert b"`node-labels` has no argument except --watch" in node_labels("now").stderr
 
 
 # ------------------------------------------------------------------------------- installed kernels
@@ -160,5 +160,5 @@ def test_what_watches_rests_until_another_kernel_is_installed(machine):
         if len(slept) == 3:
             machine.put("lib/modules/6.1.0-50-amd64/modules.dep", "")
 
-    found = changed_features(Host(root=machine.host), sleep, system=machine.sys, uptime=machine.uptime)
+    found = wait_for_changed_features(Host(root=machine.host), sleep, system=machine.sys, uptime=machine.uptime)
     assert (slept, found.kernels) == ([60.0] * 3, ("6.1.0-50-amd64", "6.1.0-47-amd64"))

@@ -60,7 +60,7 @@ def test_a_copy_is_a_new_file_and_executable(tmp_path):
     target.write_bytes(b"old")
     with target.open("rb") as running:
         inode = os.fstat(running.fileno()).st_ino
-        atomic_file.copy(source, target)
+        atomic_file.copy_executable(source, target)
         assert running.read() == b"old"
     assert target.stat().st_ino != inode
     assert (target.read_bytes(), target.stat().st_mode & 0o777) == (b"new", 0o755)
@@ -69,5 +69,5 @@ def test_a_copy_is_a_new_file_and_executable(tmp_path):
 
 def test_what_a_killed_copy_left_is_written_over(tmp_path):
     (tmp_path / ".b.upgrader-new").write_bytes(b"half a fi")
-    atomic_file.put(tmp_path / "b", b"whole")
+    atomic_file.write_file(tmp_path / "b", b"whole")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"b": b"whole"}

@@ -11,21 +11,21 @@ import pytest
 
 from tests.support.node_world import NodeWorld
 from upgrader.core.node_protocol.orders import Driver, OrderResult, Reason, UpgradeOrder
-from upgrader.node.host.node_lock import holding_node
+from upgrader.node.host.node_lock import hold_node_lock
 from upgrader.node.host.task_result import OrderFailedError
-from upgrader.node.upgrade.upgrade import Upgrade
-from upgrader.process.daemon import alive, start
-from upgrader.process.waiting import comes_true
+from upgrader.node.upgrade.upgrade import UpgradeRun
+from upgrader.process.daemon import is_alive, start_daemon
+from upgrader.process.waiting import wait_until_true
 
 HOLDER = """
 import signal
 import sys
 from pathlib import Path
 from upgrader.node.host.clock import SystemClock
-from upgrader.node.host.node_lock import holding_node
+from upgrader.node.host.node_lock import hold_node_lock
 from upgrader.node.host.host import Host
 
-with holding_node(Host(Path(sys.argv[1])), sys.argv[2], SystemClock()):
+with hold_node_lock(Host(Path(sys.argv[1])), sys.argv[2], SystemClock()):
     print("holds", flush=True)
     signal.pause()
 """
@@ -35,23 +35,23 @@ with holding_node(Host(Path(sys.argv[1])), sys.argv[2], SystemClock()):
 def held_by_another(root: Path, upgrade: str) -> Iterator[int]:
     """The pid of another process that holds the node of this folder until it is killed."""
     log = root.parent / f"{upgrade}.log"
-    pid = start([sys.executable, "-c", HOLDER, root, upgrade], log=log)
+    pid = start_daemon([sys.executable, "-c", HOLDER, root, upgrade], log=log)
     try:
-        assert comes_true(lambda: "holds" in log.read_text(), seconds=60, every=0.05), log.read_text()
+        assert wait_until_true(lambda: "holds" in log.read_text(), seconds=60, every=0.05), log.read_text()
         yield pid
     finally:
         end(pid)
 
 
 def end(pid: int) -> None:
-    if alive(pid):
+    if is_alive(pid):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
 
 def run(world: NodeWorld, upgrade: str = "back") -> OrderResult:
     order = UpgradeOrder(upgrade=upgrade, unload=Driver(vendor="sim", version="1.0.0"))
-    return Upgrade(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
+    return UpgradeRun(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
 
 
 def test_a_node_upgrade_touches_nothing_while_another_process_upgrades_the_node_and_names_it(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_node_upgrade_touches_nothing_while_another_process_upgrades_the_node_
     assert caught.value.reason is Reason.OCCUPIED
     assert str(caught.value).startswith(
         f"another process works on this node: upgrade there (pid {other}), which holds "
-        "/var/lib/gpu-upgrader/upgrade.lock; nothing was touched."
+        "/var/lib/gpu-upgrader/upgrade.lock; nothing was changed."
     )
 
 
@@ -92,12 +92,12 @@ def test_a_node_upgrade_waits_for_a_process_that_is_ending(tmp_path: Path) -> No
             world.clock.wait(seconds)
             end(self.other)
 
-    with held_by_another(world.host.root, "there") as other, holding_node(world.host, "back", Ending(other)):
+    with held_by_another(world.host.root, "there") as other, hold_node_lock(world.host, "back", Ending(other)):
         assert "upgrade back" in (world.host.state / "upgrade.lock").read_text()
 
 
-def test_the_lock_is_let_go_when_the_upgrade_is_over(tmp_path: Path) -> None:
+def test_the_lock_is_released_when_the_upgrade_is_over(tmp_path: Path) -> None:
     world = NodeWorld(tmp_path)
     assert run(world, "there").reason is Reason.DONE
     with held_by_another(world.host.root, "next") as other:
-        assert alive(other)
+        assert is_alive(other)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.programs import shell_as, soon, started
 from upgrader.node.host.host import Host
-from upgrader.node.host.processes import Kubelets, Running
+from upgrader.node.host.processes import KubeletProcesses, RunningKubelet
 from upgrader.process import daemon
 
 SCRIPT = "while :; do sleep 0.1; done"
@@ -17,7 +17,7 @@ SCRIPT = "while :; do sleep 0.1; done"
 def node(tmp_path):
     """A root with a kubelet at /opt/kubelet that is a copy of the shell; exe links of this machine start at /."""
     binary = tmp_path / "opt" / "kubelet"
-    return Kubelets(Host(root=tmp_path / "elsewhere"), str(binary)), binary, tmp_path / "log"
+    return KubeletProcesses(Host(root=tmp_path / "elsewhere"), str(binary)), binary, tmp_path / "log"
 
 
 def test_a_kubelet_is_found_by_its_file_and_its_flags(node):
@@ -26,7 +26,7 @@ def test_a_kubelet_is_found_by_its_file_and_its_flags(node):
     before = time.time()
     with started(words, log=log) as program:
         (found,) = soon(kubelets.running)
-    assert found == Running(
+    assert found == RunningKubelet(
         pid=program.pid,
         started=found.started,
         sha256=hashlib.sha256(binary.read_bytes()).hexdigest(),
@@ -72,8 +72,8 @@ def test_what_it_starts_is_not_taken_for_a_second_one(node):
     kubelets, binary, log = node
     child = f"{binary} -c '{SCRIPT}' kubelet --kubeconfig=/etc/a & wait"
     with started([*shell_as(binary), child, "kubelet", "--kubeconfig=/etc/a"], log=log) as program:
-        soon(lambda: daemon.children(program.pid))
-        soon(lambda: "kubelet" in "".join(daemon.command_line(daemon.children(program.pid)[0])))
+        soon(lambda: daemon.child_pids(program.pid))
+        soon(lambda: "kubelet" in "".join(daemon.command_line(daemon.child_pids(program.pid)[0])))
         assert [one.pid for one in kubelets.running()] == [program.pid]
 
 
@@ -98,4 +98,4 @@ def test_sigterm_ends_it_and_a_second_one_is_fine(node):
     ],
 )
 def test_flags_are_read_as_the_kubelet_reads_them(arguments, value):
-    assert Running(pid=1, started=0, sha256="", arguments=arguments).option("config", "none") == value
+    assert RunningKubelet(pid=1, started=0, sha256="", arguments=arguments).option("config", "none") == value

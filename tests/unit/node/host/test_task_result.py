@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.support.repository import ROOT
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.node.host.task_result import EXIT_CODES, LONGEST_MESSAGE, leave_message, termination_message
+from upgrader.node.host.task_result import EXIT_CODES, LONGEST_MESSAGE, termination_message, write_message
 
 
 def test_every_reason_has_an_exit_code_of_its_own():
@@ -35,12 +35,12 @@ def test_a_short_result_is_left_whole(tmp_path):
     log = tmp_path / "termination-log"
     log.touch()
     result = OrderResult(reason=Reason.DONE, message="well", seconds=1.5, facts={"kernel": "6.1"})
-    leave_message(result, log)
+    write_message(result, log)
     assert msgspec.json.decode(log.read_bytes(), type=OrderResult) == result
 
 
 def test_outside_a_pod_no_file_is_made(tmp_path):
-    leave_message(OrderResult(reason=Reason.DONE, message="well"), tmp_path / "none")
+    write_message(OrderResult(reason=Reason.DONE, message="well"), tmp_path / "none")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,7 +2,7 @@ import threading
 from pathlib import Path
 
 from upgrader.node.__main__ import main
-from upgrader.node.host.waiting import wait_for
+from upgrader.node.host.waiting import wait_for_operand
 
 
 class Played:
@@ -22,7 +22,7 @@ class Played:
 def test_it_waits_until_every_file_is_there(tmp_path):
     first, second = tmp_path / "loaded.json", tmp_path / "runtime.json"
     clock = Played(first.touch, first.unlink, second.touch, first.touch)
-    wait_for("Driver", [first, second], clock)
+    wait_for_operand("Driver", [first, second], clock)
     assert clock.waited == 4
 
 

@@ -17,8 +17,8 @@ from upgrader.core.node_protocol.orders import (
 )
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet import kubelet_settings
-from upgrader.node.upgrade.prepare import prepare
-from upgrader.node.upgrade.upgrade import Upgrade
+from upgrader.node.upgrade.prepare import prepare_node
+from upgrader.node.upgrade.upgrade import UpgradeRun
 
 STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
 DROP_IN = f"{CONFIG_DIR}/90-gpu-upgrader.conf"
@@ -36,7 +36,9 @@ def back(upgrade="a", **more):
 
 
 def run(world, an_order):
-    return Upgrade(an_order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
+    return UpgradeRun(
+        an_order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock
+    ).run()
 
 
 def read(world, path):
@@ -123,7 +125,7 @@ def test_settings_that_are_left_out_take_the_drop_in_away(tmp_path):
     world = NodeWorld(tmp_path)
     run(world, order())
     result = run(world, order("b", {}))
-    assert result.message == "the kubelet runs with no settings of ours and the node is Ready"
+    assert result.message == "the kubelet runs with no settings of the operator and the node is Ready"
     assert (read(world, DROP_IN), policy(world)) == (None, "none")
 
 
@@ -133,8 +135,8 @@ def test_a_kubelet_that_does_not_start_with_them_has_those_of_before_again(tmp_p
     result = run(world, order())
     assert result.reason is Reason.KUBELET_RESTORED
     assert result.message == (
-        "the kubelet's settings: no kubelet runs: the node's supervisor does not start it, or it ends at once (see its "
-        "log). Those of before were put back; it runs"
+        "settings of the kubelet: no kubelet runs: the supervisor of the node does not start it, or it ends "
+        "immediately (see its log). The previous settings were restored; the kubelet runs"
     )
     assert (files(world), world.runs()) == (before, ["1.34.4"])
     assert run(world, order()) == result
@@ -164,7 +166,7 @@ def test_a_policy_that_the_kubelet_does_not_go_by_is_not_believed(tmp_path):
     world.host.path(f"{CONFIG_DIR}/99-theirs.conf").write_text('{"cpuManagerPolicy": "none"}')
     result = run(world, order())
     assert result.reason is Reason.KUBELET_RESTORED
-    assert f"{CPU_STATE} says policy none, not static" in result.message
+    assert f"{CPU_STATE} has policy none instead of static" in result.message
     assert policy(world) == "none"
 
 
@@ -178,7 +180,9 @@ def test_without_a_kubelet_nothing_is_written(tmp_path):
 def test_a_kubelet_that_is_lost_says_what_was_put_back(tmp_path):
     world = NodeWorld(tmp_path)
     world.kubelet.supervised = False
-    with pytest.raises(OrderFailedError, match="Those of before were put back; it is not well either: no"):
+    with pytest.raises(
+        OrderFailedError, match="The previous settings were restored; the kubelet is not healthy either: no"
+    ):
         run(world, order())
     world.kubelet.supervised = True
     assert run(world, order()).reason is Reason.KUBELET_RESTORED
@@ -200,7 +204,7 @@ def prepared(world, values=STATIC):
     kernel = world.host.path("/proc/sys/kernel/osrelease")
     kernel.parent.mkdir(parents=True, exist_ok=True)
     kernel.write_text("6.1.0-47-amd64\n")
-    return prepare(an_order, host=world.host, kubelet=world.kubelet)
+    return prepare_node(an_order, host=world.host, kubelet=world.kubelet)
 
 
 def test_preparing_says_what_will_be_set_and_writes_nothing(tmp_path):
@@ -220,12 +224,12 @@ def other_file(text, name="99-theirs.conf"):
 
 REFUSED = {
     "no drop-ins": ({"arguments": ()}, None, STATIC, "the kubelet runs without --config-dir"),
-    "no folder": ({}, without_folder, STATIC, f"--config-dir, {CONFIG_DIR}, is not there"),
+    "no folder": ({}, without_folder, STATIC, f"{CONFIG_DIR}, the --config-dir of the kubelet, does not exist"),
     "a flag": (
         {"arguments": ("--config-dir", CONFIG_DIR, "--cpu-manager-policy=none")},
         None,
         STATIC,
-        "the kubelet is started with --cpu-manager-policy, which wins",
+        "the kubelet is started with --cpu-manager-policy, which has precedence",
     ),
     "a later file": (
         {},
@@ -237,9 +241,9 @@ REFUSED = {
         {},
         other_file("a: ["),
         STATIC,
-        "99-theirs.conf of the kubelet's --config-dir is not read",
+        "99-theirs.conf in the --config-dir of the kubelet cannot be decoded",
     ),
-    "no such CPU": ({}, None, {"reservedSystemCPUs": "0,3-4"}, "reservedCpus 0,3-4 names CPU 4"),
+    "no such CPU": ({}, None, {"reservedSystemCPUs": "0,3-4"}, "reservedCpus 0,3-4 contains CPU 4"),
     "every CPU": ({}, None, {"reservedSystemCPUs": "0-3"}, "reservedCpus 0-3 leaves no CPU"),
 }
 
@@ -266,8 +270,13 @@ def test_files_that_come_before_ours_or_are_none_of_the_kubelets_are_nobodys_bus
 def test_a_state_that_nobody_can_read_is_not_of_the_policy(tmp_path):
     world = NodeWorld(tmp_path)
     (kubelet,) = world.kubelet.running()
-    found = kubelet_settings.present(world.host, kubelet)
+    found = kubelet_settings.read_files(world.host, kubelet)
     world.host.path(CPU_STATE).write_text("{")
-    assert kubelet_settings.fault(world.host, found, "static") == f"{CPU_STATE} says policy (unreadable), not static"
+    assert (
+        kubelet_settings.policy_fault(world.host, found, "static")
+        == f"{CPU_STATE} has policy (unreadable) instead of static"
+    )
     world.host.path(CPU_STATE).unlink()
-    assert kubelet_settings.fault(world.host, found, "static") == f"{CPU_STATE} says policy none at all, not static"
+    assert (
+        kubelet_settings.policy_fault(world.host, found, "static") == f"{CPU_STATE} has policy none instead of static"
+    )

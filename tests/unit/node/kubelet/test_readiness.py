@@ -11,10 +11,10 @@ from tests.support.secrets import Secrets
 from tests.support.tls import Authority
 from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.host.host import Host
-from upgrader.node.host.processes import Running
+from upgrader.node.host.processes import RunningKubelet
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet import readiness
-from upgrader.node.kubelet.credentials import access
+from upgrader.node.kubelet.credentials import read_access
 from upgrader.node.kubelet.readiness import NodeView, ready_fault
 
 NODE = {
@@ -92,7 +92,7 @@ def kubelet_server():
 
 
 def kubelet(*arguments):
-    return Running(pid=1, started=0.0, sha256="", arguments=("--kubeconfig", "/etc/kube/config", *arguments))
+    return RunningKubelet(pid=1, started=0.0, sha256="", arguments=("--kubeconfig", "/etc/kube/config", *arguments))
 
 
 def kubeconfig(host, server, user, cluster):
@@ -136,27 +136,27 @@ KUBEADM = {"client-certificate": "/etc/kube/pki/current.pem", "client-key": "/et
 @pytest.mark.parametrize("user", [FILES, KUBEADM], ids=["relative files", "link with an absolute target"])
 def test_the_node_is_read_with_the_kubelets_client_certificate(api, host, user):
     kubeconfig(host, api, user, {"certificate-authority": "/etc/kube/pki/ca.crt"})
-    assert readiness.own_node(host, kubelet(), "gpu-a") == VIEW
+    assert readiness.read_own_node(host, kubelet(), "gpu-a") == VIEW
     assert api.seen == [("/api/v1/nodes/gpu-a", "system:node:gpu-a", "")]
 
 
 def test_certificates_may_stand_in_the_kubeconfig_itself(api, host, authority):
     user = {"client-certificate-data": data(authority, "node.crt"), "client-key-data": data(authority, "node.key")}
     kubeconfig(host, api, user, {"certificate-authority-data": data(authority, "ca.crt")})
-    assert readiness.own_node(host, kubelet(), "gpu-a") == VIEW
+    assert readiness.read_own_node(host, kubelet(), "gpu-a") == VIEW
 
 
 def test_a_token_file_is_used_too(api, host):
     (host.root / "etc/kube/token").write_text("secret\n")
     kubeconfig(host, api, {"tokenFile": "token"}, {"certificate-authority": "pki/ca.crt"})
-    readiness.own_node(host, kubelet(), "gpu-a")
+    readiness.read_own_node(host, kubelet(), "gpu-a")
     assert api.seen == [("/api/v1/nodes/gpu-a", "", "Bearer secret")]
 
 
 @pytest.mark.parametrize(
     ("user", "shown"),
     [
-        ({"exec": {"command": "aws"}}, "an `exec` program is not run here"),
+        ({"exec": {"command": "aws"}}, "`exec` plugins are not supported"),
         ({}, "neither a client certificate nor a token"),
         ({"client-certificate": "pki/none.crt", "client-key": "pki/node.key"}, "No such file"),
         ({"client-certificate": "pki/ca.crt", "client-key": "pki/node.key"}, "KEY_VALUES_MISMATCH"),
@@ -166,7 +166,7 @@ def test_a_token_file_is_used_too(api, host):
 def test_credentials_that_cannot_be_used_say_why(api, host, user, shown):
     kubeconfig(host, api, user, {"certificate-authority": "pki/ca.crt"})
     with pytest.raises(OrderFailedError, match=shown) as caught:
-        readiness.own_node(host, kubelet(), "gpu-a")
+        readiness.read_own_node(host, kubelet(), "gpu-a")
     assert caught.value.reason is Reason.MISSING
 
 
@@ -184,16 +184,16 @@ def test_a_kubeconfig_that_is_none_is_named_and_not_quoted(host, text):
     secrets = Secrets()
     path = host.root / "etc/kube/config"
     path.write_bytes(text.format(token=secrets.make("token")).encode("latin-1"))
-    with pytest.raises(OrderFailedError, match="/etc/kube/config cannot be used") as caught:
-        readiness.own_node(host, kubelet(), "gpu-a")
+    with pytest.raises(OrderFailedError, match="/etc/kube/config of the kubelet cannot be used") as caught:
+        readiness.read_own_node(host, kubelet(), "gpu-a")
     assert secrets.shown_in("".join(traceback.format_exception(caught.value))) == []
 
 
 def test_a_token_that_no_header_can_hold_is_not_quoted(api, host):
     secrets = Secrets()
     kubeconfig(host, api, {"token": secrets.make("token") + "\nx"}, {"certificate-authority": "pki/ca.crt"})
-    with pytest.raises(OrderFailedError, match="other characters than visible ASCII") as caught:
-        readiness.own_node(host, kubelet(), "gpu-a")
+    with pytest.raises(OrderFailedError, match="characters other than visible ASCII") as caught:
+        readiness.read_own_node(host, kubelet(), "gpu-a")
     assert secrets.shown_in("".join(traceback.format_exception(caught.value))) == []
     assert api.seen == []
 
@@ -204,9 +204,9 @@ def test_a_token_is_in_no_error_about_an_answer_and_in_no_value(api, host):
     kubeconfig(host, api, {"token": token}, {"certificate-authority": "pki/ca.crt"})
     api.answers["/api/v1/nodes/gpu-a"] = (401, b"Unauthorized")
     with pytest.raises(OSError, match="401") as caught:
-        readiness.own_node(host, kubelet(), "gpu-a")
+        readiness.read_own_node(host, kubelet(), "gpu-a")
     assert api.seen[0][2] == f"Bearer {token}"
-    shown = "".join(traceback.format_exception(caught.value)) + repr(access(host, "/etc/kube/config"))
+    shown = "".join(traceback.format_exception(caught.value)) + repr(read_access(host, "/etc/kube/config"))
     assert secrets.shown_in(shown) == []
 
 
@@ -215,22 +215,22 @@ def test_a_context_that_names_nothing(api, host):
     path = host.root / "etc/kube/config"
     path.write_text(path.read_text().replace('"current-context": "x"', '"current-context": "y"'))
     with pytest.raises(OrderFailedError, match="no entry named 'y'"):
-        readiness.own_node(host, kubelet(), "gpu-a")
+        readiness.read_own_node(host, kubelet(), "gpu-a")
 
 
 @pytest.mark.parametrize(
     ("answer", "shown"),
     [
-        ((403, b"no"), "answered 403 to GET /api/v1/nodes/gpu-a: no"),
-        ((200, b"{}"), "is no Node"),
-        ((200, b"<html>"), "is no Node"),
+        ((403, b"no"), "returned 403 for GET /api/v1/nodes/gpu-a: no"),
+        ((200, b"{}"), "is not a Node"),
+        ((200, b"<html>"), "is not a Node"),
     ],
 )
 def test_other_answers_are_no_answer(api, host, answer, shown):
     kubeconfig(host, api, FILES, {"certificate-authority": "pki/ca.crt"})
     api.answers["/api/v1/nodes/gpu-a"] = answer
     with pytest.raises(OSError, match=shown):
-        readiness.own_node(host, kubelet(), "gpu-a")
+        readiness.read_own_node(host, kubelet(), "gpu-a")
 
 
 def test_a_server_of_another_authority_is_not_believed(api, host, tmp_path_factory):
@@ -238,7 +238,7 @@ def test_a_server_of_another_authority_is_not_believed(api, host, tmp_path_facto
     (host.root / "etc/kube/pki/ca.crt").write_text(other.text("ca.crt"))
     kubeconfig(host, api, FILES, {"certificate-authority": "pki/ca.crt"})
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
-        readiness.own_node(host, kubelet(), "gpu-a")
+        readiness.read_own_node(host, kubelet(), "gpu-a")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_server_of_another_authority_is_not_believed(api, host, tmp_path_facto
         (
             NodeView(kubelet_version="v1.34.4", ready=True, heartbeat=HEARTBEAT),
             0,
-            "the API server still shows kubelet v1.34.4",
+            "the Node still has kubelet v1.34.4",
         ),
         (NodeView(kubelet_version="v1.35.4", ready=False, heartbeat=HEARTBEAT), 0, "the node is not Ready"),
     ],
@@ -264,12 +264,14 @@ def test_a_node_without_conditions_is_not_ready(api, host):
     kubeconfig(host, api, FILES, {"certificate-authority": "pki/ca.crt"})
     bare = {"status": {"nodeInfo": {"kubeletVersion": "v1"}}}
     api.answers["/api/v1/nodes/gpu-a"] = (200, json.dumps(bare).encode())
-    assert readiness.own_node(host, kubelet(), "gpu-a") == NodeView(kubelet_version="v1", ready=False, heartbeat=0.0)
+    assert readiness.read_own_node(host, kubelet(), "gpu-a") == NodeView(
+        kubelet_version="v1", ready=False, heartbeat=0.0
+    )
 
 
 def test_healthz_is_asked_where_the_flags_say(host, kubelet_server):
     kubelet_server.answers["/healthz"] = (200, b"ok")
-    assert readiness.healthz(host, kubelet(f"--healthz-port={kubelet_server.port}")) == ""
+    assert readiness.healthz_fault(host, kubelet(f"--healthz-port={kubelet_server.port}")) == ""
 
 
 def test_healthz_is_asked_where_the_configuration_says(host, kubelet_server):
@@ -277,15 +279,15 @@ def test_healthz_is_asked_where_the_configuration_says(host, kubelet_server):
         f"kind: KubeletConfiguration\nhealthzPort: {kubelet_server.port}\nhealthzBindAddress: 0.0.0.0\nmaxPods: 9\n"
     )
     kubelet_server.answers["/healthz"] = (500, b"pleg was last seen active 3m ago")
-    fault = readiness.healthz(host, kubelet("--config", "/etc/kube/kubelet.yaml"))
-    assert fault == "its /healthz says 500 pleg was last seen active 3m ago"
+    fault = readiness.healthz_fault(host, kubelet("--config", "/etc/kube/kubelet.yaml"))
+    assert fault == "its /healthz returned 500 pleg was last seen active 3m ago"
 
 
 def test_healthz_that_nobody_serves(host, kubelet_server):
     kubelet_server.http.socket.close()
-    assert "does not answer" in readiness.healthz(host, kubelet(f"--healthz-port={kubelet_server.port}"))
+    assert "does not respond" in readiness.healthz_fault(host, kubelet(f"--healthz-port={kubelet_server.port}"))
 
 
 def test_healthz_that_is_switched_off_is_no_guess(host):
-    with pytest.raises(OrderFailedError, match="switched off"):
-        readiness.healthz(host, kubelet("--healthz-port=0"))
+    with pytest.raises(OrderFailedError, match="disabled"):
+        readiness.healthz_fault(host, kubelet("--healthz-port=0"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.programs import soon, started
-from upgrader.node.sim.device_load import PAGE, TICKS, DeviceLoad, Load
+from upgrader.node.sim.device_load import PAGE, TICKS, DeviceLoad, DeviceUsage
 
 HOLD = "import signal, sys; held = open(sys.argv[1]); print('holds', flush=True); "
 WORK, REST = "[None for _ in iter(int, 1)]", "signal.pause()"
@@ -45,34 +45,34 @@ def node(tmp_path):
 
 def test_nothing_is_known_of_use_before_the_second_look(node):
     node.process(7, cpu=100, pages=3, holds=["sim-gpu1"])
-    node.load.look(10.0)
-    assert node.load.loads == {"sim-gpu1": Load(percent=0.0, memory=3 * PAGE)}
+    node.load.measure(10.0)
+    assert node.load.loads == {"sim-gpu1": DeviceUsage(percent=0.0, memory=3 * PAGE)}
 
 
 def test_cpu_time_between_two_looks_is_what_a_device_was_used(node):
     node.process(7, cpu=100, holds=["sim-gpu1"])
-    node.load.look(10.0)
+    node.load.measure(10.0)
     node.process(7, cpu=101, holds=["sim-gpu1"])
-    node.load.look(14.0)
-    assert node.load.loads == {"sim-gpu1": Load(percent=25.0, memory=0.0)}
+    node.load.measure(14.0)
+    assert node.load.loads == {"sim-gpu1": DeviceUsage(percent=25.0, memory=0.0)}
 
 
 def test_a_process_counts_in_equal_parts_for_its_devices_and_two_on_one_add_up(node):
     for cpu in (0.1, 1.1):
         node.process(7, cpu=cpu, pages=8, holds=["sim-gpu0", "sim-gpu1"])
         node.process(8, cpu=cpu / 2, pages=2, holds=["sim-gpu1"])
-        node.load.look(cpu * 2)
+        node.load.measure(cpu * 2)
     assert node.load.loads == {
-        "sim-gpu0": Load(percent=25.0, memory=4 * PAGE),
-        "sim-gpu1": Load(percent=50.0, memory=6 * PAGE),
+        "sim-gpu0": DeviceUsage(percent=25.0, memory=4 * PAGE),
+        "sim-gpu1": DeviceUsage(percent=50.0, memory=6 * PAGE),
     }
 
 
 def test_a_process_of_an_earlier_ones_pid_is_another(node):
     node.process(7, cpu=5, began=1, holds=["sim-gpu0"])
-    node.load.look(10.0)
+    node.load.measure(10.0)
     node.process(7, cpu=9, began=2, holds=["sim-gpu0"])
-    node.load.look(11.0)
+    node.load.measure(11.0)
     assert node.load.loads["sim-gpu0"].percent == 0.0
 
 
@@ -80,13 +80,13 @@ def test_who_holds_nothing_uses_nothing(node):
     for cpu in (1, 2):
         node.process(7, cpu=cpu, holds=())
         (node.proc / "self").mkdir(exist_ok=True)
-        node.load.look(float(cpu))
+        node.load.measure(float(cpu))
     assert node.load.loads == {}
 
 
 def test_no_driver_no_devices(node, tmp_path):
     load = DeviceLoad(tmp_path / "nowhere", node.proc)
-    load.look(1.0)
+    load.measure(1.0)
     assert (load.loads, load.unreadable) == ({}, 0)
 
 
@@ -95,10 +95,10 @@ def test_no_device_is_used_more_than_wholly(tmp_path_factory, spent, seconds):
     node = Node(tmp_path_factory.mktemp("node"))
     for pid in range(len(spent)):
         node.process(pid + 1, cpu=1, holds=["sim-gpu0", f"sim-gpu{pid % 4}"])
-    node.load.look(1.0)
+    node.load.measure(1.0)
     for pid, cpu in enumerate(spent):
         node.process(pid + 1, cpu=1 + cpu, holds=["sim-gpu0", f"sim-gpu{pid % 4}"])
-    node.load.look(1.0 + seconds)
+    node.load.measure(1.0 + seconds)
     assert all(0.0 <= one.percent <= 100.0 for one in node.load.loads.values())
 
 
@@ -113,8 +113,8 @@ def test_on_a_real_driver_the_name_of_its_device_node_says_which_device_it_is(no
             link = node.proc / "7" / "fd" / str(number)
             link.unlink(missing_ok=True)
             link.symlink_to(tmp_path / name)
-        load.look(cpu * 2)
-    assert load.loads == {"sim-gpu5": Load(percent=50.0)}
+        load.measure(cpu * 2)
+    assert load.loads == {"sim-gpu5": DeviceUsage(percent=50.0)}
 
 
 def test_real_processes_are_seen_by_the_files_that_they_hold(tmp_path):
@@ -128,9 +128,9 @@ def test_real_processes_are_seen_by_the_files_that_they_hold(tmp_path):
         for name in ("sim-gpu2", "sim-gpu3"):
             soon(lambda name=name: "holds" in (tmp_path / f"{name}.log").read_text())
         seconds = itertools.count(1.0)
-        load.look(next(seconds))
-        soon(lambda: load.look(next(seconds)) or load.loads["sim-gpu2"].percent > 0)
+        load.measure(next(seconds))
+        soon(lambda: load.measure(next(seconds)) or load.loads["sim-gpu2"].percent > 0)
         assert {name: one.percent > 0 for name, one in load.loads.items()} == {"sim-gpu2": True, "sim-gpu3": False}
         assert load.loads["sim-gpu3"].memory > 1 << 20
-    load.look(next(seconds))
+    load.measure(next(seconds))
     assert load.loads == {}

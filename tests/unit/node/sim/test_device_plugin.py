@@ -19,8 +19,8 @@ from tests.support.authors import free_port
 from tests.support.device_manager import DeviceManager
 from tests.support.programs import soon, started
 from upgrader.node.driver import devices
-from upgrader.node.sim.device_plugin import Offer
-from upgrader.node.sim.registration import SHOWN_SECONDS, Registration
+from upgrader.node.sim.device_plugin import AdvertisedDevices
+from upgrader.node.sim.registration import LIST_SECONDS, Registration
 from upgrader.process import run
 
 RESOURCE = "nvidia.com/gpu"
@@ -44,10 +44,10 @@ class Node:
         self.load()
 
     def load(self):
-        folder = devices.folder(self.run)
+        folder = devices.device_folder(self.run)
         folder.mkdir(parents=True)
         for number in range(2):
-            (folder / devices.name_of(number)).write_text("")
+            (folder / devices.device_name(number)).write_text("")
 
     def plugin(self):
         return started([sys.executable, "-m", "upgrader.node", "device-plugin", *self.flags], log=self.log)
@@ -236,11 +236,11 @@ class Hurried:
 def test_a_kubelet_that_never_asks_for_the_devices_is_asked_again(world):
     world.manager.silent = True
     clock = Hurried()
-    offer = Offer(resource=RESOURCE, count=2, run=world.run)
+    offer = AdvertisedDevices(resource=RESOURCE, count=2, run=world.run)
     registration = Registration(offer, folder=world.plugins, clock=clock)
     registration.serve_one_kubelet()
     assert (registration.ready(), len(world.manager.registrations)) == (False, 1)
-    assert clock.now == pytest.approx(SHOWN_SECONDS, abs=2)
+    assert clock.now == pytest.approx(LIST_SECONDS, abs=2)
     world.manager.silent = False
     with world.plugin():
         world.shown()
@@ -262,7 +262,7 @@ def test_the_unhealthy_file_may_say_what_a_device_has_met(registered):
     unhealthy = registered.run / "sim" / "unhealthy"
     unhealthy.write_text("sim-gpu1 63\n")
     registered.shown(WELL | {"sim-gpu1": "Unhealthy"})
-    assert devices.unhealthy(registered.run) == {"sim-gpu1": 63}
+    assert devices.unhealthy_devices(registered.run) == {"sim-gpu1": 63}
 
 
 @pytest.mark.parametrize(
@@ -277,4 +277,4 @@ def test_the_unhealthy_file_may_say_what_a_device_has_met(registered):
 def test_what_the_unhealthy_file_says(tmp_path, text, found):
     (tmp_path / "sim").mkdir()
     (tmp_path / "sim" / "unhealthy").write_text(text)
-    assert devices.unhealthy(tmp_path) == found
+    assert devices.unhealthy_devices(tmp_path) == found

@@ -33,10 +33,10 @@ class Node:
         self.load("2.0.0")
 
     def load(self, version):
-        folder = devices.folder(self.run)
+        folder = devices.device_folder(self.run)
         folder.mkdir(exist_ok=True)
         for number in range(2):
-            (folder / devices.name_of(number)).write_text("")
+            (folder / devices.device_name(number)).write_text("")
         facts = {"vendor": "sim", "version": version, "kernel": "k", "bootId": "boot-1", "devices": 2}
         (self.run / "sim" / "loaded.json").write_bytes(msgspec.json.encode(facts))
 
@@ -129,7 +129,7 @@ def test_a_shared_device_is_attributed_to_each_of_its_pods(node):
 
 
 def test_utilisation_follows_what_the_holder_does(node):
-    held = devices.folder(node.run) / "sim-gpu1"
+    held = devices.device_folder(node.run) / "sim-gpu1"
     with started([sys.executable, "-c", BUSY, str(held)], log=node.log.with_name("busy.log")):
         soon(lambda: node.samples("DCGM_FI_DEV_GPU_UTIL")[1][1] > 5)
         assert node.samples("DCGM_FI_DEV_POWER_USAGE")[1][1] > 70
@@ -148,13 +148,13 @@ def test_without_the_kubelets_word_no_pod_is_named_and_a_metric_says_so(node):
     node.kubelet.stop()
     assert node.holders() == [("sim-gpu0", "", ""), ("sim-gpu1", "", "")]
     assert node.samples("upgrader_sim_attribution") == [({}, 0.0)]
-    assert "does not say which pod" in node.log.read_text()
+    assert "the pods of devices cannot be read" in node.log.read_text()
     node.kubelet.start()
     soon(lambda: node.holders()[1] == ("sim-gpu1", "", "trainer-0"))
 
 
 def test_a_driver_that_is_swapped_is_shown_and_one_that_is_away_shows_no_device(node):
-    shutil.rmtree(devices.folder(node.run))
+    shutil.rmtree(devices.device_folder(node.run))
     (node.run / "sim" / "loaded.json").unlink()
     assert node.samples("DCGM_FI_DEV_GPU_UTIL") == []
     assert node.samples("upgrader_sim_devices") == [({}, 0.0)]

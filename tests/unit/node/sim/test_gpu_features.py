@@ -8,7 +8,7 @@ import pytest
 
 from upgrader.core.node_protocol.gpu_features import GpuReport
 from upgrader.node.host.task_result import OrderFailedError
-from upgrader.node.sim.gpu_features import changed_gpus, leave_done, read_gpus
+from upgrader.node.sim.gpu_features import read_gpus, wait_for_changed_gpus, write_report
 from upgrader.process import run
 
 RECORD = {"vendor": "sim", "version": "570.10", "kernel": "k", "bootId": "boot-1", "devices": 8, "simulated": True}
@@ -45,7 +45,7 @@ def test_without_a_driver_there_is_none(tmp_path):
 
 def test_a_record_that_says_what_no_driver_says_is_no_report(node):
     load(node, RECORD | {"version": "v" * 64})
-    with pytest.raises(OrderFailedError, match="the loaded driver cannot be told of"):
+    with pytest.raises(OrderFailedError, match="the record of the loaded driver is invalid"):
         read(node)
 
 
@@ -57,12 +57,12 @@ def test_it_rests_until_another_driver_is_loaded(node):
         if len(waited) == 3:
             load(node, RECORD | {"version": "580.1"})
 
-    assert changed_gpus(lambda: read(node), wait).version == "580.1"
+    assert wait_for_changed_gpus(lambda: read(node), wait).version == "580.1"
     assert len(waited) == 3
 
 
 def test_those_that_come_after_it_find_its_report(node):
-    leave_done(node, REPORT)
+    write_report(node, REPORT)
     assert msgspec.json.decode((node / "gpu-features.json").read_bytes(), type=GpuReport) == REPORT
 
 

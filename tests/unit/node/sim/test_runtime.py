@@ -6,8 +6,8 @@ import pytest
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import POD_VARIABLE
 from upgrader.node import __main__ as node
-from upgrader.node.host.programs import Ended
-from upgrader.node.sim.runtime import Hooked, RuntimeHook, hooked, serve, specification
+from upgrader.node.host.programs import ProgramResult
+from upgrader.node.sim.runtime import HookRecord, RuntimeHook, cdi_specification, read_hook_record, serve_hook
 
 
 class Containerd:
@@ -21,7 +21,7 @@ class Containerd:
         self.asked.append(list(words))
         if not self.version:
             raise ProcessError("chroot is not here")
-        return Ended(code=0, output=self.version if words[-1] == "--version" else self.dump)
+        return ProgramResult(code=0, output=self.version if words[-1] == "--version" else self.dump)
 
 
 class World:
@@ -47,7 +47,7 @@ class World:
         return RuntimeHook(folder=self.folder, run=self.run, proc=self.proc, programs=programs, pod=pod)
 
 
-SERVES = Hooked(cdi=True, why="containerd 2.1 serves CDI devices", boot_id="boot-1", pod="pod-1")
+SERVES = HookRecord(cdi=True, why="containerd 2.1 serves CDI devices", boot_id="boot-1", pod="pod-1")
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def world(tmp_path):
 def test_it_describes_every_device_and_asks_the_runtime_what_it_can(world):
     world.process("77", "/usr/bin/containerd", "--config", "/etc/box.toml")
     runtime = Containerd()
-    found = world.hook(runtime).put(2, "sim")
-    assert found == hooked(world.run, "sim") == SERVES
+    found = world.hook(runtime).write_files(2, "sim")
+    assert found == read_hook_record(world.run, "sim") == SERVES
     within = ["chroot", str(world.proc / "77" / "root"), "/usr/bin/containerd"]
     assert runtime.asked == [[*within, "--version"], [*within, "--config", "/etc/box.toml", "config", "dump"]]
     assert json.loads((world.folder / "gpu-upgrader-sim.json").read_text()) == {
@@ -84,7 +84,7 @@ def test_it_describes_every_device_and_asks_the_runtime_what_it_can(world):
 
 
 def test_on_a_real_driver_a_device_is_its_control_device():
-    (device,) = specification(1, "nvidia")["devices"]
+    (device,) = cdi_specification(1, "nvidia")["devices"]
     assert device["containerEdits"] == {
         "deviceNodes": [{"path": "/dev/sim-gpu0", "hostPath": "/dev/nvidiactl", "permissions": "rw"}]
     }
@@ -93,7 +93,11 @@ def test_on_a_real_driver_a_device_is_its_control_device():
 DOUBT = {
     "an old runtime": (["/usr/bin/containerd"], Containerd("containerd x 1.6.20"), "containerd 1.6 does not serve"),
     "no runtime": ([], Containerd(), "no container runtime was found"),
-    "one that does not answer": (["/usr/bin/containerd"], Containerd(""), "did not say what it is"),
+    "one that does not answer": (
+        ["/usr/bin/containerd"],
+        Containerd(""),
+        "the program of the container runtime failed",
+    ),
 }
 
 
@@ -101,7 +105,7 @@ DOUBT = {
 def test_where_it_is_not_known_to_serve_cdi_it_does_not(world, processes, runtime, why):
     for program in processes:
         world.process("77", program)
-    found = world.hook(runtime).put(1, "sim")
+    found = world.hook(runtime).write_files(1, "sim")
     assert not found.cdi
     assert why in found.why
 
@@ -109,7 +113,7 @@ def test_where_it_is_not_known_to_serve_cdi_it_does_not(world, processes, runtim
 def test_what_somebody_removed_is_put_back_and_a_start_asks_anew(world):
     world.process("77", "/usr/bin/containerd")
     runtime = Containerd()
-    before = Hooked(cdi=False, why="of the runtime before", boot_id="boot-1", pod="pod-1")
+    before = HookRecord(cdi=False, why="of the runtime before", boot_id="boot-1", pod="pod-1")
     (world.run / "runtime.json").write_bytes(msgspec.json.encode(before))
     rounds = iter([True, True, False])
 
@@ -117,10 +121,10 @@ def test_what_somebody_removed_is_put_back_and_a_start_asks_anew(world):
         def wait(self, _seconds):
             (world.folder / "gpu-upgrader-sim.json").unlink(missing_ok=True)
 
-    serve(world.hook(runtime), 1, "sim", Clock(), going=lambda: next(rounds))
-    assert hooked(world.run, "sim") == SERVES
+    serve_hook(world.hook(runtime), 1, "sim", Clock(), going=lambda: next(rounds))
+    assert read_hook_record(world.run, "sim") == SERVES
     assert len(runtime.asked) == 2
-    world.hook(runtime).put(1, "sim")
+    world.hook(runtime).write_files(1, "sim")
     assert (world.folder / "gpu-upgrader-sim.json").exists()
 
 
@@ -128,37 +132,37 @@ def test_what_another_pod_left_is_asked_anew(world):
     """It was deleted, or is of another revision: its file outlives it."""
     world.process("77", "/usr/bin/containerd")
     before = world.hook(Containerd("containerd x 1.6.20"), pod="pod-0")
-    assert not before.put(1, "sim").cdi
+    assert not before.write_files(1, "sim").cdi
     hook = world.hook(Containerd())
-    assert hook.done("sim") is None
-    assert hook.put(1, "sim") == SERVES
-    assert before.done("sim") is None
+    assert hook.finished_record("sim") is None
+    assert hook.write_files(1, "sim") == SERVES
+    assert before.finished_record("sim") is None
 
 
 def test_what_was_left_on_another_boot_says_nothing(world):
     """Where the folder is on a disk, against the contract: the driver was loaded anew since."""
     world.process("77", "/usr/bin/containerd")
     hook = world.hook(Containerd())
-    hook.put(1, "sim")
+    hook.write_files(1, "sim")
     world.loads("boot-2")
-    assert (hooked(world.run, "sim"), hook.done("sim")) == (None, None)
-    assert hook.put(1, "sim") == msgspec.structs.replace(SERVES, boot_id="boot-2")
+    assert (read_hook_record(world.run, "sim"), hook.finished_record("sim")) == (None, None)
+    assert hook.write_files(1, "sim") == msgspec.structs.replace(SERVES, boot_id="boot-2")
 
 
 @pytest.mark.parametrize("record", [None, "half"])
 def test_without_a_driver_that_is_known_to_be_loaded_nobody_is_ready(world, record):
     hook = world.hook(Containerd())
-    hook.put(1, "sim")
+    hook.write_files(1, "sim")
     loaded = world.run / "sim" / "loaded.json"
     loaded.unlink() if record is None else loaded.write_text(record)
-    assert (hooked(world.run, "sim"), hook.done("sim")) == (None, None)
+    assert (read_hook_record(world.run, "sim"), hook.finished_record("sim")) == (None, None)
 
 
 def test_the_probe_is_a_command(world, monkeypatch):
     monkeypatch.setenv(POD_VARIABLE, "pod-1")
     flags = ["runtime", "--run", str(world.run), "--folder", str(world.folder), "--ready"]
     assert node.main(flags) == 1
-    world.hook(Containerd()).put(1, "sim")
+    world.hook(Containerd()).write_files(1, "sim")
     assert node.main(flags) == 0
     monkeypatch.setenv(POD_VARIABLE, "pod-2")
     assert node.main(flags) == 1

@@ -4,7 +4,7 @@ import pytest
 from tests.support.node_world import BINARY, KERNEL, Behaviour, NodeWorld
 from upgrader.core.node_protocol.orders import Driver, KubeletTarget, OrderResult, PrepareOrder, Reason, Reboot
 from upgrader.node.host.task_result import OrderFailedError
-from upgrader.node.upgrade.prepare import prepare
+from upgrader.node.upgrade.prepare import prepare_node
 
 MANIFEST = {"vendor": "sim", "version": "2.0.0", "kernel": KERNEL, "simulated": True, "devices": 8}
 
@@ -29,7 +29,7 @@ class Prepared(NodeWorld):
             reboot=reboot,
             min_free_bytes=free,
         )
-        return prepare(order, host=self.host, kubelet=self.kubelet)
+        return prepare_node(order, host=self.host, kubelet=self.kubelet)
 
     def refused(self, **order):
         with pytest.raises(OrderFailedError) as caught:
@@ -50,7 +50,7 @@ def test_a_node_that_can_be_upgraded(world):
         facts={
             "kernel": KERNEL,
             "driver": "sim 2.0.0",
-            "simulated": "the driver image holds no kernel module",
+            "simulated": "the driver image contains no kernel module",
             "kubelet": "1.35.4",
         },
     )
@@ -108,7 +108,7 @@ def test_an_empty_checksum_file(world):
     (world.host.state / "kubelet/1.35.4/kubelet.sha256").write_text("")
     reason, message = world.refused()
     assert reason is Reason.CHECKSUM_MISMATCH
-    assert "says nothing" in message
+    assert "has nothing" in message
 
 
 def test_a_kubelet_that_says_another_version(world):
@@ -116,7 +116,7 @@ def test_a_kubelet_that_says_another_version(world):
     (fetched / "1.35.4").rename(fetched / "1.35.5")
     assert world.refused(kubelet="1.35.5") == (
         Reason.CHECKSUM_MISMATCH,
-        "the artifact's kubelet says it is 1.35.4, wanted is 1.35.5",
+        "the kubelet of the artifact has version 1.35.4, expected is 1.35.5",
     )
 
 
@@ -130,7 +130,7 @@ def test_no_kubelet_from_that_file(world):
 
 def test_a_kubelet_that_is_sick_before_the_upgrade(tmp_path):
     world = Prepared(tmp_path, old=Behaviour(version="1.34.4", healthy=False))
-    assert "not well before the upgrade" in world.refused()[1]
+    assert "not healthy before the upgrade" in world.refused()[1]
 
 
 def test_a_node_that_is_not_ready_before_the_upgrade(tmp_path):
@@ -160,7 +160,7 @@ def test_a_node_that_is_to_be_rebooted_into_a_kernel_that_is_installed(world):
         "kernel": KERNEL,
         "kernel after": REBOOT.kernel,
         "driver": "sim 2.0.0",
-        "simulated": "the driver image holds no kernel module",
+        "simulated": "the driver image contains no kernel module",
     }
     assert (world.machine.boots, world.machine.selected) == (1, KERNEL)
 
@@ -176,7 +176,7 @@ def test_an_image_for_the_kernel_that_runs_is_refused_where_another_is_to_be_boo
     world.install_kernel(REBOOT.kernel)
     assert world.refused(kernel=REBOOT.kernel, kubelet=None, reboot=REBOOT) == (
         Reason.KERNEL_MISMATCH,
-        f"the image is for kernel {KERNEL}, the driver is needed for {REBOOT.kernel}; correct the DriverImage",
+        f"the image is for kernel {KERNEL}, required is {REBOOT.kernel}; correct the DriverImage",
     )
 
 
@@ -185,7 +185,7 @@ def test_a_kernel_that_is_not_installed(world):
         Reason.MISSING,
         (
             "kernel 6.1.0-50-amd64 is not installed on the node: there is no /lib/modules/6.1.0-50-amd64/modules.dep; "
-            "install its package, or correct the stack's spec.reboot.kernel"
+            "install its package, or correct spec.reboot.kernel of the stack"
         ),
     )
 
@@ -199,5 +199,5 @@ def test_a_program_that_cannot_be_run_on_the_node(world, field, there):
     wanted = msgspec.structs.replace(REBOOT, **{field: ("/sbin/other", "x")})
     assert world.refused(kernel=REBOOT.kernel, reboot=wanted) == (
         Reason.MISSING,
-        f"/sbin/other is no program on the node; correct the stack's spec.reboot.{field}",
+        f"/sbin/other is not a program on the node; correct spec.reboot.{field} of the stack",
     )

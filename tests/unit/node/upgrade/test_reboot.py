@@ -6,7 +6,7 @@ import pytest
 from tests.support.node_world import KERNEL, NodeWorld
 from upgrader.core.node_protocol.orders import Driver, KubeletTarget, OrderResult, Reason, Reboot, UpgradeOrder
 from upgrader.node.host.task_result import OrderFailedError
-from upgrader.node.upgrade.upgrade import Upgrade
+from upgrader.node.upgrade.upgrade import UpgradeRun
 
 NEXT = "6.1.0-50-amd64"
 REBOOT = Reboot(kernel=NEXT, select=("/sbin/choose", "--default"), restart=("/sbin/reboot",))
@@ -25,7 +25,7 @@ BACK = msgspec.structs.replace(REBOOT, kernel=KERNEL)
 
 def run(world, *, upgrade="a", reboot=REBOOT, kubelet=None, undoes=""):
     order = UpgradeOrder(upgrade=upgrade, undoes=undoes, unload=DRIVER, reboot=reboot, kubelet=kubelet)
-    return Upgrade(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
+    return UpgradeRun(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
 
 
 def refused(world, **order):
@@ -80,7 +80,7 @@ def test_a_node_that_comes_up_with_another_kernel_is_told_of_and_not_rebooted_ag
     result = run(world, reboot=deaf)
     assert result == OrderResult(
         reason=Reason.KERNEL_MISMATCH,
-        message=f"the node was to boot kernel {NEXT} and came up with {KERNEL}; see what /sbin/choose does",
+        message=f"the node booted kernel {KERNEL} instead of {NEXT}; check what /sbin/choose does",
         seconds=result.seconds,
         facts={
             "driver": "sim 1.0.0 unloaded (simulated)",
@@ -96,7 +96,7 @@ def test_a_kernel_that_cannot_be_chosen(world):
     broken = msgspec.structs.replace(REBOOT, select=("/sbin/broken",))
     assert refused(world, reboot=broken) == (
         Reason.NOT_REBOOTED,
-        f"choosing the kernel: /sbin/broken {NEXT} ended with 3: no such entry",
+        f"selecting the kernel: /sbin/broken {NEXT} ended with exit code 3: no such entry",
     )
     assert world.machine.boots == 1
 
@@ -106,7 +106,7 @@ def test_a_node_that_does_not_go_down_is_waited_for_and_the_next_run_tries_again
     began = world.clock.now
     assert refused(world) == (
         Reason.NOT_REBOOTED,
-        "the node does not go down within 300 s of /sbin/reboot",
+        "the node did not shut down within 300 s of /sbin/reboot",
     )
     assert world.clock.now - began == pytest.approx(300, abs=2)
     world.machine.stuck = False
@@ -143,5 +143,5 @@ def test_another_order_under_the_name_of_a_node_upgrade_that_was_rebooting(world
     refused(world)
     assert refused(world, reboot=None) == (
         Reason.BAD_ORDER,
-        "this upgrade was run before with a reboot in its order",
+        "an earlier run of this upgrade had a reboot in its order",
     )

@@ -4,7 +4,7 @@ import pytest
 from tests.support.node_world import BINARY, Behaviour, NodeWorld
 from upgrader.core.node_protocol.orders import Driver, KubeletTarget, OrderResult, Reason, UpgradeOrder
 from upgrader.node.host.task_result import OrderFailedError
-from upgrader.node.upgrade.upgrade import Upgrade
+from upgrader.node.upgrade.upgrade import UpgradeRun
 
 NEW = KubeletTarget(version="1.35.4", binary=BINARY)
 OLD = KubeletTarget(version="1.34.4", binary=BINARY)
@@ -16,7 +16,9 @@ def order(upgrade="a", *, unload=DRIVER, kubelet=NEW):
 
 
 def run(world, an_order):
-    return Upgrade(an_order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
+    return UpgradeRun(
+        an_order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock
+    ).run()
 
 
 def refused(world, an_order):
@@ -62,7 +64,7 @@ def test_the_old_binary_and_its_version_are_kept(tmp_path):
     world = NodeWorld(tmp_path)
     run(world, order())
     kept = world.host.state / "kubelet" / "previous"
-    assert world.kubelet.version(kept / "kubelet") == "1.34.4"
+    assert world.kubelet.read_version(kept / "kubelet") == "1.34.4"
     assert msgspec.json.decode((kept / "previous.json").read_bytes())["version"] == "1.34.4"
 
 
@@ -73,7 +75,7 @@ def test_an_order_without_kubelet_never_looks_at_it(tmp_path):
 
 
 def test_an_order_for_nothing_is_done(tmp_path):
-    assert run(NodeWorld(tmp_path), order(unload=None, kubelet=None)).message == "nothing was ordered"
+    assert run(NodeWorld(tmp_path), order(unload=None, kubelet=None)).message == "the order was empty"
 
 
 def test_a_busy_driver_stops_the_upgrade_before_the_kubelet_and_names_who_holds_it(tmp_path):
@@ -143,7 +145,7 @@ def test_a_revert_takes_the_kept_kubelet_and_keeps_the_one_it_replaces(tmp_path)
     ("new", "why"),
     [
         (Behaviour(version="1.35.4", starts=False), "no kubelet runs"),
-        (Behaviour(version="1.35.4", healthy=False), "its /healthz says 500"),
+        (Behaviour(version="1.35.4", healthy=False), "its /healthz returned 500"),
         (Behaviour(version="1.35.4", ready=False), "the node is not Ready"),
     ],
 )
@@ -152,7 +154,7 @@ def test_a_kubelet_that_is_not_well_is_put_back(tmp_path, new, why):
     result = run(world, order())
     assert result.reason is Reason.KUBELET_RESTORED
     assert why in result.message
-    assert "Kubelet 1.34.4 was put back and runs" in result.message
+    assert "Kubelet 1.34.4 was restored and runs" in result.message
     assert (world.installed(), world.runs()) == ("1.34.4", ["1.34.4"])
     assert run(world, order()) == result
 
@@ -163,7 +165,7 @@ def test_a_kubelet_that_says_another_version_to_the_api_is_put_back(tmp_path):
     world.fetch(Behaviour(version="1.35.3"))
     fetched = world.host.state / "kubelet" / "1.35.3" / "kubelet.sha256"
     fetched.replace(world.host.state / "kubelet" / "1.35.4" / "kubelet.sha256")
-    assert "still shows kubelet v1.35.3" in run(world, order()).message
+    assert "still has kubelet v1.35.3" in run(world, order()).message
 
 
 def test_an_api_server_that_does_not_answer_ends_in_putting_back(tmp_path):
@@ -185,7 +187,7 @@ def test_a_supervisor_that_does_not_start_anything_is_a_lost_kubelet_that_anothe
     world.kubelet.supervised = False
     reason, message = refused(world, order())
     assert reason is Reason.KUBELET_LOST
-    assert "Kubelet 1.34.4 was put back and is not well either: no kubelet runs" in message
+    assert "Kubelet 1.34.4 was restored and is not healthy either: no kubelet runs" in message
     world.kubelet.supervised = True
     assert run(world, order()).reason is Reason.KUBELET_RESTORED
 
@@ -196,7 +198,7 @@ def test_a_sick_kubelet_that_was_there_before_cannot_be_put_back(tmp_path):
     world.kubelet.api_away = True
     reason, message = refused(world, order("b"))
     assert reason is Reason.KUBELET_LOST
-    assert "nothing is put back" in message
+    assert "nothing is restored" in message
 
 
 def test_a_fetched_kubelet_that_was_damaged_is_not_installed(tmp_path):

@@ -8,8 +8,8 @@ from tests.support.torn import LONG, asked, silent, stopped, strip_plan, strip_r
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ConfigurationError, UnreachableError
-from upgrader.core.model.phases import PlanPhase, ends
-from upgrader.simulate.cluster.rig import STACK, Rig, running
+from upgrader.core.model.phases import PlanPhase, is_final
+from upgrader_dev.simulated.cluster.rig import STACK, Rig, start_training
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ async def test_upgrades_and_request_of_a_plan_that_was_restored_without_its_stat
     rig.cluster.store.remove(UPGRADE_PLANS, "up")
     rig.cluster.store.put(UPGRADE_PLANS, {"metadata": {"name": "up"}, "spec": body["spec"]})
     await rig.until(lambda: rig.over("up") and not suspended(rig), LONG, stride=5)
-    assert all(ends(one.status.phase) for one in (*rig.upgrades("up"), *rig.requests()))
+    assert all(is_final(one.status.phase) for one in (*rig.upgrades("up"), *rig.requests()))
     rig.assert_nothing_left()
 
 
@@ -168,7 +168,7 @@ async def test_a_request_under_way_is_left_to_its_plan(rig: Rig) -> None:
 
 
 async def test_a_record_that_a_tenant_forged_keeps_no_plan_from_ending(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     record = '{"plan": "up", "request": "none-such", "previous": false}'
     rig.cluster.store.put(
         JOBS,

@@ -1,4 +1,4 @@
-"""`upgrader checkpoint`: a job is asked without a plan, and is let go whatever happens."""
+"""`upgrader checkpoint`: a job is asked without a plan, and is released whatever happens."""
 
 import asyncio
 
@@ -13,14 +13,14 @@ from upgrader.core.model.phases import RequestPhase
 from upgrader.reconcile.checkpoint_request import adhoc_request
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.observe.cluster_snapshot import target_of
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import RESOURCE, Rig, running
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import RESOURCE, Rig, start_training
 
 
 @pytest.fixture
 async def rig() -> Rig:
     made = Rig()
-    await running(made)
+    await start_training(made)
     return made
 
 
@@ -36,7 +36,7 @@ async def ask(rig: Rig, *, patience: int = 60, show=lambda _: None, sleep=None):
     async def second(_: float) -> None:
         await rig.second()
 
-    return await adhoc_request.ask(
+    return await adhoc_request.request_checkpoint(
         rig.context, await gang(rig), RESOURCE, timeout_seconds=patience, show=show, sleep=sleep or second
     )
 
@@ -58,7 +58,9 @@ async def test_a_job_parks_shows_its_step_and_goes_on(rig: Rig) -> None:
     assert seen[-1] is RequestPhase.PARKED
     step = request.status.acknowledged_step
     assert step == rig.fleet.trainers["gang"].saved
-    assert {(one.step, one.uri, one.parked) for one in adhoc_request.lines(request)} == {(step, "/data/ckpt", True)}
+    assert {(one.step, one.uri, one.parked) for one in adhoc_request.answer_lines(request)} == {
+        (step, "/data/ckpt", True)
+    }
     assert [one.status.phase for one in rig.requests()] == [RequestPhase.WITHDRAWN]
     assert marks(rig) == set()
     await trains_on(rig)
@@ -78,7 +80,7 @@ async def test_a_refusal_is_shown_and_nothing_is_left(rig: Rig) -> None:
     assert marks(rig) == set()
 
 
-async def test_a_job_that_says_nothing_is_let_go_after_its_time(rig: Rig) -> None:
+async def test_a_job_that_says_nothing_is_released_after_its_time(rig: Rig) -> None:
     rig.fleet.trainers["gang"].answers = lambda *_: None
     begun = rig.cluster.clock.now()
     request = await ask(rig, patience=20)
@@ -118,7 +120,7 @@ async def test_what_a_killed_program_left_ends_by_itself_and_is_taken_back_by_th
     rig.cluster.reachable = True
     left = marks(rig)
     assert len(left) == 1
-    with pytest.raises(BlockedError, match="is being asked by somebody else"):
+    with pytest.raises(BlockedError, match="already has a checkpoint request"):
         await ask(rig)
     await rig.until(lambda: _past(rig), 400, stride=10)
     await trains_on(rig)  # with our marks still there: its park-seconds are over
@@ -143,11 +145,14 @@ async def test_a_job_in_request_with_a_plan_is_not_disturbed(rig: Rig) -> None:
 
 
 UNASKABLE: dict[str, tuple[Object, str]] = {
-    "undeclared": ({"method": ""}, "It does not say how to ask it."),
-    "unusable": ({"method": "", "undeclared_because": "Its checkpoint-method 'ftp' is none of us."}, "'ftp' is none"),
+    "undeclared": ({"method": ""}, "It declares no checkpoint method."),
+    "unusable": (
+        {"method": "", "undeclared_because": "Its checkpoint-method 'ftp' is not one of us."},
+        "'ftp' is not one",
+    ),
     "cannot": ({"method": "none"}, "It declares that it cannot checkpoint."),
-    "nobody's": ({"owner": None}, "Nothing would make its pods again."),
-    "in part": ({"wanted": 3}, "2 of 3 members run; only complete gangs are asked."),
+    "nobody's": ({"owner": None}, "Its pods have no controller that would create them again."),
+    "in part": ({"wanted": 3}, "2 of 3 members run; only complete gangs get a request."),
 }
 
 

@@ -7,9 +7,9 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import JOBS, PODS
 from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.core.replies import Reply
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import Rig, running
-from upgrader.simulate.cluster.speaking import Speaking
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
+from upgrader_dev.simulated.cluster.speaking import Speaking
 
 GROUP = "gpu-upgrader.io"
 
@@ -42,7 +42,7 @@ class Proxy:
 
 
 async def asked_by(rig: Rig, methods: str, **plan: object) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     said = {f"{GROUP}/checkpoint-method": methods, f"{GROUP}/checkpoint-endpoint": ":8080/checkpoint"}
     rig.cluster.store.change(JOBS, "gang", {"spec": {"template": {"metadata": {"annotations": said}}}}, "default")
     for pod in rig.cluster.store.all(PODS):
@@ -79,7 +79,7 @@ async def test_one_miss_is_an_accident_and_the_member_is_asked_again_the_same_wa
     (miss,) = request.status.missed
     uid = next(member.uid for member in request.spec.members if member.pod == proxy.member)
     assert (miss.pod_uid, miss.method, miss.request_id, miss.times) == (uid, "http", request.spec.request_id, 1)
-    assert miss.message == f"nobody listens at :8080/checkpoint of pod {proxy.member}"
+    assert miss.message == f"no program listens at :8080/checkpoint of pod {proxy.member}"
     assert marked(rig) == proxy.parked, "who heard it is known"
     first = rig.cluster.clock.now()
     await rig.until(lambda: rig.requests()[0].status.phase is RequestPhase.PARKED)
@@ -92,7 +92,7 @@ async def test_one_miss_is_an_accident_and_the_member_is_asked_again_the_same_wa
 
 
 @pytest.mark.parametrize("arrives", [False, True], ids=["it never arrives", "only its answer is lost"])
-async def test_after_two_misses_all_are_let_go_before_the_next_method(rig: Rig, *, arrives: bool) -> None:
+async def test_after_two_misses_all_are_released_before_the_next_method(rig: Rig, *, arrives: bool) -> None:
     await asked_by(rig, "http,file")
     proxy = Proxy(rig, times=99, arrives=arrives)
     await rig.until(lambda: bool(rig.requests()) and rig.requests()[0].status.reason == "Unheard")
@@ -105,7 +105,11 @@ async def test_after_two_misses_all_are_let_go_before_the_next_method(rig: Rig, 
     assert (request.spec.fallbacks, request.status.missed) == ([], [])
     assert (request.status.reason, request.status.message) == (
         "NextMethod",
-        f"nobody listens at :8080/checkpoint of pod {proxy.member}; all members are asked by file instead",
+        (
+            f"no program listens at :8080/checkpoint of pod {proxy.member}; the request to all members is repeated "
+            "by file "
+            "instead"
+        ),
     )
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
@@ -113,7 +117,7 @@ async def test_after_two_misses_all_are_let_go_before_the_next_method(rig: Rig, 
     rig.assert_nothing_left()
 
 
-async def test_where_no_other_method_is_declared_all_are_let_go_at_once_and_it_is_said(rig: Rig) -> None:
+async def test_where_no_other_method_is_declared_all_are_released_at_once_and_it_is_said(rig: Rig) -> None:
     await asked_by(rig, "http", checkpoint={"timeoutSeconds": 1800, "retrySeconds": 86400})
     proxy = Proxy(rig, times=99)
     await rig.until(lambda: bool(rig.requests()))
@@ -121,7 +125,7 @@ async def test_where_no_other_method_is_declared_all_are_let_go_at_once_and_it_i
     await rig.until(lambda: rig.requests()[0].status.phase is RequestPhase.WITHDRAWN)
     assert (rig.cluster.clock.now() - asked).total_seconds() < 20, "not after park-seconds"
     assert rig.requests()[0].status.reason == "Unaskable"
-    assert "it cannot be asked (nobody listens at" in rig.requests()[0].status.message
+    assert "no checkpoint method reaches it (no program listens at" in rig.requests()[0].status.message
     assert (proxy.parked, marked(rig)) == (set(), set())
     assert rig.fleet.trainers["gang"].stops == 0
 

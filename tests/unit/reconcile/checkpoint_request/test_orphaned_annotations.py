@@ -13,7 +13,7 @@ from upgrader.core.errors import ConfigurationError, UnreachableError
 from upgrader.core.model.phases import RequestPhase
 from upgrader.reconcile.checkpoint_request import orphaned_annotations
 from upgrader.reconcile.gpu_stack import stack_reconciler, stackless
-from upgrader.simulate.cluster.rig import STACK, Rig
+from upgrader_dev.simulated.cluster.rig import STACK, Rig
 
 MADE = "2026-11-21T09:00:00Z"
 AT = 1795251600
@@ -132,18 +132,18 @@ async def test_marks_that_may_not_be_taken_away_are_named_by_the_stack_and_tried
     tried = forbid(rig)
     looks = []
     for _ in range(3):
-        await stack_reconciler.step(rig.context, STACK, rig.sightings)
+        await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings)
         looks.append((list(tried), failing(rig)))
         rig.cluster.clock.advance(10)
-    named = "; ".join(f"the marks on pod default/{pod}: pods is forbidden" for pod in pods)
-    told = [("True", "Error", f"tried again, everything else goes on: {named}")]
+    named = "; ".join(f"the annotations of pod default/{pod}: pods is forbidden" for pod in pods)
+    told = [("True", "Error", f"retried, all other parts continue: {named}")]
     assert looks == [(pods, told)] * 3
     rig.cluster.clock.advance(40)
-    await stack_reconciler.step(rig.context, STACK, rig.sightings)
+    await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings)
     assert tried == pods * 2
     rig.cluster.before_write = lambda _write: None
     rig.cluster.clock.advance(60)
-    await stack_reconciler.step(rig.context, STACK, rig.sightings)
+    await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings)
     assert (asked(rig), failing(rig)) == ([], [("False", "NothingFails", "every part of the step works")])
 
 
@@ -155,19 +155,19 @@ async def test_without_a_stack_they_are_tried_again_after_the_same_pause(rig: Ri
     strip_stack(rig)
     tried = forbid(rig)
     loop, context = stackless.Stackless(), rig.context
-    pauses = [await loop.step(context) for _ in range(3)]
+    pauses = [await loop.run_pass(context) for _ in range(3)]
     assert (pauses, tried) == ([context.idle_seconds] * 3, pods)
     rig.cluster.before_write = lambda _write: None
     rig.cluster.clock.advance(61)
-    assert (await loop.step(context), asked(rig)) == (stackless.PAUSE_SECONDS, [])
+    assert (await loop.run_pass(context), asked(rig)) == (stackless.PAUSE_SECONDS, [])
 
 
 async def test_what_was_annotated_otherwise_is_no_mark(rig: Rig) -> None:
     number, seconds = names.ANNOTATION_REQUEST, names.ANNOTATION_PARK_SECONDS
     values = [{number: "1"}, {seconds: "1"}, {number: "soon", seconds: "1"}, {number: "1", seconds: "1"}]
     pods = [add_pod(rig.cluster, f"pod-{place}", annotations=value) for place, value in enumerate(values)]
-    assert [pod.metadata.name for pod in orphaned_annotations.marked(pods)] == ["pod-3"]
-    await orphaned_annotations.remove_annotations(rig.context, orphaned_annotations.marked(pods))
+    assert [pod.metadata.name for pod in orphaned_annotations.annotated_pods(pods)] == ["pod-3"]
+    await orphaned_annotations.remove_annotations(rig.context, orphaned_annotations.annotated_pods(pods))
     assert [marked(rig.cluster, pod) for pod in pods] == [("1", None), (None, "1"), ("soon", "1"), (None, None)]
 
 

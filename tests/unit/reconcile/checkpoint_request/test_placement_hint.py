@@ -14,8 +14,8 @@ from upgrader.core.workloads.suspend_patches import is_off, stop_patch
 from upgrader.reconcile.checkpoint_request import request_reconciler
 from upgrader.reconcile.checkpoint_request.live_owners import resource_of
 from upgrader.reconcile.checkpoint_request.request_reading import read_request
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import Rig
 
 ROWS = {row.kind: row for row in OWNERS if row.group != "batch.volcano.sh"}
 BY_POLICY = ("TrainJob", "JobSet")
@@ -52,13 +52,13 @@ class Stopped:
         request = await context.cluster.get(CHECKPOINT_REQUESTS, "gang-1", "default")
         live = await read_request(context, request, "nvidia.com/gpu")
         group = GroupOfGang(nodes=(NodePhase.SUCCEEDED,))
-        await request_reconciler.advance(context, live, group, where=lambda: place, ask_until=None)
+        await request_reconciler.advance_request(context, live, group, where=lambda: place, ask_until=None)
 
 
 @pytest.mark.parametrize("kind", BY_POLICY)
 async def test_it_is_said_in_one_step_and_the_gang_is_restarted_in_the_next(kind: str) -> None:
     gang = Stopped(kind)
-    with pytest.raises(ConflictError, match="restarted by the next step"):
+    with pytest.raises(ConflictError, match="the next step restarts it"):
         await gang.step()
     assert gang.off
     assert gang.placement() == {
@@ -73,7 +73,7 @@ async def test_it_is_said_in_one_step_and_the_gang_is_restarted_in_the_next(kind
 
 async def test_what_changes_afterwards_is_written_and_keeps_nobody_stopped() -> None:
     gang = Stopped("JobSet")
-    with pytest.raises(ConflictError, match="restarted by the next step"):
+    with pytest.raises(ConflictError, match="the next step restarts it"):
         await gang.step(PLACES[0])
     with pytest.raises(ConflictError, match="has changed since it was read"):  # the record of it is the next step's
         await gang.step(PLACES[1])

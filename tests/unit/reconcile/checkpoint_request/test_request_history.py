@@ -10,8 +10,8 @@ from upgrader.api.resources import CLAIMS, JOBS, PODS, UPGRADE_PLANS
 from upgrader.checkpoint.signal import WITHDRAW
 from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.core.replies import Ran, Reply
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 GROUP = "gpu-upgrader.io"
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
@@ -159,8 +159,8 @@ async def test_a_gang_that_refuses_is_left_alone_as_long_as_it_wants(rig: Rig) -
     rig.fleet.trainers["gang"].answers = twice
     await rig.until(lambda: [one.reason for one in rig.plan_now("up").status.blockers] == ["GangRefuses"])
     first = rig.plan_now("up").status.blockers[0].message
-    assert first.startswith("default/Job/gang has refused once; the last time: gang-0")
-    assert "refuses: evaluating. It trains on and is asked again after 2026-11-21" in first
+    assert first.startswith("default/Job/gang has refused once; the last reason: gang-0")
+    assert "refuses: evaluating. The request is repeated after 2026-11-21" in first
     since = rig.cluster.clock.now()
     await rig.until(lambda: len(rig.requests()) == 2, 2000)
     assert timedelta(seconds=280) < rig.cluster.clock.now() - since < timedelta(seconds=400)
@@ -264,7 +264,9 @@ async def test_gangs_of_one_lane_write_their_checkpoints_one_after_the_other(rig
     most, waited = 0, set()
     while not rig.over("up"):
         await rig.second()
-        writing = [one for one in rig.requests() if one.status.phase is RequestPhase.REQUESTED and one.status.marked_at]
+        writing = [
+            one for one in rig.requests() if one.status.phase is RequestPhase.REQUESTED and one.status.admitted_at
+        ]
         asked = {name.rsplit("-", 2)[0] for name in marked(rig)}
         assert {one.spec.owner.name for one in writing} <= {"one", "two", "three"}
         most = max(most, len(writing))
@@ -319,7 +321,7 @@ async def test_an_acknowledgement_that_expires_while_another_waits_for_its_lane_
 
 
 async def test_a_job_that_ends_between_the_asking_and_the_stop_costs_nothing(rig: Rig) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     await rig.until(lambda: reasons(rig)[:1] == [(RequestPhase.PARKED, "Acknowledged")])
     for pod in list(rig.cluster.store.all(PODS)):
         if pod["metadata"]["name"].startswith("gang"):

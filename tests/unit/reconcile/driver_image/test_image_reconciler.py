@@ -11,10 +11,10 @@ from upgrader.core.driver_build.driver_builds import CheckName, Failure, Failure
 from upgrader.core.driver_image.image_machine import ABSENT_SECONDS, FIRST_RETRY_SECONDS, LOOK_SECONDS, REFUSED_SECONDS
 from upgrader.core.driver_image.image_names import packages_name
 from upgrader.core.errors import ClusterError, ConfigurationError
-from upgrader.core.model.phases import row
+from upgrader.core.model.phases import transition_of
 from upgrader.reconcile.driver_image import image_reconciler
-from upgrader.simulate.cluster.ports import FakeCrashPoints, FakeTrust, Killed
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.ports import FakeCrashPoints, FakeTrust, Killed
+from upgrader_dev.simulated.cluster.rig import Rig
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def test_a_brought_image_is_pinned_once_it_is_there(rig: Rig) -> None:
     rig.registry.push(REFERENCE, "cd")
     await look(rig)
     assert image(rig).status.digest == pinned
-    assert await image_reconciler.step(rig.context, "one") is None
+    assert await image_reconciler.reconcile_image(rig.context, "one") is None
 
 
 async def test_only_a_registry_that_says_no_makes_it_unusable_and_it_can_still_come(rig: Rig) -> None:
@@ -82,7 +82,7 @@ async def test_an_image_that_is_there_already_is_not_built(rig: Rig) -> None:
 async def test_a_silent_registry_builds_nothing(rig: Rig) -> None:
     wanted(rig)
     rig.registry.reachable = False
-    assert await look(rig) == (D.RETRYING, f"the registry did not answer: no answer about {NAMED}")
+    assert await look(rig) == (D.RETRYING, f"the registry did not respond: no answer about {NAMED}")
     assert build_jobs(rig) == []
 
 
@@ -186,7 +186,7 @@ async def test_a_build_that_does_not_end_is_ended(rig: Rig) -> None:
     wanted(rig)
     await look(rig)
     await look(rig)
-    rig.cluster.clock.advance(row(D.BUILDING).seconds or 0)
+    rig.cluster.clock.advance(transition_of(D.BUILDING).seconds or 0)
     assert (await look(rig))[0] is D.RETRYING
     assert build_jobs(rig) == []
 
@@ -198,7 +198,7 @@ async def test_an_image_that_is_not_what_it_should_be_is_never_ready(rig: Rig) -
     bad = Verdict(check=CheckName.PROVENANCE, passed=False, reason="the input linux-headers is missing")
     rig.trust.verdicts[pinned] = (bad,)
     await look(rig)
-    said = "the image is not what was asked for: provenance: the input linux-headers is missing"
+    said = "the image does not match the request: provenance: the input linux-headers is missing"
     assert await look(rig) == (D.UNUSABLE, said)
     assert (image(rig).status.digest, image(rig).status.key) == (None, None)
     assert await look(rig) == (D.UNUSABLE, said)
@@ -239,7 +239,7 @@ async def test_a_name_that_is_none_is_told(rig: Rig) -> None:
     brought(rig)
     rig.registry.odd = ConfigurationError("'registry/Sim:1' is no image reference")
     phase, message = await look(rig)
-    assert (phase, message) == (D.RETRYING, "the registry did not answer: 'registry/Sim:1' is no image reference")
+    assert (phase, message) == (D.RETRYING, "the registry did not respond: 'registry/Sim:1' is no image reference")
 
 
 @pytest.mark.parametrize("stage", ["after-act", "after-record", "after-intent"])
@@ -250,7 +250,7 @@ async def test_a_controller_killed_anywhere_builds_once(rig: Rig, phase: str, st
     built = False
     for _ in range(12):
         try:
-            await image_reconciler.step(rig.context, "one")
+            await image_reconciler.reconcile_image(rig.context, "one")
         except Killed:
             rig.restart()
         if build_jobs(rig) and not built:

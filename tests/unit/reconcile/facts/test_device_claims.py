@@ -10,8 +10,8 @@ from upgrader.api.kubernetes import Pod
 from upgrader.core.errors import UnreachableError
 from upgrader.reconcile.facts.device_claims import holders_by_node, read_claimed
 from upgrader.reconcile.facts.pod_facts import gpus_of
-from upgrader.simulate.apiserver.cluster import FakeCluster
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 TEMPLATE = [{"name": "gpus", "resourceClaimTemplateName": "two"}]
 CLAIMED = {("ml", "two"): 2, ("ml", "net"): 0}
@@ -88,7 +88,7 @@ async def rig():
     """A gang on two nodes with acks of its own; on the third node a pod holds two GPUs by a claim."""
     made = Rig()
     made.cluster.installed |= {("resource.k8s.io", "resourceclaims"): ("v1",)}
-    made.revision = await running(made, nodes=3)
+    made.revision = await start_training(made, nodes=3)
     claim(made.cluster.store, "two", allocated(NVIDIA, NVIDIA))
     claiming(made.cluster.store, "solo", node="gpu-2", of="two")
     return made

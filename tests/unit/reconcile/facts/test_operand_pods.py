@@ -68,7 +68,7 @@ TROUBLE = {
                 }
             ],
         ),
-        "container plugin ended with 1, 4 restart(s); it said: no NVML",
+        "container plugin ended with 1, 4 restart(s); its output: no NVML",
     ),
 }
 
@@ -94,7 +94,7 @@ SILENT = {
 
 @pytest.mark.parametrize("one", SILENT.values(), ids=SILENT)
 def test_of_one_that_does_not_begin_nothing_is_said_but_since_when(one):
-    since = timing.parse(BEGAN)
+    since = timing.parse_time(BEGAN)
     assert part_pod(one) == PartPod(node="a", silence=Silence(since=since, uid=one.metadata.uid))
 
 

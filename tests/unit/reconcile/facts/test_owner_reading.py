@@ -12,7 +12,7 @@ from upgrader.core.workloads.checkpoint_annotations import Declared
 from upgrader.core.workloads.owner_kinds import BETWEEN, DECLARING, OWNERS, ReadKind
 from upgrader.reconcile.facts.object_cache import ObjectCache
 from upgrader.reconcile.facts.owner_reading import READ, declared_above, read_works
-from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
 
 STOPPED = "gpu-upgrader.io/stopped"
 CRON = Owner(kind="CronJob", name="nightly", uid="u", api_version="batch/v1")

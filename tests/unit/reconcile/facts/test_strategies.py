@@ -11,7 +11,7 @@ from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Window
 from upgrader.reconcile.facts.strategies import strategy_of, strategy_spec
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 SPEC = {
     "maxUnavailable": 16,

@@ -9,8 +9,8 @@ from upgrader.core.errors import UnreachableError
 from upgrader.core.model.phases import PlanPhase
 from upgrader.reconcile.facts.workloads import SHARED_SECONDS, Workloads
 from upgrader.reconcile.runtime.context import with_fresh_pods
-from upgrader.simulate.apiserver.cluster import FakeCluster
-from upgrader.simulate.cluster.rig import STACK, Rig, running
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.cluster.rig import STACK, Rig, start_training
 
 
 class Counting(FakeCluster):
@@ -78,7 +78,7 @@ async def test_whoever_decides_reads_anew(cluster: Counting) -> None:
 
 async def test_three_idle_stacks_and_a_plan_list_all_pods_once_in_a_while() -> None:
     rig = Rig(Counting())
-    await running(rig, nodes=1, members=1)
+    await start_training(rig, nodes=1, members=1)
     for name in ("b", "c"):
         rig.stack(rig.spec("1.0") | {"nodeSelector": {"pool": name}}, name)
     rig.plan("up", "0000000000")
@@ -93,7 +93,7 @@ async def test_three_idle_stacks_and_a_plan_list_all_pods_once_in_a_while() -> N
 @pytest.mark.parametrize("side_by_side", [True, False])
 async def test_a_rollout_from_shared_readings_goes_as_any_other(*, side_by_side: bool) -> None:
     rig = Rig()
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     rig.share(SHARED_SECONDS)
     rig.side_by_side = side_by_side
     rig.plan("up", revision)
@@ -111,7 +111,7 @@ async def test_a_rollout_from_shared_readings_goes_as_any_other(*, side_by_side:
 
 async def test_a_gang_that_came_since_the_shared_reading_is_in_the_batch_that_is_started() -> None:
     rig = Rig()
-    revision = await running(rig, nodes=2, members=1)
+    revision = await start_training(rig, nodes=2, members=1)
     rig.share(3600)
     await rig.second()
     rig.fleet.job("late", members=1, gpus=8)
@@ -126,7 +126,7 @@ async def test_a_gang_that_came_since_the_shared_reading_is_in_the_batch_that_is
 async def test_a_node_that_came_to_be_used_since_is_not_installed_over_a_job() -> None:
     """A node without a driver, on which a pod has come that the shared reading does not know."""
     rig = Rig()
-    await running(rig, nodes=1, members=1)
+    await start_training(rig, nodes=1, members=1)
     rig.share(3600)
     await rig.second()
     rig.fleet.node("bare")

@@ -16,15 +16,15 @@ from upgrader.core.errors import ConfigurationError, ConflictError, UnreachableE
 from upgrader.core.model.phases import NodePhase
 from upgrader.reconcile.gpu_stack.stackless import KIND, NAME, PAUSE_SECONDS, Stackless
 from upgrader.reconcile.observe.listed_nodes import ListedNodes
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import STACK, Rig, running
 from upgrader.telemetry import metrics
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import STACK, Rig, start_training
 
 FOREIGN = {"key": "example.com/mine", "value": "yes", "effect": "NoSchedule"}
 RESERVED = {"key": names.TAINT_RESERVED, "value": "gone", "effect": "PreferNoSchedule"}
 OFF, NOT_ON = "its driver was switched off", "its operands are not switched on"
-STAYS = "closed by upgrades that are gone, and no GpuStack selects them"
-NOT_PROVEN = "its driver was switched on, and nobody knows whether it works"
+STAYS = "tainted by deleted upgrades, and no GpuStack selects them"
+NOT_PROVEN = "its driver was switched on and was not validated"
 
 
 class OutOfStep:
@@ -75,7 +75,7 @@ def faults() -> float:
 
 async def upgraded(rig: Rig, phase: NodePhase) -> Object:
     """A node with a taint and a cordon of people is upgraded up to this phase; what it was before."""
-    revision = await running(rig, nodes=1, members=1)
+    revision = await start_training(rig, nodes=1, members=1)
     rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN], "unschedulable": True}})
     before = shown(rig)
     rig.plan("up", revision)
@@ -112,7 +112,7 @@ def keep_cache(rig: Rig) -> None:
 async def look(rig: Rig, times: int) -> list[tuple[float, bool]]:
     """Looks of one loop: the pause after each, and whether the node is claimed then."""
     loop = Stackless()
-    return [(await loop.step(rig.context), claimed(rig)) for _ in range(times)]
+    return [(await loop.run_pass(rig.context), claimed(rig)) for _ in range(times)]
 
 
 @pytest.mark.parametrize("gone", [strip_all, delete_stack])
@@ -171,8 +171,8 @@ async def test_a_node_stays_closed_whose_driver_was_switched_off_and_is_named(
         ("warning", f"gpu-0: {why} (NodeUpgrade {upgrade.metadata.uid})")
     ]
     assert said[0]["resolution"] == (
-        "Apply a GpuStack that selects them: they are installed anew. Or repair them by hand, then run "
-        "`upgrader uninstall`, which takes our marks from all nodes."
+        "Apply a GpuStack that selects them: they are installed again. Or repair them manually, then run "
+        "`upgrader uninstall`, which removes all labels, annotations and taints of the operator."
     )
 
 
@@ -197,9 +197,9 @@ async def test_a_node_that_stays_closed_is_named_again_when_there_is_news_of_it(
     with capture_logs() as logs:
         for labels in ({}, {}, {names.LABEL_DRIVER: "x"}, {}, {names.LABEL_DRIVER: names.NONE}):
             rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": labels}})
-            await loop.step(rig.context)
+            await loop.run_pass(rig.context)
         rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"annotations": {names.ANNOTATION_CLAIMED_BY: None}}})
-        await loop.step(rig.context)
+        await loop.run_pass(rig.context)
     said = [one["nodes"] for one in logs if one["event"] == STAYS]
     assert [text.partition(" (")[0] for text in said] == [f"gpu-0: {why}" for why in (OFF, NOT_ON, OFF)]
 
@@ -212,7 +212,7 @@ async def test_a_node_that_stays_closed_is_named_again_after_a_stack_came_and_we
         if there:
             rig.stack(rig.spec("1.0"))
         with capture_logs() as logs:
-            await loop.step(rig.context)
+            await loop.run_pass(rig.context)
         looks.append((sum("nodes" in one for one in logs), faults()))
         if there:
             strip_stack(rig)
@@ -248,7 +248,7 @@ async def test_a_node_that_stayed_closed_is_installed_anew_by_the_next_stack(rig
     await closed(rig, NodePhase.UPGRADING)
     await look(rig, 2)
     revision = rig.stack(rig.spec("1.0"))
-    await rig.stackless.step(rig.context)
+    await rig.stackless.run_pass(rig.context)
     await rig.until(lambda: rig.nodes_on(revision) == 1, 1800)
     assert (claimed(rig), faults()) == (False, 0.0)
 
@@ -256,11 +256,11 @@ async def test_a_node_that_stayed_closed_is_installed_anew_by_the_next_stack(rig
 async def test_a_stack_between_two_looks_has_the_first_made_anew(rig: Rig) -> None:
     await closed(rig)
     loop, context = Stackless(), rig.context
-    await loop.step(context)
+    await loop.run_pass(context)
     rig.stack(rig.spec("1.0"))
-    await loop.step(context)
+    await loop.run_pass(context)
     strip_stack(rig)
-    assert [(await loop.step(context), claimed(rig)) for _ in range(2)] == [(5.0, True), (PAUSE_SECONDS, False)]
+    assert [(await loop.run_pass(context), claimed(rig)) for _ in range(2)] == [(5.0, True), (PAUSE_SECONDS, False)]
 
 
 @pytest.mark.parametrize("kind", [NODE_UPGRADES, DRIVER_IMAGES])
@@ -372,20 +372,20 @@ async def test_a_node_that_cannot_be_written_keeps_no_other_closed(rig: Rig, mar
 
     rig.cluster.before_write = refused
     loop = Stackless()
-    assert [(await loop.step(rig.context), faults()) for _ in range(2)] == [(5.0, 0.0), (15.0, 1.0)]
+    assert [(await loop.run_pass(rig.context), faults()) for _ in range(2)] == [(5.0, 0.0), (15.0, 1.0)]
     kept = [bool(shown(rig, name)["annotations"] or shown(rig, name)["taints"]) for name in ("gpu-0", "gpu-1")]
     assert kept == [True, False]
 
 
 async def test_a_node_kept_free_for_a_plan_that_is_gone_is_so_no_more_at_the_second_look(rig: Rig) -> None:
-    await running(rig, nodes=2)
+    await start_training(rig, nodes=2)
     rig.plan("later", "r", approval=None)
     strip_stack(rig)
     for name, taint in (("gpu-0", RESERVED), ("gpu-1", RESERVED | {"value": "later"})):
         rig.cluster.store.change(NODES, name, {"spec": {"taints": [FOREIGN, taint]}})
     loop, context, looks = Stackless(), rig.context, []
     for _ in range(3):
-        pause = await loop.step(context)
+        pause = await loop.run_pass(context)
         looks.append((pause, [shown(rig, name)["taints"] for name in ("gpu-0", "gpu-1")]))
     kept = [FOREIGN, RESERVED | {"value": "later"}]
     assert looks == [(5.0, [[FOREIGN, RESERVED], kept]), *[(PAUSE_SECONDS, [[FOREIGN], kept])] * 2]

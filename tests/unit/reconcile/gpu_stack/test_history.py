@@ -6,8 +6,8 @@ from upgrader.api import names
 from upgrader.api.resources import CONTROLLER_REVISIONS, NODE_UPGRADES, NODES, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.reconcile.observe.revisions import revisions as of_stack
-from upgrader.simulate.cluster.rig import STACK, Rig
+from upgrader.reconcile.observe.revisions import list_revisions as of_stack
+from upgrader_dev.simulated.cluster.rig import STACK, Rig
 
 VERSIONS = ("1.0", "2.0", "3.0", "4.0", "5.0")
 

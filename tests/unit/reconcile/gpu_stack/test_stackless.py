@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 from tests.support.torn import LONG, asked, silent, stopped, strip_plan, strip_request, strip_stack, suspended
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, ResourceKind
 from upgrader.core.errors import ConfigurationError, UnreachableError
-from upgrader.core.model.phases import ends
+from upgrader.core.model.phases import is_final
 from upgrader.reconcile.gpu_stack import stackless
-from upgrader.simulate.cluster.rig import STACK, Rig
+from upgrader_dev.simulated.cluster.rig import STACK, Rig
 
 
 @pytest.fixture
@@ -70,7 +70,9 @@ async def test_a_gang_waits_for_upgrades_that_are_still_to_end(rig: Rig) -> None
     strip_plan(rig)
     strip_stack(rig)
     going: list[tuple[bool, bool]] = []
-    rig.others.append(lambda: going.append((suspended(rig), all(ends(one.status.phase) for one in rig.upgrades("up")))))
+    rig.others.append(
+        lambda: going.append((suspended(rig), all(is_final(one.status.phase) for one in rig.upgrades("up"))))
+    )
     await rig.until(unsuspended(rig), LONG, stride=5)
     assert set(going) <= {(True, False), (True, True), (False, True)}
     rig.assert_nothing_left()
@@ -95,7 +97,7 @@ async def test_while_there_is_a_stack_nothing_else_is_read(rig: Rig) -> None:
         return await before(kind, namespace, **selectors)
 
     rig.cluster.list = noted  # type: ignore[method-assign]
-    pause = await stackless.Stackless().step(rig.context)
+    pause = await stackless.Stackless().run_pass(rig.context)
     assert (pause, listed, suspended(rig)) == (stackless.PAUSE_SECONDS, ["GpuStack"], True)
 
 
@@ -105,10 +107,10 @@ async def test_the_first_look_restarts_nobody_and_one_without_a_find_pauses_long
     strip_stack(rig)
     loop, context = stackless.Stackless(), rig.context
     with capture_logs() as logs:
-        looks = [(await loop.step(context), suspended(rig)) for _ in range(3)]
+        looks = [(await loop.run_pass(context), suspended(rig)) for _ in range(3)]
     assert looks == [(5.0, True), (stackless.PAUSE_SECONDS, False), (stackless.PAUSE_SECONDS, False)]
-    said = [one["owners"] for one in logs if one["event"] == "stopped by us, and no GpuStack is left"]
-    assert said == ["Job default/gang (plan up): it is looked for once more"]
+    said = [one["owners"] for one in logs if one["event"] == "owner is stopped, and no GpuStack is left"]
+    assert said == ["Job default/gang (plan up): it is read again at the next step"]
 
 
 def answer_no_list(rig: Rig, unlisted: ResourceKind[Any]) -> None:
@@ -127,7 +129,7 @@ async def test_owners_that_cannot_be_looked_for_keep_no_pod_asked(rig: Rig) -> N
     strip_all(rig)
     strip_stack(rig)
     answer_no_list(rig, NODE_UPGRADES)
-    pause = await stackless.Stackless().step(rig.context)
+    pause = await stackless.Stackless().run_pass(rig.context)
     assert (pause, asked(rig)) == (15.0, [])
 
 
@@ -137,7 +139,7 @@ async def test_requests_that_cannot_be_listed_are_not_taken_for_gone(rig: Rig) -
     strip_stack(rig)
     answer_no_list(rig, CHECKPOINT_REQUESTS)
     loop, context = stackless.Stackless(), rig.context
-    assert [(await loop.step(context), suspended(rig)) for _ in range(3)] == [(15.0, True)] * 3
+    assert [(await loop.run_pass(context), suspended(rig)) for _ in range(3)] == [(15.0, True)] * 3
 
 
 async def test_an_owner_that_may_not_be_written_is_tried_again(rig: Rig) -> None:
@@ -152,7 +154,7 @@ async def test_an_owner_that_may_not_be_written_is_tried_again(rig: Rig) -> None
     rig.cluster.before_write = refuse
     loop, context = stackless.Stackless(), rig.context
     with capture_logs() as logs:
-        looks = [(await loop.step(context), suspended(rig)) for _ in range(4)]
+        looks = [(await loop.run_pass(context), suspended(rig)) for _ in range(4)]
     assert looks == [(5.0, True)] * 4
-    said = [one["owners"] for one in logs if one["event"] == "stopped by us, and no GpuStack is left"]
-    assert said == [f"Job default/gang (plan up): {why}" for why in ("it is looked for once more", "forbidden")]
+    said = [one["owners"] for one in logs if one["event"] == "owner is stopped, and no GpuStack is left"]
+    assert said == [f"Job default/gang (plan up): {why}" for why in ("it is read again at the next step", "forbidden")]

@@ -14,9 +14,9 @@ from tests.support.pools import (
 )
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES, PODS
-from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason, ends
-from upgrader.simulate.cluster.ports import Killed
-from upgrader.simulate.cluster.rig import STACK, Rig, running
+from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason, is_final
+from upgrader_dev.simulated.cluster.ports import Killed
+from upgrader_dev.simulated.cluster.rig import STACK, Rig, start_training
 
 NEXT = "6.1.0-50-amd64"
 
@@ -140,7 +140,7 @@ async def test_a_stack_that_is_deleted_takes_its_installs_back_or_ends_them(rig:
     revision = rig.stack(rig.spec("1.0"))
     await rig.until(lambda: in_phase(rig, phase))
     rig.cluster.store.mark_deleted(GPU_STACKS, STACK)
-    await rig.until(lambda: all(ends(one.status.phase) for one in rig.upgrades()))
+    await rig.until(lambda: all(is_final(one.status.phase) for one in rig.upgrades()))
     early = phase in {"Pending", "Preparing", "Prepared", "Tainting", "Draining"}
     whole = {
         names.LABEL_DRIVER: rig.upgrades()[0].spec.target.driver_key,
@@ -160,9 +160,9 @@ async def test_a_bring_back_of_a_stack_that_is_deleted_is_taken_back(rig: Rig) -
     rig.cluster.store.change(NODES, "gpu-0", {"status": {"nodeInfo": {"kernelVersion": NEXT, "bootID": "boot-2"}}})
     await rig.until(lambda: in_phase(rig, NodePhase.PREPARED))
     rig.cluster.store.mark_deleted(GPU_STACKS, STACK)
-    await rig.until(lambda: all(ends(one.status.phase) for one in rig.upgrades()))
+    await rig.until(lambda: all(is_final(one.status.phase) for one in rig.upgrades()))
     (back,) = [one for one in rig.upgrades() if one.spec.reason is UpgradeReason.REPAIR]
-    assert (back.status.reason, back.status.message) == ("Aborted", "given back")
+    assert (back.status.reason, back.status.message) == ("Aborted", "released")
     rig.assert_nothing_left()
 
 
@@ -178,13 +178,13 @@ async def test_upgrades_of_a_stack_that_was_removed_by_force_end_all_the_same(ri
 
 
 async def test_a_plan_whose_stack_is_being_deleted_aborts(rig: Rig) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     rig.fleet.node("gpu-9")
     await rig.until(lambda: in_phase(rig, NodePhase.PREPARING, "up") and in_phase(rig, NodePhase.PREPARING))
     rig.cluster.store.mark_deleted(GPU_STACKS, STACK)
     await rig.second()
     assert rig.plan_now("up").status.phase is PlanPhase.ABORTING
-    await rig.until(lambda: rig.over("up") and all(ends(one.status.phase) for one in rig.upgrades()))
+    await rig.until(lambda: rig.over("up") and all(is_final(one.status.phase) for one in rig.upgrades()))
     rig.assert_nothing_left()
 
 

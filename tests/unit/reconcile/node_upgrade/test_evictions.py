@@ -1,4 +1,4 @@
-"""What becomes of a node upgrade whose node has pods that the API server does not let go."""
+"""What becomes of a node upgrade whose node has pods whose eviction the API server refuses."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.errors import ClusterError, NotFoundError, ThrottledError
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.reconcile.upgrade_plan import plan_reconciler
-from upgrader.simulate.apiserver.cluster import Write
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.cluster import Write
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 
@@ -17,7 +17,7 @@ QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 async def rig() -> Rig:
     """Two nodes to upgrade, a pod of a Deployment on one of them and nothing else."""
     made = Rig()
-    revision = await running(made, members=1, gpus=4)
+    revision = await start_training(made, members=1, gpus=4)
     made.fleet.trainers.clear()
     made.cluster.store.remove(JOBS, "gang", "default")
     made.fleet.replica("web", node="gpu-0", gpus=4)
@@ -170,6 +170,6 @@ async def test_while_it_is_not_known_what_is_waited_for_nothing_is_evicted(rig):
 
     rig.cluster.list = partly
     for _ in range(10):
-        await plan_reconciler.step(rig.context, "up")
+        await plan_reconciler.reconcile_plan(rig.context, "up")
         rig.cluster.clock.advance(1)
     assert (web_upgrades(rig)[0].status.reason, tried(rig)) == ("NewGpuPod", 0)

@@ -9,9 +9,9 @@ from upgrader.api import names
 from upgrader.api.resources import JOBS, NODE_UPGRADES, PDBS, PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.core.node_upgrade.force import FORCEABLE, refusal
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader.core.node_upgrade.force import FORCEABLE, force_refusal
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 WHO = ("--reason", "agreed with its owner", "--by", "ann")
 
@@ -33,11 +33,11 @@ def pods(rig: Rig) -> set[str]:
 
 
 def test_every_step_is_either_forced_or_refused_with_a_sentence() -> None:
-    assert {step for step in NodePhase if refusal(step)} == set(NodePhase) - set(FORCEABLE)
+    assert {step for step in NodePhase if force_refusal(step)} == set(NodePhase) - set(FORCEABLE)
 
 
 async def test_a_node_is_given_back_without_the_gang_that_cannot_be_placed(rig: Rig) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.VALIDATING})
     rig.fleet.backing_off = {"gang"}
     await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.RELEASING})
@@ -45,7 +45,7 @@ async def test_a_node_is_given_back_without_the_gang_that_cannot_be_placed(rig: 
         await rig.second()
     answer = await ordered(rig, "gpu-0", "--step", "Releasing", *WHO)
     assert answer == (
-        "node gpu-0: the node is given back without waiting for its gang to be placed, "
+        "node gpu-0: the node is released without waiting for the placement of its gang, "
         "forced by ann: agreed with its owner"
     )
     await rig.until(lambda: NodePhase.SUCCEEDED in {one.status.phase for one in rig.upgrades("up")}, 30)
@@ -58,7 +58,7 @@ async def test_a_node_is_given_back_without_the_gang_that_cannot_be_placed(rig: 
 
 
 async def test_a_node_that_is_kept_after_its_failure_is_given_back_and_installed_anew(rig: Rig) -> None:
-    revision = await running(rig, nodes=1, members=1)
+    revision = await start_training(rig, nodes=1, members=1)
 
     def broken(component: str, _: Object) -> OrderResult | None:
         return OrderResult(reason=Reason.DEVICE_FAILED, message="fell off") if component == "validate" else None
@@ -71,13 +71,13 @@ async def test_a_node_that_is_kept_after_its_failure_is_given_back_and_installed
     await ordered(rig, "gpu-0", "--step", "failed", *WHO)
     await rig.until(lambda: rig.nodes_on(revision) == 1)
     rig.assert_nothing_left()
-    assert "given back as it is after its upgrade failed, by order of ann: agreed with its owner" in {
+    assert "released as it is after its upgrade failed, forced by ann: agreed with its owner" in {
         one.message for one in rig.cluster.events
     }
 
 
 async def test_a_pod_that_its_budget_keeps_is_deleted_and_no_member_is(rig: Rig) -> None:
-    revision = await running(rig, nodes=1, members=1, gpus=4)
+    revision = await start_training(rig, nodes=1, members=1, gpus=4)
     rig.fleet.replica("web", node="gpu-0", gpus=4)
     rig.plan("up", revision)
     await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.PARKED})
@@ -100,17 +100,17 @@ async def test_a_pod_that_its_budget_keeps_is_deleted_and_no_member_is(rig: Rig)
 
 @pytest.mark.parametrize("step", ["Prepared", "Validating", "Upgrading"])
 async def test_what_proves_something_cannot_be_passed_over(rig: Rig, step: str) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     await rig.until(lambda: step in {one.status.phase.value for one in rig.upgrades("up")})
     answer = await ordered(rig, "gpu-0", "--step", step, *WHO, code=1)
-    assert refusal(NodePhase(step)) in answer
+    assert force_refusal(NodePhase(step)) in answer
     assert [one.spec.force for one in rig.upgrades("up")] == [[], []]
 
 
 @pytest.mark.parametrize("said", [{}, {names.ANNOTATION_TIMEOUT: "soon"}], ids=["usable", "not usable"])
 async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: Rig, said: Object) -> None:
     rig.steps_at_once = 1  # seen in every phase
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.DRAINING})
     # It was bound there while the taint was on its way, and is no member of what acknowledged.
     rig.fleet.job("late", members=1, gpus=1)
@@ -132,7 +132,7 @@ async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: 
 
 
 async def test_where_nothing_waits_there_is_nothing_to_force(rig: Rig) -> None:
-    await running(rig)
+    await start_training(rig)
     assert "no upgrade of node gpu-0 waits" in await ordered(rig, "gpu-0", "--step", "Draining", *WHO, code=1)
     assert "node gpu-9 not found" in await ordered(rig, "gpu-9", "--step", "Draining", *WHO, code=1)
     assert "unknown step Dancing" in await ordered(rig, "gpu-0", "--step", "Dancing", *WHO, code=1)

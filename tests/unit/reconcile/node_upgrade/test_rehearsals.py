@@ -8,7 +8,7 @@ from upgrader.api.resources import DAEMONSETS, JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import NodeState
 from upgrader.core.errors import UnreachableError
 from upgrader.reconcile.runtime.context import REHEARSED_AGAIN
-from upgrader.simulate.cluster.rig import ACTIVE_SECONDS, Rig, running
+from upgrader_dev.simulated.cluster.rig import ACTIVE_SECONDS, Rig, start_training
 
 TRIES = 3
 
@@ -53,7 +53,7 @@ def bare(pod):
 
 
 async def test_each_pod_of_a_node_upgrade_was_shown_as_it_was_made(rig: Rig, shown, made) -> None:
-    revision = await running(rig, nodes=1, members=1)
+    revision = await start_training(rig, nodes=1, members=1)
     shown.clear()
     made.clear()
     rig.plan("up", revision)
@@ -74,7 +74,7 @@ async def test_each_pod_of_a_node_upgrade_was_shown_as_it_was_made(rig: Rig, sho
 
 
 async def test_what_was_not_answered_is_asked_again_after_a_pause_and_for_one_of_all_upgrades(rig: Rig) -> None:
-    revision = await running(rig, nodes=4, members=4)
+    revision = await start_training(rig, nodes=4, members=4)
     asked, rehearse = [], rig.cluster.rehearse
 
     async def unanswered(kind, body):

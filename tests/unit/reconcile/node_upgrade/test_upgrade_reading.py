@@ -12,8 +12,8 @@ from upgrader.core.workloads.checkpoint_annotations import Declared
 from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.reconcile.facts.device_claims import CLAIM
 from upgrader.reconcile.node_upgrade.upgrade_reading import MayGo, build_view, expected_gpus, read_upgrade
-from upgrader.simulate.cluster.fleet import RESOURCE
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.fleet import RESOURCE
+from upgrader_dev.simulated.cluster.rig import Rig
 
 
 def shared(slices, mig=""):

@@ -29,7 +29,7 @@ from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, Req
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.facts.pod_facts import gpus_of, member_facts
 from upgrader.reconcile.observe import cluster_snapshot
-from upgrader.simulate.cluster.ports import START
+from upgrader_dev.simulated.cluster.ports import START
 
 # -------------------------------------------------------------------------------------------------------- stack
 
@@ -85,11 +85,11 @@ def test_gpus_are_shared_by_mps_where_that_is_asked_for():
 @pytest.mark.parametrize(
     ("driver", "plugin", "said"),
     [
-        ({"vendor": "sim", "version": "570.10"}, {}, "simulated GPUs cannot be shared by MPS: use timeSlices"),
-        (REAL, {"timeSlices": 2}, "a GPU is shared by timeSlices or by mps: name one of them"),
-        (REAL, {"migStrategy": "single"}, "NVIDIA's device plugin shares no partitions by MPS"),
-        (REAL, {"migStrategy": "mixed"}, "NVIDIA's device plugin shares no partitions by MPS"),
-        (REAL, {"resourceName": "example.com/gpu"}, "NVIDIA's device plugin shares nothing but nvidia.com/gpu by MPS"),
+        ({"vendor": "sim", "version": "570.10"}, {}, "GPUs of vendor sim cannot be shared by MPS: use timeSlices"),
+        (REAL, {"timeSlices": 2}, "timeSlices and mps are mutually exclusive"),
+        (REAL, {"migStrategy": "single"}, "NVIDIA's device plugin does not share MIG partitions by MPS"),
+        (REAL, {"migStrategy": "mixed"}, "NVIDIA's device plugin does not share MIG partitions by MPS"),
+        (REAL, {"resourceName": "example.com/gpu"}, "NVIDIA's device plugin shares only nvidia.com/gpu by MPS"),
     ],
 )
 def test_what_does_not_go_with_mps_is_refused_before_anything_is_planned(driver, plugin, said):
@@ -97,6 +97,21 @@ def test_what_does_not_go_with_mps_is_refused_before_anything_is_planned(driver,
     shares = {key: value for key, value in plugin.items() if key != "resourceName"}
     spec = asked(driver, **resource, sharing={"mps": {"replicas": 2}, **shares})
     with pytest.raises(ConfigurationError, match=said):
+        cluster_snapshot.target_of(spec, "pool-a")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "field", "value", "message"),
+    [
+        ("sim", "devicePlugin.sharing", {"migStrategy": "single"}, "GPUs of vendor sim cannot be partitioned"),
+        ("sim", "validation.workloadImage", "x", "GPUs of vendor sim are validated by a built-in program"),
+        ("acme", "driver.version", "1", "there is no vendor acme, but nvidia and sim"),
+    ],
+)
+def test_a_setting_that_a_vendor_does_not_support_is_refused(vendor, field, value, message):
+    manifest = changed(gpu_stack(), "spec.driver", {"vendor": vendor, "version": "570.10"})
+    spec = wire(changed(manifest, f"spec.{field}", value), GpuStack).spec
+    with pytest.raises(ConfigurationError, match=message):
         cluster_snapshot.target_of(spec, "pool-a")
 
 
@@ -194,7 +209,7 @@ NODE_TABLE = {
     "quantities that are no whole number are none, and said": (
         node(capacity={RESOURCE: "1500m"}, allocatable={RESOURCE: -1}),
         facts(
-            unreadable="nvidia.com/gpu of node a cannot be read: '1500m' is no whole number of GPUs. "
+            unreadable="nvidia.com/gpu of node a cannot be read: '1500m' is not a whole number of GPUs. "
             "See its device plugin, and restart its kubelet."
         ),
     ),

@@ -8,7 +8,7 @@ from tests.support.node_upgrades import upgrade
 from tests.support.own_requests import own
 from upgrader.api.kubernetes import OwnerReference
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.core.forecast.duration_model import learned
+from upgrader.core.forecast.duration_model import measured_durations
 from upgrader.core.model.prediction import Durations
 from upgrader.reconcile.observe.durations import learn_durations
 
@@ -29,7 +29,7 @@ def request(phase="Restored", plan="pool-a-1", **times):
     body = checkpoint_request()
     body["spec"]["plan"] = plan
     said = {
-        "markedAt": "2026-11-21T09:01:00Z",
+        "admittedAt": "2026-11-21T09:01:00Z",
         "stoppedAt": "2026-11-21T09:04:00Z",
         "restartedAt": "2026-11-21T09:12:00Z",
         "restoredAt": "2026-11-21T09:14:00Z",
@@ -39,7 +39,7 @@ def request(phase="Restored", plan="pool-a-1", **times):
 
 
 def test_what_ended_well_is_learned_from():
-    assert learn_durations([upgraded()], [request()]) == learned(
+    assert learn_durations([upgraded()], [request()]) == measured_durations(
         [420], checkpoints=[180], restarts=[120], preparations=[60]
     )
 
@@ -61,10 +61,12 @@ def test_nothing_else_is(upgrades, requests):
 def test_a_request_that_the_plan_did_not_make_teaches_nothing():
     forged = request()
     forged = msgspec.structs.replace(forged, metadata=msgspec.structs.replace(forged.metadata, name="forged"))
-    assert learn_durations([upgraded()], [forged]) == learned([420], checkpoints=[], restarts=[], preparations=[60])
+    assert learn_durations([upgraded()], [forged]) == measured_durations(
+        [420], checkpoints=[], restarts=[], preparations=[60]
+    )
 
 
 def test_a_time_that_is_missing_is_left_out():
-    assert learn_durations([upgraded(walk=WALK[:2])], [request(markedAt=None)]) == learned(
+    assert learn_durations([upgraded(walk=WALK[:2])], [request(admittedAt=None)]) == measured_durations(
         [], checkpoints=[], restarts=[120], preparations=[60]
     )

@@ -4,13 +4,13 @@ from upgrader.api import names
 from upgrader.api.resources import NODES
 from upgrader.core.driver_image.image_garbage import Uses
 from upgrader.reconcile.observe.image_uses import read_uses
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 
 async def test_kernels_of_nodes_images_and_upgrades() -> None:
     rig = Rig()
     assert await read_uses(rig.cluster) == Uses()
-    await running(rig)
+    await start_training(rig)
     rig.image("9.0", "6.1.0-99-amd64")
     await rig.second()
     found = await read_uses(rig.cluster)

@@ -5,8 +5,8 @@ from dataclasses import replace
 from upgrader.api.resources import NODES
 from upgrader.reconcile.observe.listed_nodes import ListedNodes
 from upgrader.reconcile.runtime.context import Context
-from upgrader.simulate.apiserver.cluster import FakeNodes
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.cluster import FakeNodes
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 
 class StaleRig(Rig):
@@ -24,7 +24,7 @@ class StaleRig(Rig):
 
 async def test_a_batch_is_started_from_nodes_that_are_listed_for_it() -> None:
     rig = StaleRig()
-    revision = await running(rig, nodes=2, members=1)
+    revision = await start_training(rig, nodes=2, members=1)
     rig.fall_behind()
     for name in ("gpu-0", "gpu-1"):
         rig.cluster.store.change(NODES, name, {"metadata": {"labels": {"gpu-upgrader.io/skip": "true"}}})

@@ -12,7 +12,7 @@ from upgrader.core.model.fleet import Gang, ImageBuild, ImageFacts, Owner, Snaps
 from upgrader.core.model.phases import DriverImagePhase
 from upgrader.reconcile.facts.reading import Reading
 from upgrader.reconcile.observe import cluster_snapshot
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 
 def seen_world(**changes):

@@ -8,9 +8,9 @@ from tests.support.pools import pool
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODES
 from upgrader.core.model.phases import NodePhase
-from upgrader.core.node_protocol.gpu_features import LABELS_CAPABLE, LABELS_DRIVER, LABELS_DRIVER_VERSION, LABELS_GPU
 from upgrader.reconcile.gpu_stack import stack_reconciler
-from upgrader.simulate.cluster.rig import STACK, Rig
+from upgrader_dev.simulated.cluster.rig import STACK, Rig
+from upgrader_dev.vendor.labels import LABELS_CAPABLE, LABELS_DRIVER, LABELS_DRIVER_VERSION, LABELS_GPU
 
 GFD = "registry/gfd:1"
 OURS = frozenset((*LABELS_GPU, *LABELS_DRIVER, *LABELS_DRIVER_VERSION, *LABELS_CAPABLE))
@@ -107,7 +107,7 @@ async def test_they_go_with_their_stack_and_with_a_node_that_leaves_it(rig):
     assert version(rig) == "1.0"
     rig.cluster.store.remove(GPU_STACKS, STACK)
     for _ in range(20):
-        await stack_reconciler.step(rig.context, STACK, rig.sightings)
+        await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings)
     assert labels(rig) == {}
 
 
@@ -150,4 +150,4 @@ async def test_a_record_that_nobody_can_read_and_a_report_that_is_none_are_said(
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"annotations": {names.ANNOTATION_GPU_FEATURES: None}}})
     await rig.until(lambda: told(rig) == ("1/1", ""))
     rig.fleet.loaded = lambda *_: {"exitCode": 0, "message": json.dumps({"version": 3})}
-    await rig.until(lambda: "gpu-0: what its pod said is no report" in told(rig)[1])
+    await rig.until(lambda: "gpu-0: the output of its pod is not a report" in told(rig)[1])

@@ -8,8 +8,8 @@ from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_FEATURES, NODES
 from upgrader.core.errors import ClusterError, ConflictError
 from upgrader.core.node_protocol.node_features import PREFIX
-from upgrader.simulate.cluster.readings import features_read
-from upgrader.simulate.cluster.rig import STACK, Rig
+from upgrader_dev.simulated.cluster.readings import features_read
+from upgrader_dev.simulated.cluster.rig import STACK, Rig
 
 KERNEL, NEXT = "6.1.0-47-amd64", "6.12.94+deb13-amd64"
 FULL = f"{PREFIX}kernel-version.full"
@@ -134,7 +134,7 @@ async def test_after_a_reboot_old_labels_are_known_as_such_until_the_new_ones_ar
     pool.reboot(NEXT, "boot-2")
     await pool.seconds(3)
     assert pool.labels()[FULL] == KERNEL
-    waits = "nodes: 1 WaitingForReport; gpu-0: its pod has not told yet what it read"
+    waits = "nodes: 1 WaitingForReport; gpu-0: its pod has not reported yet"
     assert pool.condition() == ("False", "WaitingForReport", waits)
     pool.rig.fleet.features = features_read
     await pool.rig.until(lambda: pool.labels()[FULL] == "6.12.94_deb13-amd64", 10)
@@ -156,8 +156,8 @@ async def test_what_a_pod_cannot_read_is_said(pool: Pool) -> None:
 @pytest.mark.parametrize(
     ("ended", "said"),
     [
-        ({"exitCode": 0, "message": "hello"}, "what its pod said is no report: "),
-        ({"exitCode": 0, "message": '{"bootId": "b", "uptime": 1, "kernel": "k", "pci": ["x"]}'}, "is no report: "),
+        ({"exitCode": 0, "message": "hello"}, "the output of its pod is not a report: "),
+        ({"exitCode": 0, "message": '{"bootId": "b", "uptime": 1, "kernel": "k", "pci": ["x"]}'}, "is not a report: "),
         ({"exitCode": 137, "reason": "OOMKilled"}, "its pod ended with code 137 (OOMKilled)"),
     ],
 )
@@ -177,7 +177,7 @@ async def test_a_pod_that_read_another_kernel_than_the_kubelet_says_is_not_belie
     assert pool.condition() == (
         "False",
         "Disagrees",
-        f"nodes: 1 Disagrees; gpu-0: its pod read kernel 6.9.9, its kubelet says {KERNEL}",
+        f"nodes: 1 Disagrees; gpu-0: its pod reports kernel 6.9.9, its kubelet reports {KERNEL}",
     )
     assert pool.labels() == {}
 
@@ -226,7 +226,7 @@ async def test_somebody_elses_label_is_not_touched_and_named() -> None:
     pool.put_label(FULL, "mine")
     await pool.labelled()
     assert pool.labels() == {**LABELS, FULL: "mine"}
-    assert pool.condition()[2] == f"nodes: 1 Labelled; gpu-0: left to somebody else: {FULL}"
+    assert pool.condition()[2] == f"nodes: 1 Labelled; gpu-0: managed by another program: {FULL}"
     pool.ask("External")
     await pool.seconds(3)
     assert pool.labels() == {FULL: "mine"}

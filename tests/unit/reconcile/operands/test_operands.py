@@ -8,11 +8,11 @@ from tests.support.pools import pool
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, NODES, PODS
 from upgrader.api.v1alpha1 import DriverImage
-from upgrader.core.model.phases import NodePhase, PlanPhase, ends
+from upgrader.core.model.phases import NodePhase, PlanPhase, is_final
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.reconcile.gpu_stack import stack_reconciler
-from upgrader.simulate.cluster.fleet import RESOURCE
-from upgrader.simulate.cluster.rig import STACK, Rig, running
+from upgrader_dev.simulated.cluster.fleet import RESOURCE
+from upgrader_dev.simulated.cluster.rig import STACK, Rig, start_training
 
 GFD, EXPORTER = "registry/gfd:1", "registry/exporter:1"
 
@@ -86,7 +86,7 @@ async def test_a_pool_in_order_is_not_written_about(rig):
     before = rig.cluster.store.find(GPU_STACKS, STACK)["metadata"]["resourceVersion"]
     sets = {name: one["metadata"]["resourceVersion"] for name, one in daemonsets(rig).items()}
     for _ in range(20):
-        await stack_reconciler.step(rig.context, STACK, rig.sightings)
+        await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings)
     assert rig.cluster.store.find(GPU_STACKS, STACK)["metadata"]["resourceVersion"] == before
     assert {name: one["metadata"]["resourceVersion"] for name, one in daemonsets(rig).items()} == sets
 
@@ -106,7 +106,7 @@ async def test_one_that_crashes_after_its_registration_is_named_with_its_node_an
     }
     rig.cluster.store.change(PODS, plugin["metadata"]["name"], {"status": status}, plugin["metadata"]["namespace"])
     await rig.until(lambda: condition(rig, "OperandsReady")[0] == "False")
-    said = "gpu-1: container plugin ended with 1, 3 restart(s); it said: no NVML"
+    said = "gpu-1: container plugin ended with 1, 3 restart(s); its output: no NVML"
     assert standing(rig)["DevicePlugin"] == ("1/2", said)
     assert condition(rig, "OperandsReady") == ("False", "DevicePluginNotReady", f"DevicePlugin 1/2: {said}")
 
@@ -145,7 +145,7 @@ async def test_an_image_that_is_missing_is_said_and_nothing_else_waits_for_it(ri
     ("part", "field"), [("devicePlugin", "devicePlugin.image"), ("runtime", "runtime.image")], ids=["plugin", "hook"]
 )
 async def test_one_of_a_node_upgrade_whose_image_is_missing_makes_no_revision_and_changes_no_node(rig, part, field):
-    revision = await running(rig)
+    revision = await start_training(rig)
     before = [one["metadata"]["labels"] for one in rig.nodes()]
     spec = rig.spec("2.0")
     managed = {"management": "Managed", "image": "registry/none:1"}
@@ -174,7 +174,7 @@ async def evict_drivers(rig):
 
 async def test_a_driver_pod_that_somebody_evicts_comes_back_and_nothing_else_happens(rig):
     """Its end unloads nothing: the driver stays loaded, and the next pod finds it so."""
-    await running(rig)
+    await start_training(rig)
     rig.stack(rig.spec("1.0"))
     await rig.second()
     upgrades, stops = len(rig.upgrades()), rig.fleet.trainers["gang"].stops
@@ -188,7 +188,7 @@ async def test_a_driver_pod_that_somebody_evicts_comes_back_and_nothing_else_hap
 
 
 async def test_a_driver_pod_that_somebody_evicts_in_a_node_upgrade_is_waited_for(rig):
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision)
     await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.LOADING})
     for _ in range(5):
@@ -225,7 +225,7 @@ async def test_a_stack_that_is_deleted_takes_its_operands_the_last_of_the_order_
     rig.cluster.store.remove(GPU_STACKS, STACK)
     seen = [components(rig)]
     for _ in range(20):
-        assert await stack_reconciler.step(rig.context, STACK, rig.sightings) is None or len(seen) < 6
+        assert await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings) is None or len(seen) < 6
         if components(rig) != seen[-1]:
             seen.append(components(rig))
     everything = ["device-plugin", "driver", "feature-discovery", "monitoring"]
@@ -244,28 +244,28 @@ async def test_operands_that_another_stacks_nodes_need_stay_with_them(rig):
     made = daemonsets(rig).keys()
     rig.cluster.store.remove(GPU_STACKS, STACK)
     for _ in range(5):
-        assert await stack_reconciler.step(rig.context, STACK, rig.sightings), (
+        assert await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings), (
             "they are looked after for as long as they stay"
         )
     assert daemonsets(rig).keys() == made
     rig.cluster.store.remove(NODES, "other-0")
     for _ in range(10):
-        last = await stack_reconciler.step(rig.context, STACK, rig.sightings)
+        last = await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings)
     assert (daemonsets(rig), last) == ({}, None), "and go when no node needs them any more"
 
 
 async def test_a_stack_deleted_while_a_rollout_runs_keeps_its_operands_until_the_upgrades_have_ended(rig):
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("p", revision)
     await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("p")))
     rig.cluster.store.remove(GPU_STACKS, STACK)
-    while not all(ends(one.status.phase) for one in rig.upgrades("p")):
+    while not all(is_final(one.status.phase) for one in rig.upgrades("p")):
         assert "driver" in components(rig)
         await rig.second()
-        await stack_reconciler.step(rig.context, STACK, rig.sightings)
+        await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings)
     for _ in range(10):
         await rig.second()
-        await stack_reconciler.step(rig.context, STACK, rig.sightings)
+        await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings)
     assert components(rig) == []
     rig.assert_nothing_left()
 
@@ -340,7 +340,7 @@ async def test_going_back_takes_the_runtime_hook_away_again(rig):
         else None
     )
     rig.plan("p", revision)
-    await rig.until(lambda: any(ends(one.status.phase) for one in rig.upgrades("p")))
+    await rig.until(lambda: any(is_final(one.status.phase) for one in rig.upgrades("p")))
     assert names.LABEL_RUNTIME not in rig.nodes()[0]["metadata"]["labels"]
     assert [one.status.reason for one in rig.upgrades("p")] == ["NotValid"]
 

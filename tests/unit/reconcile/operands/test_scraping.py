@@ -6,9 +6,9 @@ from tests.support.pools import pool
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES, PODS, SERVICE_MONITORS, SERVICES
 from upgrader.core.errors import ClusterError
-from upgrader.core.model.phases import NodePhase, ends
+from upgrader.core.model.phases import NodePhase, is_final
 from upgrader.reconcile.gpu_stack import stack_reconciler
-from upgrader.simulate.cluster.rig import STACK, Rig
+from upgrader_dev.simulated.cluster.rig import STACK, Rig
 
 EXPORTER = "registry/exporter:1"
 KIND = (SERVICE_MONITORS.group, SERVICE_MONITORS.plural)
@@ -106,7 +106,7 @@ async def test_all_of_it_goes_with_its_stack_and_that_of_another_stack_stays(rig
     await rig.until(lambda: len(found(rig)) == 4)
     rig.cluster.store.remove(GPU_STACKS, STACK)
     for _ in range(20):
-        await stack_reconciler.step(rig.context, STACK, rig.sightings)
+        await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings)
     assert there(rig) == []
     assert [one["metadata"]["labels"][names.LABEL_STACK] for one in found(rig)] == ["pool-b"] * 2
 
@@ -143,5 +143,5 @@ async def test_a_node_upgrade_turns_the_exporter_off_and_waits_until_it_is_gone(
     await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("p")))
     pods = {one["metadata"]["labels"].get(names.LABEL_COMPONENT) for one in rig.cluster.store.all(PODS)}
     assert pods == {"prepare", "validate", "upgrade"}
-    await rig.until(lambda: all(ends(one.status.phase) for one in rig.upgrades("p")))
+    await rig.until(lambda: all(is_final(one.status.phase) for one in rig.upgrades("p")))
     await rig.until(lambda: told(rig) == ("1/1", ""))

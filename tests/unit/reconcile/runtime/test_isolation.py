@@ -12,9 +12,9 @@ from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.reconcile.runtime import side_by_side
 from upgrader.reconcile.runtime.isolation import Faults
 from upgrader.reconcile.upgrade_plan import plan_reconciler
-from upgrader.simulate.cluster.ports import Killed
-from upgrader.simulate.cluster.rig import Rig
 from upgrader.telemetry import metrics
+from upgrader_dev.simulated.cluster.ports import Killed
+from upgrader_dev.simulated.cluster.rig import Rig
 
 WRONG = "what nobody thought of"
 
@@ -110,7 +110,7 @@ async def test_an_abort_between_two_batches_needs_no_look_at_the_world(rig: Rig)
     rig.assert_nothing_left()
 
 
-async def test_a_gang_whose_answers_cannot_be_read_is_let_go_at_its_deadline(rig: Rig) -> None:
+async def test_a_gang_whose_answers_cannot_be_read_is_released_at_its_deadline(rig: Rig) -> None:
     read = rig.cluster.read_file
 
     async def wrong(pod, container, path):
@@ -141,7 +141,7 @@ async def test_what_is_stopped_goes_on_before_anything_that_others_write_is_read
     rig.cluster.list, rig.cluster.merge = listed, merged
     while "merge Job bb" not in steps:
         steps.clear()
-        await plan_reconciler.step(rig.context, "up")
+        await plan_reconciler.reconcile_plan(rig.context, "up")
         rig.fleet.tick()
     assert "list PodDisruptionBudget" in steps, "the other upgrade group needs a look at the cluster in this step"
     assert steps.index("merge Job bb") < steps.index("list PodDisruptionBudget")
@@ -194,11 +194,11 @@ def test_faults_are_short_and_name_what_they_are_about() -> None:
     faults = Faults(kind="UpgradePlan")
     with faults.contained("gang a"):
         raise ValueError("x" * 10_000)
-    assert list(faults.found) == ["gang a"]
-    assert len(faults.found["gang a"]) == LONGEST
-    (one,) = faults.told([])
+    assert list(faults.errors) == ["gang a"]
+    assert len(faults.errors["gang a"]) == LONGEST
+    (one,) = faults.conditions([])
     assert (one.type, one.status) == ("StepFailed", "True")
-    assert list(Faults(kind="UpgradePlan").told([])) == []
+    assert list(Faults(kind="UpgradePlan").conditions([])) == []
 
 
 @pytest.mark.parametrize("error", [LostLeadershipError("lost"), Killed(), KeyboardInterrupt()])

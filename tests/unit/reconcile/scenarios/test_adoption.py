@@ -1,4 +1,4 @@
-"""Nodes of another operator: refused until they are handed over, taken over by an upgrade, given back where that fails.
+"""Nodes of another operator: refused until they are handed over, taken over by an upgrade, released where that fails.
 
 The other operator is a stand-in: labels as NVIDIA's writes them, and a DaemonSet that they select. It does nothing.
 """
@@ -14,7 +14,7 @@ from upgrader.api.resources import DAEMONSETS, NODES, PODS
 from upgrader.cli.admin import adoption, uninstallation
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.model.phases import NodePhase
-from upgrader.simulate.cluster.rig import STACK, Rig
+from upgrader_dev.simulated.cluster.rig import STACK, Rig
 
 DRIVER, PLUGIN = names.LABELS_DEPLOY
 ON = {DRIVER: "true", PLUGIN: "true"}
@@ -58,7 +58,7 @@ async def test_a_node_of_another_operator_is_neither_installed_nor_written(rig: 
     assert [one.spec.node.name for one in rig.upgrades()] == ["gpu-0"]
     assert (labels_of(rig, "gpu-1"), deployed(rig), annotations(rig)) == ({}, ON, {})
     nobody = "no node waits for its first driver, nor for one for a new kernel"
-    alone = "1 node(s) that would need one are left alone"
+    alone = "1 node(s) that would need one are excluded"
     assert condition(rig, "Installed") == ("True", "EveryNode", f"{nobody}; {alone}")
 
 
@@ -81,7 +81,7 @@ async def test_drift_of_such_a_node_makes_no_plan(rig: Rig) -> None:
 async def test_handed_over_it_is_taken_with_the_write_that_switches_it_off(rig: Rig) -> None:
     revision = rig.stack(rig.spec("1.0"))
     await pass_time(rig)
-    (line,) = await adoption.adopt(rig.context, ["gpu-1"], None, by="ada")
+    (line,) = await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="ada")
     assert line == f"node gpu-1 is handed over by ada; its first upgrade sets {DRIVER} and {PLUGIN} to false"
     before = len(rig.cluster.writes)
     await rig.until(lambda: labels_of(rig, "gpu-1").get(names.LABEL_DRIVER) == "none")
@@ -105,13 +105,13 @@ async def test_the_upgrade_waits_until_the_pods_of_the_other_operator_are_gone(r
     await pass_time(rig)
     (theirs,) = [pod for pod in rig.cluster.store.all(PODS) if pod["metadata"]["namespace"] == "gpu-operator"]
     rig.others.append(lambda: rig.cluster.store.put(PODS, theirs))  # its pod does not end
-    await adoption.adopt(rig.context, ["gpu-1"], None, by="ada")
+    await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="ada")
     await rig.until(lambda: in_phase(rig, NodePhase.UNLOADING))
     await pass_time(rig, 60)
     (upgrade,) = [one for one in rig.upgrades() if one.spec.node.name == "gpu-1"]
     assert (upgrade.status.phase, upgrade.status.message) == (
         NodePhase.UNLOADING,
-        "waiting for 1 pod(s) of another operator to go",
+        "waiting for 1 pod(s) of another operator to end",
     )
     rig.others.clear()
     rig.cluster.store.remove(PODS, theirs["metadata"]["name"], "gpu-operator")
@@ -122,7 +122,7 @@ async def test_a_first_upgrade_that_fails_gives_it_back_and_the_next_takes_it_ag
     revision = rig.stack(rig.spec("1.0"))
     await pass_time(rig)
     rig.fleet.pod_results = invalid
-    await adoption.adopt(rig.context, ["gpu-1"], None, by="ada")
+    await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="ada")
     await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
     assert deployed(rig) == ON
     assert names.ANNOTATION_ADOPTED not in annotations(rig)
@@ -136,7 +136,7 @@ async def test_what_fails_before_the_node_is_off_takes_nothing_over(rig: Rig) ->
     rig.stack(rig.spec("1.0"))
     await pass_time(rig)
     rig.fleet.pod_results = full_disk
-    await adoption.adopt(rig.context, ["gpu-1"], None, by="ada")
+    await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="ada")
     await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
     assert (deployed(rig), names.ANNOTATION_ADOPTED in annotations(rig)) == (ON, False)
 
@@ -144,27 +144,27 @@ async def test_what_fails_before_the_node_is_off_takes_nothing_over(rig: Rig) ->
 async def test_all_nodes_of_a_stack_are_handed_over_at_once_and_only_once(rig: Rig) -> None:
     rig.stack(rig.spec("1.0"))
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {PLUGIN: "pre-installed"}}})
-    lines = await adoption.adopt(rig.context, [], STACK, by="ada")
+    lines = await adoption.adopt_nodes(rig.context, [], STACK, by="ada")
     assert lines == [
         f"node gpu-0 is handed over by ada; its first upgrade sets {PLUGIN} to false",
         f"node gpu-1 is handed over by ada; its first upgrade sets {DRIVER} and {PLUGIN} to false",
     ]
     before = len(rig.cluster.writes)
-    assert await adoption.adopt(rig.context, ["gpu-1"], None, by="bob") == ["node gpu-1 is already handed over"]
+    assert await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="bob") == ["node gpu-1 is already handed over"]
     assert rig.cluster.writes[before:] == []
 
 
 async def test_nothing_is_handed_over_where_there_is_nothing(rig: Rig) -> None:
     rig.stack(rig.spec("1.0"))
-    (line,) = await adoption.adopt(rig.context, ["gpu-0"], None, by="ada")
+    (line,) = await adoption.adopt_nodes(rig.context, ["gpu-0"], None, by="ada")
     assert line == "node gpu-0 is not managed by another operator; nothing to hand over"
     for nodes, stack in ((["gpu-7"], None), ([], "other")):
         with pytest.raises(ConfigurationError):
-            await adoption.adopt(rig.context, nodes, stack, by="ada")
+            await adoption.adopt_nodes(rig.context, nodes, stack, by="ada")
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": {"pool": "b"}}})
     for nodes, stack in ((["gpu-1"], None), ([], STACK)):
         with pytest.raises(ConfigurationError):
-            await adoption.adopt(rig.context, nodes, stack, by="ada")
+            await adoption.adopt_nodes(rig.context, nodes, stack, by="ada")
 
 
 async def _uninstalled(rig: Rig) -> list[str]:
@@ -173,7 +173,7 @@ async def _uninstalled(rig: Rig) -> list[str]:
     async def sleep(_: float) -> None:
         await rig.second()
 
-    await uninstallation.uninstall(rig.context, patience=600, crds=False, tell=said.append, sleep=sleep)
+    await uninstallation.uninstall_all(rig.context, patience=600, crds=False, tell=said.append, sleep=sleep)
     return said
 
 
@@ -184,11 +184,11 @@ def ours(rig: Rig, name: str) -> dict[str, str]:
 async def _adopted(rig: Rig) -> None:
     rig.stack(rig.spec("1.0"))
     await pass_time(rig)
-    await adoption.adopt(rig.context, ["gpu-1"], None, by="ada")
+    await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="ada")
     await rig.settle()
 
 
-async def test_uninstall_leaves_what_is_wholly_ours_and_gives_back_what_never_was(rig: Rig) -> None:
+async def test_uninstall_leaves_what_is_wholly_ours_and_releases_what_never_was(rig: Rig) -> None:
     await _adopted(rig)
     rig.fleet.node("gpu-2")
     before = {names.ANNOTATION_ADOPTED: json.dumps(ON), names.ANNOTATION_ADOPT: "{}"}
@@ -221,7 +221,7 @@ async def test_who_gave_it_back_by_hand_is_not_overruled_by_an_earlier_life(rig:
     await pass_time(rig)
     assert deployed(rig) == {DRIVER: "pre-installed", PLUGIN: "false"}
     assert rig.nodes_on(revision) == 1
-    await adoption.adopt(rig.context, ["gpu-1"], None, by="bob")
+    await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="bob")
     assert json.loads(annotations(rig)[names.ANNOTATION_ADOPTED]) == {PLUGIN: "true"}
     await rig.until(lambda: rig.nodes_on(revision) == 2)
     assert deployed(rig) == dict.fromkeys(ON, "false")

@@ -9,8 +9,8 @@ from upgrader.api.resources import JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.core.workloads.placement import REVISION
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def label(rig: Rig, node: str, name: str) -> str | None:
 
 
 async def test_a_gang_never_returns_to_a_node_that_is_kept_for_a_person(rig: Rig) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
 
     def fell_off(component: str, pod: Object) -> OrderResult | None:
         broken = component == "validate" and pod["spec"]["nodeName"] == "gpu-1"
@@ -56,7 +56,7 @@ async def test_a_gang_never_returns_to_a_node_that_is_kept_for_a_person(rig: Rig
 
 
 async def test_a_gang_that_waited_too_long_is_restarted_on_nodes_in_service_only(rig: Rig) -> None:
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     for node in ("gpu-2", "gpu-3"):  # upgraded, they would take the gang at once
         rig.cluster.store.change(NODES, node, {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
     rig.plan("up", revision, strategy={"maxUnavailable": 16})
@@ -77,7 +77,7 @@ async def test_a_gang_that_waited_too_long_is_restarted_on_nodes_in_service_only
 
 async def test_a_stop_that_was_withdrawn_was_no_interruption(rig: Rig) -> None:
     rig.steps_at_once = 1  # seen in every phase
-    rig.plan("up", await running(rig), checkpoint={"timeoutSeconds": 30, "retrySeconds": 60})
+    rig.plan("up", await start_training(rig), checkpoint={"timeoutSeconds": 30, "retrySeconds": 60})
     await rig.until(lambda: RequestPhase.STOPPING in {one.status.phase for one in rig.requests()})
     trainer = rig.fleet.trainers["gang"]
     trainer.answers = lambda pod, request, step: {
@@ -98,7 +98,7 @@ async def test_a_stop_that_was_withdrawn_was_no_interruption(rig: Rig) -> None:
 
 
 async def test_a_node_that_was_let_go_keeps_the_revision_that_it_shows(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": {REVISION: None}}})
     rig.plan("up", revision)
     await rig.until(lambda: NodePhase.DRAINING in {one.status.phase for one in rig.upgrades("up")})

@@ -8,8 +8,8 @@ from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS
 from upgrader.core.model.phases import NodePhase, RequestPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.simulate.cluster.fleet import RESOURCE
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.fleet import RESOURCE
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 NOW, NEXT = "6.1.0-47-amd64", "6.1.0-50-amd64"
 REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
@@ -20,7 +20,7 @@ class Latecomer(Rig):
     """One node with a gang on it, and a pod that is bound to it as soon as its upgrade is where the test wants it."""
 
     async def begin(self, *, arrives: Callable[[Rig], bool], gpus: int = 1, kind: str = "Job") -> None:
-        await running(self, nodes=1, members=1)
+        await start_training(self, nodes=1, members=1)
         self.image("2.0", NEXT)
         self.came = False
 
@@ -104,7 +104,7 @@ async def test_a_pod_that_comes_while_operands_go_off_is_waited_for_before_the_r
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
-async def test_where_it_stays_its_node_is_given_back_as_it_was_without_a_node_upgrade_job(
+async def test_where_it_stays_its_node_is_released_as_it_was_without_a_node_upgrade_job(
     rig: Latecomer, gpus: int
 ) -> None:
     await rig.begin(arrives=at(NodePhase.UNLOADING), gpus=gpus)
@@ -116,7 +116,7 @@ async def test_where_it_stays_its_node_is_given_back_as_it_was_without_a_node_up
     assert (labels[names.LABEL_DRIVER], labels[names.LABEL_OPERANDS]) == (before, "on")
     rig.ends()  # the gang's own place is free again
     await rig.until(lambda: rig.restored and at(NodePhase.FAILED)(rig), 900)
-    assert "pod default/late to end, which came after the node was drained" in rig.upgrades("up")[0].status.message
+    assert "pod default/late to end, which was created after the drain" in rig.upgrades("up")[0].status.message
     rig.assert_nothing_left()
 
 

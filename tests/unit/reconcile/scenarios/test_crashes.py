@@ -10,9 +10,9 @@ from upgrader.core.driver_build.build_results import BuildResult, CellState
 from upgrader.core.driver_build.driver_builds import Failure, FailureClass, Identity
 from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.model.phases import PlanPhase, RequestPhase, crash_points
-from upgrader.simulate.cluster.ports import FakeTrust, Killed
-from upgrader.simulate.cluster.rig import Rig, running
 from upgrader.stack.settings import BuildSettings
+from upgrader_dev.simulated.cluster.ports import FakeTrust, Killed
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 Point = tuple[str, str, str]
 BUILDS = {"Building", "Unbuildable"}
@@ -50,7 +50,7 @@ async def _until(rig: Rig, done: Callable[[], bool], seconds: int = 2500, stride
 async def _rollout(rig: Rig) -> None:
     limits = {"maxInterruptions": 9, "expendable": ["default/Pod/solo"]}
     approval = {"by": "test", "at": "2026-11-21T09:00:00Z", "limits": limits}
-    rig.plan("up", await running(rig, gpus=4), approval=approval)
+    rig.plan("up", await start_training(rig, gpus=4), approval=approval)
     rig.fleet.replica("web", node="gpu-0", gpus=2)
     rig.fleet.bare("solo", node="gpu-0", gpus=2)
     rig.crash = KillAtEach()
@@ -62,23 +62,23 @@ async def _rollout(rig: Rig) -> None:
 
 async def _silence(rig: Rig) -> None:
     """One gang of a group never answers: the other is asked again until both are let go."""
-    revision = await running(rig, nodes=1, members=1, gpus=4)
+    revision = await start_training(rig, nodes=1, members=1, gpus=4)
     rig.fleet.job("half", members=1, gpus=4)
     rig.fleet.trainers["half"].answers = lambda _pod, _request, _step: None
     rig.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
     rig.crash = KillAtEach()
-    await _until(rig, lambda: _let_go(rig), stride=15)
+    await _until(rig, lambda: _is_released(rig), stride=15)
     assert {trainer.stops for trainer in rig.fleet.trainers.values()} == {0}
 
 
-def _let_go(rig: Rig) -> bool:
+def _is_released(rig: Rig) -> bool:
     phases = [one.status.phase for one in rig.requests()]
     ended = rig.plan_now("up").status.batches and rig.plan_now("up").status.batches[0].ended_at is not None
     return set(phases) == {RequestPhase.WITHDRAWN} and bool(ended)
 
 
 async def _pause_and_abort(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision, state="Running")
     rig.crash = KillAtEach()
     await _until(rig, lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
@@ -90,7 +90,7 @@ async def _pause_and_abort(rig: Rig) -> None:
 
 
 async def _images(rig: Rig) -> None:
-    await running(rig)
+    await start_training(rig)
     rig.crash = KillAtEach()
     rig.image("3.0")
     rig.registry.digests.pop("registry/sim-driver:3.0-6.1.0-47-amd64")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.deployed import daemon, deployed
 from upgrader.api import names
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 VETO = {"karpenter.sh/do-not-disrupt": "true"}
 METHOD = {names.ANNOTATION_METHOD: "file"}

@@ -18,7 +18,7 @@ from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES, UPGRADE_PLANS
 from upgrader.core.model.phases import PlanPhase
 from upgrader.reconcile.gpu_stack import stack_reconciler
-from upgrader.simulate.cluster.rig import STACK, Rig
+from upgrader_dev.simulated.cluster.rig import STACK, Rig
 
 LIMITS = {"maxInterruptions": 1, "maxLostGpuHours": 50}
 QUICK = {"maxUnavailable": "100%", "canary": {"enabled": False}, "waitForCompletionSeconds": 0}
@@ -135,8 +135,8 @@ async def test_until_the_status_names_the_revision_nothing_is_said_to_be_approve
     revision = rig.stack_now().status.update_revision
     asks(rig, rig.spec("2.0"), "Approve", strategy=QUICK, limits=LIMITS)
     rig.cluster.store.change(GPU_STACKS, STACK, {"status": {"updateRevision": "between"}})
-    await stack_reconciler.step(rig.context, STACK, rig.sightings)
-    said = f"revision {revision} is not in the stack's status yet; no plan is made, approved or started before it is"
+    await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings)
+    said = f"revision {revision} is not in the stack's status yet; no plan is created, approved or started until then"
     assert condition(rig, "OnDrift") == ("False", "RevisionNotWritten", said)
     assert plans(rig)[0].spec.approval is None
     await rig.until(lambda: plans(rig)[0].spec.approval is not None)
@@ -214,7 +214,7 @@ async def test_a_proposal_that_a_person_aborted_is_not_made_again(rig: Rig) -> N
     name = plans(rig)[0].metadata.name
     rig.cluster.store.change(UPGRADE_PLANS, name, {"spec": {"state": "Aborted"}})
     await pass_time(rig, 180)
-    said = f"plan {name} to this revision ended Aborted: delete it, and another one is made"
+    said = f"plan {name} to this revision ended Aborted: delete it to get a new plan"
     assert condition(rig, "OnDrift") == ("False", "PlanEnded", said)
     assert len(plans(rig)) == 1
     rig.cluster.store.remove(UPGRADE_PLANS, name)
@@ -306,7 +306,7 @@ async def test_a_label_that_flaps_is_reported_once_and_causes_nothing(rig: Rig) 
         value = NEXT if number % 2 else KERNEL
         rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {names.LABEL_KERNEL_NFD: value}}})
         await pass_time(rig, 10)
-    said = "1 node(s) (gpu-0): labels change again and again; the kubelet is believed, and nothing is done"
+    said = "1 node(s) (gpu-0): labels change repeatedly; the kubelet's values are used, and no upgrade begins"
     assert condition(rig, "LabelsAgree") == ("False", "Flapping", said)
     assert [(one.kind, one.subresource) for one in rig.cluster.writes[before:]] == [("GpuStack", "status")]
     assert (plans(rig), rig.fleet.trainers["gang"].stops) == ([], 0)

@@ -6,8 +6,8 @@ from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES, NODES
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.simulate.cluster.ports import Killed
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.ports import Killed
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 OLD = "sim-1.0-6.1.0-47-amd64"
 
@@ -33,7 +33,7 @@ def fails(rig: Rig) -> None:
 
 
 async def test_a_node_of_whose_driver_there_is_no_image_is_blocked_and_its_gang_trains_on(rig: Rig) -> None:
-    revision = await running(rig, nodes=1, members=1)
+    revision = await start_training(rig, nodes=1, members=1)
     key = driver(rig)
     rig.cluster.store.remove(DRIVER_IMAGES, OLD)
     rig.plan("up", revision)
@@ -50,7 +50,7 @@ async def test_a_node_of_whose_driver_there_is_no_image_is_blocked_and_its_gang_
 
 
 async def test_where_it_is_lost_while_a_batch_is_started_the_batch_ends_without_a_node_upgrade(rig: Rig) -> None:
-    revision = await running(rig, nodes=1, members=1)
+    revision = await start_training(rig, nodes=1, members=1)
 
     create = rig.cluster.create
 
@@ -72,7 +72,7 @@ async def test_where_it_is_lost_while_a_batch_is_started_the_batch_ends_without_
 
 
 async def test_a_node_without_a_revision_goes_back_to_the_driver_that_it_had(rig: Rig) -> None:
-    revision = await running(rig, nodes=1, members=1)
+    revision = await start_training(rig, nodes=1, members=1)
     key = driver(rig)
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {names.LABEL_REVISION: None}}})
     fails(rig)

@@ -9,14 +9,14 @@ import pytest
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core import timing
 from upgrader.core.model.phases import RequestPhase
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 
 @pytest.fixture
 async def rig() -> Rig:
     """Four nodes, a gang of two on two of them that never answers; the others are upgraded."""
     rig = Rig()
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     rig.fleet.trainers["gang"].answers = lambda *_: None
     rig.plan("up", revision, checkpoint={"timeoutSeconds": 60})
     return rig
@@ -54,7 +54,10 @@ async def test_a_gang_that_does_not_answer_is_left_alone_twice_as_long_each_time
     (blocker,) = rig.plan_now("up").status.blockers
     assert blocker.reason == "GangDoesNotAnswer"
     batches = rig.plan_now("up").status.batches
-    gaps = [timing.parse(after.started_at) - timing.parse(before.ended_at or "") for before, after in pairwise(batches)]
+    gaps = [
+        timing.parse_time(after.started_at) - timing.parse_time(before.ended_at or "")
+        for before, after in pairwise(batches)
+    ]
     assert [round(one.total_seconds() / 600) for one in gaps] == [1, 1, 2, 4, 8]
 
 

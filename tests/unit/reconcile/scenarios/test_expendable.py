@@ -6,9 +6,9 @@ from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ThrottledError
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
-from upgrader.simulate.apiserver.cluster import Write
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.cluster import Write
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 
@@ -22,7 +22,7 @@ def approval(*gangs: str, interruptions: int = 9) -> Object:
 async def rig() -> Rig:
     """Two nodes with a gang that trains on both, and a bare pod on each."""
     made = Rig()
-    made.revision = await running(made, gpus=6)
+    made.revision = await start_training(made, gpus=6)
     for number in range(2):
         made.fleet.bare(f"solo-{number}", node=f"gpu-{number}", gpus=2)
     await made.second()

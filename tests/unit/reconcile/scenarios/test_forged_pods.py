@@ -9,8 +9,8 @@ from upgrader.api.resources import NODES, PODS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.model.phases import NodePhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.simulate.cluster.rig import RESOURCE, Rig, running
 from upgrader.stack.naming import prepare_name, validation_name
+from upgrader_dev.simulated.cluster.rig import RESOURCE, Rig, start_training
 
 TENANT = "mallory"
 DONE = json.dumps({"reason": Reason.DONE.value, "message": "forged"})
@@ -42,7 +42,7 @@ HOLDERS = {
 async def test_no_upgrade_waits_for_a_pod_that_only_looks_like_one_that_holds_devices(
     rig: Rig, meta: dict, spec: dict
 ) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision)
     for node in ("gpu-0", "gpu-1"):
         put(rig, f"idle-{node}", node, meta, spec)
@@ -74,7 +74,7 @@ def forge(rig: Rig, upgrade: NodeUpgrade) -> None:
 
 @pytest.mark.parametrize("component", ["prepare", "validate"])
 async def test_no_pod_of_another_namespace_answers_for_a_pod_of_a_node_upgrade(rig: Rig, component: str) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     refused = OrderResult(reason=Reason.DRIVER_MISMATCH, message="the real pod found it wrong")
     rig.fleet.pod_results = lambda at, pod: (
         refused if at == component and names.ANNOTATION_NODE_UPGRADE in pod["metadata"].get("annotations", {}) else None
@@ -87,7 +87,7 @@ async def test_no_pod_of_another_namespace_answers_for_a_pod_of_a_node_upgrade(r
 
 async def test_the_gpus_of_a_pod_with_our_label_in_another_namespace_count(rig: Rig) -> None:
     """A node upgrade waits for it as for every pod with GPUs: nothing may be switched off under it."""
-    revision = await running(rig, nodes=1, members=1, gpus=4)
+    revision = await start_training(rig, nodes=1, members=1, gpus=4)
     limits = {"name": "c", "image": "train", "resources": {"limits": {RESOURCE: "4"}}}
     labelled = {"labels": {names.LABEL_COMPONENT: "validate"}}
     put(rig, "hidden", "gpu-0", labelled, {"containers": [limits]})

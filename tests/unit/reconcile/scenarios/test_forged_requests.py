@@ -8,9 +8,9 @@ from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.core.replies import Reply
-from upgrader.core.timing import show
+from upgrader.core.timing import format_time
 from upgrader.reconcile.render.custom_objects import LABEL_BATCH, request_name
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 TENANT = "mallory"
 GANG = f"{TENANT}/Job/x"
@@ -68,7 +68,7 @@ def forge(rig: Rig, *, name: str = "forged", group: str = "", gang: str = GANG, 
                 "owner": {"kind": "Job", "name": "x", "uid": uid},
                 "members": [{"pod": "x-0", "uid": pod_uid, "node": "gpu-0", "container": "c"}],
                 "requestId": int(now.timestamp()),
-                "askedAt": show(now),
+                "askedAt": format_time(now),
                 "parkSeconds": 600,
             },
         },
@@ -100,7 +100,7 @@ async def test_a_request_that_the_plan_did_not_make_is_not_driven_and_named_in_i
         return Reply(status=202, body=b"", retry_after_seconds=None)
 
     rig.cluster.server = server
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision)
     await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
     forge(rig, **forged, **({"ownerReferences": [owner(rig)]} if made_by_plan else {}))
@@ -113,7 +113,7 @@ async def test_a_request_that_the_plan_did_not_make_is_not_driven_and_named_in_i
 
 
 async def test_a_request_in_another_namespace_than_its_gang_is_not_driven(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision)
     await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
     gang = "default/Job/gang"
@@ -124,7 +124,7 @@ async def test_a_request_in_another_namespace_than_its_gang_is_not_driven(rig: R
 
 
 async def test_an_abort_does_not_wait_for_it(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision)
     await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
     forge(rig)
@@ -135,7 +135,7 @@ async def test_an_abort_does_not_wait_for_it(rig: Rig) -> None:
 
 
 async def test_its_namespace_can_be_deleted_while_it_carries_our_finalizer(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision)
     await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
     forge(rig, finalizers=[names.FINALIZER])
@@ -144,7 +144,7 @@ async def test_its_namespace_can_be_deleted_while_it_carries_our_finalizer(rig: 
 
 
 async def test_no_more_than_ten_are_named(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision)
     await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
     for number in range(12):
@@ -155,7 +155,7 @@ async def test_no_more_than_ten_are_named(rig: Rig) -> None:
 
 
 async def test_a_gang_whose_request_was_replaced_by_a_forged_one_is_restarted(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision)
     await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
     (request,) = rig.requests()

@@ -7,7 +7,7 @@ from upgrader.core.errors import ClusterError, ConfigurationError
 from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.core.workloads.owner_kinds import OWNERS
 from upgrader.reconcile.upgrade_plan import plan_reconciler
-from upgrader.simulate.cluster.rig import STACK, Rig, running
+from upgrader_dev.simulated.cluster.rig import STACK, Rig, start_training
 
 REFUSED = ClusterError("the API server does not allow this", details="GET /apis/jobset.x-k8s.io: jobsets is forbidden")
 
@@ -26,7 +26,7 @@ def forbid(rig: Rig, kind: str) -> None:
 
 async def test_an_expression_that_is_none_is_said_in_the_stack_and_changes_nothing():
     rig = Rig()
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.cluster.store.change(GPU_STACKS, STACK, {"spec": {"gangs": [{"regex": "run-("}]}})
     rig.plan("up", revision)
 
@@ -53,14 +53,14 @@ def request(rig: Rig) -> RequestPhase | None:
 async def test_what_was_begun_ends_also_where_owners_cannot_be_read_any_more():
     rig = Rig()
     rig.cluster.install(*OWNERS)
-    revision = await running(rig, nodes=3)
+    revision = await start_training(rig, nodes=3)
     rig.fleet.job("mute", method="api")  # nobody answers for it, so that its node stays Prepared
     await rig.until(lambda: all(pod["spec"].get("nodeName") for pod in rig.cluster.store.all(PODS)))
     rig.plan("up", revision)
     await rig.until(lambda: request(rig) is RequestPhase.STOPPED)
     forbid(rig, "JobSet")
     for _ in range(600):
-        await plan_reconciler.step(rig.context, "up")
+        await plan_reconciler.reconcile_plan(rig.context, "up")
         rig.fleet.tick()
         if request(rig) is RequestPhase.RESTORED:
             break

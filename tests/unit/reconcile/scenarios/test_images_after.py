@@ -12,8 +12,8 @@ from upgrader.core.driver_build.driver_builds import CheckName, Failure, Failure
 from upgrader.core.driver_image.image_machine import LOOK_SECONDS
 from upgrader.core.driver_image.image_names import packages_name
 from upgrader.reconcile.driver_image import image_reconciler
-from upgrader.simulate.cluster.ports import FakeTrust
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.ports import FakeTrust
+from upgrader_dev.simulated.cluster.rig import Rig
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ async def test_what_cannot_be_built_is_asked_for_ever_less_often_and_nothing_is_
     rig.registry.asked.clear()
     pauses = []
     for _ in range(8):
-        pause = await image_reconciler.step(rig.context, "one")
+        pause = await image_reconciler.reconcile_image(rig.context, "one")
         assert pause is not None
         pauses.append(pause)
         asked, before = len(rig.registry.asked), image(rig).metadata.resource_version
         rig.cluster.clock.advance(pause - 1)
-        assert await image_reconciler.step(rig.context, "one") == 1
+        assert await image_reconciler.reconcile_image(rig.context, "one") == 1
         assert (len(rig.registry.asked), image(rig).metadata.resource_version) == (asked, before)
         rig.cluster.clock.advance(1)
     assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
@@ -85,14 +85,14 @@ async def test_a_machine_can_see_that_nobody_vouches_for_an_image_in_service(rig
     rig.cluster.clock.advance(5)
     await look(rig)
     ready = verified(rig)
-    assert ready == ("False", "NoKey", timing.show(rig.cluster.clock.now()))
+    assert ready == ("False", "NoKey", timing.format_time(rig.cluster.clock.now()))
     rig.cluster.clock.advance(5)
     before = image(rig).metadata.resource_version
     await look(rig)
     assert (verified(rig), image(rig).metadata.resource_version) == (ready, before)
     rig.trust = FakeTrust()
     assert [(await look(rig))[0] for _ in range(2)] == [D.VERIFYING, D.READY]
-    assert verified(rig) == ("True", "Signed", timing.show(rig.cluster.clock.now()))
+    assert verified(rig) == ("True", "Signed", timing.format_time(rig.cluster.clock.now()))
     rig.trust = None  # the key is taken away: the image is the one that was verified
     await look(rig)
     assert verified(rig)[:2] == ("True", "Signed")

@@ -8,7 +8,7 @@ from upgrader.api import names
 from upgrader.api.resources import PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 STATIC = {"cpuManagerPolicy": "static", "reservedCpus": "0-3", "topologyManagerPolicy": "restricted"}
 VALUES = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-3", "topologyManagerPolicy": "restricted"}
@@ -85,7 +85,7 @@ async def test_a_later_upgrade_that_leaves_them_as_they_are_evicts_nobody(rig: R
 
 
 async def test_a_kubelet_that_does_not_start_with_them_sends_its_node_back(rig: Rig) -> None:
-    said = "the kubelet's settings: no kubelet runs. Those of before were put back; it runs"
+    said = "settings of the kubelet: no kubelet runs. The previous settings were restored; the kubelet runs"
     rig.fleet.pod_results = lambda component, pod: (
         OrderResult(reason=Reason.KUBELET_RESTORED, message=said)
         if component == "upgrade" and pod["metadata"]["name"].startswith("upgrade-gpu-1")

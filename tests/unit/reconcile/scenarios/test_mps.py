@@ -6,10 +6,10 @@ from tests.support.pools import on_nvidia
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, PODS
 from upgrader.core.model import sharing
-from upgrader.core.model.phases import NodePhase, PlanPhase, ends
+from upgrader.core.model.phases import NodePhase, PlanPhase, is_final
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.simulate.cluster.fleet import RESOURCE
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.fleet import RESOURCE
+from upgrader_dev.simulated.cluster.rig import Rig
 
 DAEMON = "mps-control-daemon"
 
@@ -77,7 +77,9 @@ async def test_a_node_upgrade_that_fails_goes_back_to_gpus_that_are_not_shared(r
 
     rig.fleet.pod_results = refuse
     rig.plan("p", revision)
-    await rig.until(lambda: len(rig.upgrades("p")) == 2 and all(ends(one.status.phase) for one in rig.upgrades("p")))
+    await rig.until(
+        lambda: len(rig.upgrades("p")) == 2 and all(is_final(one.status.phase) for one in rig.upgrades("p"))
+    )
     assert set(refused) == {"gpu-0", "gpu-1"}
     assert {(one.status.phase, one.status.reverting) for one in rig.upgrades("p")} == {(NodePhase.FAILED, True)}
     assert (offered(rig), daemons(rig)) == ({"8"}, [False, False])

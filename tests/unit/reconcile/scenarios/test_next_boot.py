@@ -8,12 +8,12 @@ from tests.support.drifting import KERNEL, NEXT, asks, built, condition, images_
 from tests.support.pools import labels_of
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, NODES, UPGRADE_PLANS
-from upgrader.core.gpu_stack.drift import drift
+from upgrader.core.gpu_stack.drift import find_drift
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.observe.image_uses import read_uses
-from upgrader.simulate.cluster.readings import features_read
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.readings import features_read
+from upgrader_dev.simulated.cluster.rig import Rig
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def test_where_none_can_be_built_people_are_warned_and_nothing_is_drained(
     assert snapshot is not None
     found = {
         one.node: [(each.reason.value, each.counts, each.message) for each in one.findings]
-        for one in drift(snapshot, target)
+        for one in find_drift(snapshot, target)
     }
     said = f"Kernel {NEXT} is installed and runs after the next reboot. {missing}"
     assert ("NextBootUnsupported", False, said) in found["gpu-0"]

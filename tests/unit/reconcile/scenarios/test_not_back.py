@@ -5,7 +5,7 @@ import pytest
 from tests.support.drifting import NEXT, asks, plans, reboots
 from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 
 def ready(rig: Rig, name: str, status: str) -> None:
@@ -107,8 +107,8 @@ async def test_one_that_does_not_come_back_from_the_reboot_of_its_upgrade_is_giv
     (failed,) = [one for one in rig.upgrades("up") if one.status.phase is NodePhase.FAILED]
     assert (failed.spec.node.name, failed.status.reason) == (name, "RevertFailed")
     late = [one.result for one in failed.status.steps if "took longer than its deadline" in one.result]
-    away = f"the node is not Ready: it has not come back from its reboot into kernel {NEXT}"
-    assert late[0] == f"Upgrading took longer than its deadline: {away}; going back"
+    away = f"the node is not Ready: it has not returned from its reboot into kernel {NEXT}"
+    assert late[0] == f"Upgrading took longer than its deadline: {away}; reverting"
     await rig.until(lambda: rig.plan_now("up").status.reason == "TooManyFailures", 60)
     # A person goes on: the node is blocked, and its GPUs are the whole budget.
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"toleratedFailures": 1}})
@@ -122,7 +122,7 @@ async def test_one_that_does_not_come_back_from_the_reboot_of_its_upgrade_is_giv
 
 
 async def the_way_out(rig: Rig, name: str, upgrade: str, revision: str) -> None:
-    """It is switched on, and a person has it given back: it is installed anew, and the plan goes on with the others."""
+    """It is switched on, and a person has it released: it is installed anew, and the plan goes on with the others."""
     rig.others.clear()
     for kind in (JOBS, PODS):  # their own deadlines have passed
         for one in list(rig.cluster.store.all(kind)):
@@ -138,6 +138,6 @@ async def the_way_out(rig: Rig, name: str, upgrade: str, revision: str) -> None:
     rig.cluster.store.change(NODE_UPGRADES, upgrade, {"spec": {"force": [order]}})
     await rig.until(lambda: rig.over("up"), 1500)
     status = rig.plan_now("up").status
-    said = "ended with 1 failure(s), see them in the status"
+    said = "ended with 1 failure(s), see the status"
     assert (status.phase, status.message, rig.nodes_on(revision)) == (PlanPhase.FAILED, said, 3)
     rig.assert_nothing_left()

@@ -20,8 +20,8 @@ from upgrader.api.kubernetes import Node
 from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.reconcile.runtime.context import Context
-from upgrader.simulate.apiserver.cluster import FakeNodes
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.cluster import FakeNodes
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ async def test_a_node_upgrade_that_was_deleted_before_anything_was_off_leaves_no
     rig: Rig,
 ) -> None:
     rig.steps_at_once = 1  # seen in every phase
-    rig.plan("up", await running(rig, nodes=1, members=1))
+    rig.plan("up", await start_training(rig, nodes=1, members=1))
     before = labels_of(rig, "gpu-0")
     await rig.until(lambda: in_phase(rig, NodePhase.TAINTING, "up") and claimed(rig))
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
@@ -65,7 +65,7 @@ async def test_a_node_upgrade_that_was_deleted_before_anything_was_off_leaves_no
 
 
 async def test_a_claim_that_a_frozen_leader_writes_when_its_upgrade_was_given_up_is_taken_away(rig: Rig) -> None:
-    rig.plan("up", await running(rig, nodes=1, members=1))
+    rig.plan("up", await start_training(rig, nodes=1, members=1))
     before, labels = rig.cluster.store.find(NODES, "gpu-0"), labels_of(rig, "gpu-0")
     await rig.until(lambda: in_phase(rig, NodePhase.TAINTING, "up") and claimed(rig))
     late = rig.nodes()[0]
@@ -80,7 +80,7 @@ async def test_a_claim_that_a_frozen_leader_writes_when_its_upgrade_was_given_up
 
 
 async def test_a_node_whose_rollout_was_deleted_gets_the_revision_of_its_plan(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision)
     await rig.until(lambda: sum(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("up")) == 2)
     remove_upgrades(rig, "up")
@@ -105,8 +105,8 @@ async def test_an_orphan_is_left_alone_while_pods_with_gpus_run_there(rig: Rig) 
         "False",
         "UpgradeDeleted",
         (
-            "1 node(s) could not be given their driver. gpu-0: NodeUpgrade gone is no more; the node is installed "
-            "anew when no GPU pod is left there"
+            "1 node(s) could not be given their driver. gpu-0: NodeUpgrade gone was deleted; the node is installed "
+            "again when no GPU pod is left there"
         ),
     )
     rig.cluster.store.change(JOBS, "alone", {"spec": {"suspend": True}}, "default")
@@ -201,7 +201,7 @@ async def test_a_node_that_even_the_way_back_failed_at_is_installed_anew_when_it
     (failed,) = rig.upgrades("up")
     assert (failed.status.reason, rig.upgrades()[1:]) == ("RevertFailed", [])
     assert failed.status.message.endswith(
-        f"a person must look; delete NodeUpgrade {failed.metadata.name} to have the node installed anew"
+        f"repair the node, then delete NodeUpgrade {failed.metadata.name} to have the node installed again"
     )
     assert installed(rig)[:2] == ("False", "RevertFailed")
     for _ in range(100):
@@ -218,7 +218,7 @@ async def test_a_node_that_even_the_way_back_failed_at_is_installed_anew_when_it
 
 
 async def test_a_node_upgrade_that_was_deleted_when_its_gang_had_stopped_is_made_anew_and_asks_nobody(rig: Rig) -> None:
-    revision = await running(rig, nodes=2, members=2)
+    revision = await start_training(rig, nodes=2, members=2)
     rig.plan("up", revision)
     await rig.until(lambda: in_phase(rig, NodePhase.VALIDATING, "up"))
     rig.cluster.store.remove(NODE_UPGRADES, rig.upgrades("up")[0].metadata.name)

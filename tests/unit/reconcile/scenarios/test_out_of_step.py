@@ -4,8 +4,8 @@ import pytest
 
 from upgrader.api.resources import JOBS, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
-from upgrader.simulate.apiserver.cluster import FakeCluster, FakeNodes
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster, FakeNodes
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 
 class Broken(FakeCluster):
@@ -61,7 +61,7 @@ async def test_nothing_begins_while_the_nodes_are_out_of_step(read, reached):
     rig = Rig(cluster)
     rig.steps_at_once = 1  # seen in every phase
     rig.tolerant = True
-    revision = await running(rig, nodes=2, members=2)
+    revision = await start_training(rig, nodes=2, members=2)
     rig.node_cache = Watched(cluster)
     rig.plan("up", revision)
     await rig.until(lambda: reached(rig))

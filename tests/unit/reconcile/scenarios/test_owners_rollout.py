@@ -15,13 +15,20 @@ from upgrader.api.resources import JOBS, ResourceKind
 from upgrader.core.model.phases import PlanPhase, RequestPhase, crash_points
 from upgrader.core.workloads.owner_kinds import OWNERS
 from upgrader.core.workloads.suspend_patches import record_of
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.controllers import JOBSETS, STATEFULSETS, WORKLOADS, job, jobset, stateful_set
-from upgrader.simulate.cluster.placing import trainer_spec
-from upgrader.simulate.cluster.ports import Killed
-from upgrader.simulate.cluster.responder import Responder
-from upgrader.simulate.cluster.rig import Rig
-from upgrader.simulate.cluster.trainers import Trainer
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.controllers import (
+    JOBSETS,
+    STATEFULSETS,
+    WORKLOADS,
+    make_job,
+    make_jobset,
+    stateful_set,
+)
+from upgrader_dev.simulated.cluster.placing import trainer_spec
+from upgrader_dev.simulated.cluster.ports import Killed
+from upgrader_dev.simulated.cluster.responder import Responder
+from upgrader_dev.simulated.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.trainers import Trainer
 
 APPROVAL = {
     "by": "test",
@@ -51,7 +58,7 @@ CASES = {
     "StatefulSet": Case(kind=STATEFULSETS, make=stateful_set, field="replicas", on=2, off=0, trainer="own"),
     "Workload": Case(
         kind=WORKLOADS,
-        make=partial(job, queue="gpus"),
+        make=partial(make_job, queue="gpus"),
         field="active",
         on=True,
         off=False,
@@ -60,9 +67,9 @@ CASES = {
         gang="Job",
     ),
     "Job, asked by the API": Case(
-        kind=JOBS, make=job, field="suspend", on=False, off=True, trainer="own", gang="Job", method="api"
+        kind=JOBS, make=make_job, field="suspend", on=False, off=True, trainer="own", gang="Job", method="api"
     ),
-    "JobSet": Case(kind=JOBSETS, make=jobset, field="suspend", on=False, off=True, trainer="own-w-0"),
+    "JobSet": Case(kind=JOBSETS, make=make_jobset, field="suspend", on=False, off=True, trainer="own-w-0"),
 }
 
 

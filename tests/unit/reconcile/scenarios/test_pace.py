@@ -11,8 +11,8 @@ from upgrader.core.forecast.canaries import MODEL_LABEL
 from upgrader.core.forecast.forecast import BatchKind
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 SOAK = {"maxUnavailable": "100%", "canary": {"enabled": True, "soakSeconds": 120}}
 BROKEN = OrderResult(reason=Reason.DEVICE_FAILED, message="fell off the bus")
@@ -60,7 +60,7 @@ async def seconds(rig: Rig, count: int, *, restart: bool = False) -> None:
 
 
 async def test_a_canary_is_watched_before_anything_else_is_touched(rig: Rig) -> None:
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     rig.plan("up", revision, strategy=SOAK)
     await rig.until(lambda: rig.plan_now("up").status.soak_until is not None)
     ended = rig.cluster.clock.now()
@@ -81,7 +81,7 @@ async def test_a_canary_is_watched_before_anything_else_is_touched(rig: Rig) -> 
 
 async def test_each_class_is_proven_by_a_canary_of_its_own(rig: Rig) -> None:
     """One node may be away at once, so the second canary comes after the first; nobody else does."""
-    revision = await running(rig, nodes=4, members=1)
+    revision = await start_training(rig, nodes=4, members=1)
     for number, node in enumerate(rig.nodes()):
         model = {MODEL_LABEL: "H100" if number % 2 else "A100"}
         rig.cluster.store.change(NODES, node["metadata"]["name"], {"metadata": {"labels": model}})
@@ -90,7 +90,9 @@ async def test_each_class_is_proven_by_a_canary_of_its_own(rig: Rig) -> None:
     ended, status = rig.cluster.clock.now(), rig.plan_now("up").status
     assert [one.kind for one in status.batches] == [BatchKind.CANARY] * 2
     assert sorted(one.node_class.split(", ")[0] for one in status.ended.canaries) == ["A100", "H100"]
-    assert timing.parse(status.soak_until) - ended == timedelta(seconds=119), "watched from the end of the second on"
+    assert timing.parse_time(status.soak_until) - ended == timedelta(seconds=119), (
+        "watched from the end of the second on"
+    )
     await rig.until(lambda: len(rig.plan_now("up").status.batches) == 3)
     assert rig.cluster.clock.now() - ended >= timedelta(seconds=119)
     await rig.until(lambda: rig.over("up"), 900)
@@ -100,7 +102,7 @@ async def test_each_class_is_proven_by_a_canary_of_its_own(rig: Rig) -> None:
 
 
 async def test_a_canary_that_was_let_go_proves_nothing_although_another_class_has_one(rig: Rig) -> None:
-    revision = await running(rig, nodes=3, members=1)
+    revision = await start_training(rig, nodes=3, members=1)
     (busy,) = placed(rig)
     rig.cluster.store.change(NODES, busy, {"metadata": {"labels": {MODEL_LABEL: "A100"}}})
     rig.fleet.trainers["gang"].answers = lambda _pod, _request, _step: None
@@ -117,7 +119,7 @@ async def test_a_canary_that_was_let_go_proves_nothing_although_another_class_ha
 
 
 async def test_a_canary_that_fails_stops_the_plan_whatever_is_tolerated(rig: Rig) -> None:
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     fails(rig, {node["metadata"]["name"] for node in rig.nodes()}, "2.0")
     rig.plan("up", revision, strategy=SOAK, toleratedFailures=9)
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
@@ -134,7 +136,7 @@ async def test_a_canary_that_fails_stops_the_plan_whatever_is_tolerated(rig: Rig
 
 
 async def test_a_canary_that_goes_bad_while_it_is_watched_has_failed(rig: Rig) -> None:
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     rig.plan("up", revision, strategy=SOAK)
     await rig.until(lambda: rig.plan_now("up").status.soak_until is not None)
     (canary,) = upgraded(rig)
@@ -144,7 +146,7 @@ async def test_a_canary_that_goes_bad_while_it_is_watched_has_failed(rig: Rig) -
     await seconds(rig, 200)
     status = rig.plan_now("up").status
     assert (status.phase, status.reason, upgraded(rig)) == (PlanPhase.PAUSED, "CanaryFailed", {canary})
-    assert "well again" in status.message
+    assert "healthy again" in status.message
 
 
 # ---- windows and the deadline
@@ -157,7 +159,7 @@ def window(rig: Rig, *, opens_in: int, for_seconds: int) -> Object:
 
 
 async def test_a_batch_waits_for_its_window_and_says_so(rig: Rig) -> None:
-    revision = await running(rig, nodes=3)
+    revision = await start_training(rig, nodes=3)
     opens = window(rig, opens_in=1200, for_seconds=3600)
     rig.plan("up", revision, strategy={"windows": [opens]})
     await seconds(rig, 30)
@@ -166,13 +168,13 @@ async def test_a_batch_waits_for_its_window_and_says_so(rig: Rig) -> None:
     assert f"T{opens['start']}:00Z" in status.message
     assert status.forecast.next_starts_at is not None
     await rig.until(lambda: rig.over("up"), 4000, stride=10)
-    started = timing.parse(rig.plan_now("up").status.batches[0].started_at)
+    started = timing.parse_time(rig.plan_now("up").status.batches[0].started_at)
     assert f"{started:%H:%M}" >= opens["start"]
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 3)
 
 
 async def test_a_window_that_closes_ends_no_batch_and_the_next_waits_for_the_next_day(rig: Rig) -> None:
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     opens = window(rig, opens_in=-60, for_seconds=120)
     rig.plan("up", revision, strategy={"maxUnavailable": 16, "windows": [opens]})
     await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.UPGRADING})
@@ -184,25 +186,25 @@ async def test_a_window_that_closes_ends_no_batch_and_the_next_waits_for_the_nex
     assert rig.fleet.trainers["gang"].stops == 0
     rig.cluster.clock.advance(23 * 3600)
     await rig.until(lambda: rig.over("up"), 7200, stride=5)
-    first, second = (timing.parse(one.started_at) for one in rig.plan_now("up").status.batches)
+    first, second = (timing.parse_time(one.started_at) for one in rig.plan_now("up").status.batches)
     assert timedelta(hours=22) < second - first < timedelta(hours=25)
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
 
 
 async def test_at_its_deadline_a_plan_ends_with_what_is_under_way(rig: Rig) -> None:
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     rig.fleet.trainers["gang"].answers = lambda *_: None  # the gang never answers
     rig.plan("up", revision, strategy={"maxUnavailable": 16, "deadlineSeconds": 3600})
     await rig.until(lambda: rig.over("up"), 7200, stride=10)
     status = rig.plan_now("up").status
     assert (status.phase, status.reason) == (PlanPhase.FAILED, "DeadlinePassed")
-    assert timing.parse(status.ended_at) >= timing.parse(status.started_at) + timedelta(hours=1)
+    assert timing.parse_time(status.ended_at) >= timing.parse_time(status.started_at) + timedelta(hours=1)
     assert (rig.nodes_on(revision), rig.fleet.trainers["gang"].stops) == (2, 0)
     rig.assert_nothing_left()
 
 
 async def test_a_time_zone_that_there_is_not_starts_nothing_and_is_said(rig: Rig) -> None:
-    rig.plan("up", await running(rig), strategy={"windows": [{"timeZone": "Mars/Olympus"}]})
+    rig.plan("up", await start_training(rig), strategy={"windows": [{"timeZone": "Mars/Olympus"}]})
     await seconds(rig, 5)
     status = rig.plan_now("up").status
     assert (status.phase, status.reason) == (PlanPhase.PROPOSED, "NoForecast")
@@ -214,7 +216,7 @@ async def test_a_time_zone_that_there_is_not_starts_nothing_and_is_said(rig: Rig
 
 async def ending(rig: Rig, *, within: str) -> tuple[str, str]:
     """A job that says when it ends, on a node of its own; gives the next revision and that node."""
-    revision = await running(rig, nodes=3)
+    revision = await start_training(rig, nodes=3)
     rig.stack(rig.spec("1.0"))
     rig.fleet.job("short", members=1)
     rig.cluster.store.change(
@@ -279,7 +281,7 @@ async def test_the_mark_goes_with_its_plan_at_every_end(rig: Rig, end: str) -> N
 
 
 async def test_a_plan_may_go_back_by_itself_when_too_much_fails(rig: Rig) -> None:
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     (old,) = {node["metadata"]["labels"][names.LABEL_REVISION] for node in rig.nodes()}
     fails(rig, placed(rig), "2.0")
     rig.plan("up", revision, strategy={"maxUnavailable": 16, "onFailure": "Rollback"})
@@ -299,7 +301,7 @@ async def test_a_plan_may_go_back_by_itself_when_too_much_fails(rig: Rig) -> Non
     "moment", ["after the first of three", "in the middle of the second", "in the middle of the third"]
 )
 async def test_from_any_batch_everything_goes_back(rig: Rig, moment: str) -> None:
-    revision = await running(rig, nodes=6)
+    revision = await start_training(rig, nodes=6)
     (old,) = {node["metadata"]["labels"][names.LABEL_REVISION] for node in rig.nodes()}
     rig.plan("up", revision, strategy={"maxUnavailable": 16})
     if moment.startswith("after"):
@@ -323,7 +325,7 @@ async def test_from_any_batch_everything_goes_back(rig: Rig, moment: str) -> Non
 
 
 async def test_what_changed_in_the_forecast_is_said(rig: Rig) -> None:
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     rig.plan("up", revision, strategy=SOAK)
     await rig.until(lambda: rig.plan_now("up").status.reason == "Soaking")
     skipped = min(placed(rig))
@@ -337,7 +339,7 @@ async def test_what_changed_in_the_forecast_is_said(rig: Rig) -> None:
 
 
 async def test_what_it_cost_and_was_to_cost_is_in_the_status(rig: Rig) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     await rig.until(lambda: bool(rig.plan_now("up").status.batches))
     ((share,),) = [[one.shares for one in batch.groups] for batch in rig.plan_now("up").status.batches]
     assert share["default/Job/gang"].gpus == 16

@@ -4,8 +4,8 @@ import pytest
 
 from upgrader.api import names
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
-from upgrader.simulate.cluster.placing import PARTITION, trainer_spec
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.placing import PARTITION, trainer_spec
+from upgrader_dev.simulated.cluster.rig import Rig
 
 
 @pytest.fixture

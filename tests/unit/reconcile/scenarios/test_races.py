@@ -11,12 +11,12 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core.checkpoint_request.request_machine import GroupOfGang
 from upgrader.core.model.phases import NodePhase, PlanPhase
-from upgrader.core.timing import show
+from upgrader.core.timing import format_time
 from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile.checkpoint_request import request_history, request_reconciler
 from upgrader.reconcile.checkpoint_request.request_reading import read_request
-from upgrader.simulate.apiserver.cluster import FarCluster
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.apiserver.cluster import FarCluster
+from upgrader_dev.simulated.cluster.rig import Rig
 
 GPU = "nvidia.com/gpu"
 
@@ -73,7 +73,7 @@ async def test_two_plans_that_start_at_the_same_moment_share_one_budget(rig: Rig
 def led(rig: Rig, gang: str, *, seconds: int, **status: object) -> None:
     """A request that a plan has begun."""
     put_lone_gang(rig, gang, seconds=seconds, **status)
-    name, at = f"plan-of-{gang}", show(rig.cluster.clock.now())
+    name, at = f"plan-of-{gang}", format_time(rig.cluster.clock.now())
     whole = f"default/Job/{gang}"
     batch = {"number": 1, "startedAt": at, "askUntil": at, "groups": [{"name": "c", "nodes": [], "gangs": [whole]}]}
     body = upgrade_plan(name) | {"status": {"phase": "Running", "batches": [batch]}}
@@ -94,11 +94,11 @@ async def admit(rig: Rig, gang: str) -> None:
     live = await read_request(context, request, GPU)
     group = GroupOfGang(nodes=(NodePhase.PREPARED,), turns=await request_history.turns_now(context, 1))
     place = Placement(left_behind=(), group="c")
-    await request_reconciler.advance(context, live, group, where=lambda: place, ask_until=None, lane_width=1)
+    await request_reconciler.advance_request(context, live, group, where=lambda: place, ask_until=None, lane_width=1)
 
 
 def admitted(rig: Rig) -> list[str]:
-    return [one.spec.owner.name for one in rig.requests() if one.status.marked_at is not None]
+    return [one.spec.owner.name for one in rig.requests() if one.status.admitted_at is not None]
 
 
 async def test_two_plans_never_admit_a_gang_each_to_one_lane(rig: Rig) -> None:
@@ -131,12 +131,12 @@ async def test_a_lane_that_another_plan_has_taken_meanwhile_is_waited_for(rig: R
     group = GroupOfGang(nodes=(NodePhase.PREPARED,), turns=before)
     live = await read_request(context, request, GPU)
     place = Placement(left_behind=(), group="c")
-    await request_reconciler.advance(context, live, group, where=lambda: place, ask_until=None, lane_width=1)
+    await request_reconciler.advance_request(context, live, group, where=lambda: place, ask_until=None, lane_width=1)
     assert admitted(rig) == ["late"]
 
 
 async def test_a_request_whose_turn_began_at_no_readable_time_takes_no_place_in_a_lane(rig: Rig) -> None:
-    led(rig, "odd", seconds=60, markedAt="9999-12-31T23:59:59Z")
+    led(rig, "odd", seconds=60, admittedAt="9999-12-31T23:59:59Z")
     led(rig, "other", seconds=60)
     await admit(rig, "other")
     assert await request_history.turns_now(rig.context, 1) == {request_of(rig, "other").metadata.name}

@@ -5,7 +5,7 @@ import pytest
 from upgrader.api import names
 from upgrader.api.resources import PDBS, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 NOW, NEXT = "6.1.0-47-amd64", "6.1.0-50-amd64"
 REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
@@ -60,7 +60,8 @@ async def test_a_pod_that_nobody_makes_again_holds_the_node_before_anybody_is_as
     plan(rig)
     assert await blockers(rig) == {("default/Pod/solo", "GangUndeclared")}
     assert message(rig).endswith(
-        "It has no GPUs, but the reboot of gpu-0 would end solo; move that away, or name it expendable in the approval."
+        "It has no GPUs, but the reboot of gpu-0 would end solo; move these pods, or name it expendable in the "
+        "approval."
     )
     rig.cluster.store.remove(PODS, "solo", "default")
     await rig.until(lambda: rig.over("up"))
@@ -145,7 +146,7 @@ async def test_one_that_comes_after_the_batch_was_started_lets_it_go_before_anyb
     (upgrade,) = rig.upgrades("up")
     assert (upgrade.status.reason, rig.requests()) == ("NotAcknowledged", [])
     assert upgrade.status.message == (
-        "default/Pod/solo came after the batch was started; it has no GPUs, but the reboot would end it."
+        "default/Pod/solo was created after the batch started; it has no GPUs, but the reboot would end it."
     )
     rig.assert_nothing_left()
 

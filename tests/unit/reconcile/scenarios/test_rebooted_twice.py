@@ -28,7 +28,7 @@ async def test_it_is_in_service_on_its_first_kernel_soon(phase: NodePhase) -> No
     else:
         why = "the node runs kernel 6.1.0-47-amd64, the upgrade was planned for 6.1.0-50-amd64"
         assert (len(rig.back()), first.reason) == (1, "KernelChanged")
-        assert first.message == f"given back. Why it failed: {why}"
+        assert first.message == f"released. Why it failed: {why}"
 
 
 @pytest.mark.parametrize("phase", [one for one in NodePhase if one not in {"Pending", "Failed", "NodeDeleted"}])

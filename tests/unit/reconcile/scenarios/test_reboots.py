@@ -7,8 +7,8 @@ from upgrader.api import names
 from upgrader.api.resources import NODES, PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.simulate.cluster.fleet import RESOURCE
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.fleet import RESOURCE
+from upgrader_dev.simulated.cluster.rig import Rig
 
 NOW, NEXT, THIRD = "6.1.0-47-amd64", "6.1.0-50-amd64", "6.1.0-53-amd64"
 REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
@@ -114,7 +114,7 @@ async def test_a_node_that_reboots_again_into_a_third_kernel_goes_back_without_w
     await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.FAILED}, 90)
     ended = {one.spec.node.name: one.status for one in rig.upgrades("up")}
     assert {name: one.reason for name, one in ended.items()} == {"gpu-0": "SiblingReverted", "gpu-1": "KernelChanged"}
-    why = f"given back. Why it failed: the node runs kernel {THIRD}, the upgrade was planned for {NEXT}"
+    why = f"released. Why it failed: the node runs kernel {THIRD}, the upgrade was planned for {NEXT}"
     assert (ended["gpu-1"].message, kernels(rig)) == (why, {NOW})
     await rig.until(lambda: [one.status.phase for one in rig.requests()] == ["Restored"])
     assert rig.fleet.trainers["gang"].lost == 0

@@ -11,12 +11,12 @@ from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODE_UPGRADES, PDBS, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ClusterError, ConflictError, UnreachableError
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
-from upgrader.kube.refusals import refusal
+from upgrader.kube.refusals import response_error
 from upgrader.reconcile.gpu_stack import stack_reconciler
 from upgrader.reconcile.runtime.context import REHEARSED_AGAIN
 from upgrader.reconcile.upgrade_plan import plan_reconciler
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 FORBIDDEN = "the API server does not allow this"
@@ -110,7 +110,7 @@ def would_refuse(rig: Rig, pods: str) -> list[str]:
         if write.kind == "Pod" and write.name.startswith(pods) and write.verb in {"rehearse", "create"}:
             shown.append(write.name)
             said = {"message": f'pods "{write.name}" is forbidden: no RuntimeClass'}
-            raise refusal(403, {}, msgspec.json.encode(said), "POST /pods")
+            raise response_error(403, {}, msgspec.json.encode(said), "POST /pods")
 
     rig.cluster.before_write = refused
     return shown
@@ -120,7 +120,7 @@ def would_refuse(rig: Rig, pods: str) -> list[str]:
     "pods", ["validate-gpu-1", "revalidate-gpu-0", "upgrade-gpu-0", "device-plugin-", "driver-"], ids=str
 )
 async def test_what_the_api_server_would_refuse_later_is_found_before_anybody_is_asked(rig: Rig, pods: str) -> None:
-    rig.plan("up", await running(rig), checkpoint=QUICK)
+    rig.plan("up", await start_training(rig), checkpoint=QUICK)
     shown = would_refuse(rig, pods)
     await rig.until(lambda: bool(shown))
     for _ in range(20):
@@ -137,7 +137,7 @@ async def test_what_the_api_server_would_refuse_later_is_found_before_anybody_is
 
 
 async def test_what_was_refused_is_asked_again_in_a_while_and_not_each_second(rig: Rig) -> None:
-    rig.plan("up", await running(rig), checkpoint=QUICK)
+    rig.plan("up", await start_training(rig), checkpoint=QUICK)
     shown = would_refuse(rig, "validate-gpu-1")
     await rig.until(lambda: bool(shown))
     shown.clear()
@@ -147,7 +147,7 @@ async def test_what_was_refused_is_asked_again_in_a_while_and_not_each_second(ri
 
 
 async def test_a_rollback_goes_without_a_way_back_to_what_it_leaves(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     (first,) = {node["metadata"]["labels"][names.LABEL_REVISION] for node in rig.nodes()}
     rig.plan("up", revision)
     await rig.until(lambda: rig.nodes_on(revision) == 2)
@@ -159,7 +159,7 @@ async def test_a_rollback_goes_without_a_way_back_to_what_it_leaves(rig: Rig) ->
 
 
 async def test_what_the_api_server_refuses_until_the_end_of_preparing_is_told(rig: Rig) -> None:
-    rig.plan("up", await running(rig), checkpoint=QUICK)
+    rig.plan("up", await start_training(rig), checkpoint=QUICK)
     would_refuse(rig, "validate-gpu-1")
     await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.upgrades("up")), 4000, stride=20)
     failed = {one.spec.node.name: one.status for one in rig.upgrades("up")}["gpu-1"]
@@ -174,7 +174,7 @@ async def test_what_the_api_server_refuses_until_the_end_of_preparing_is_told(ri
 
 @pytest.mark.parametrize("aborted", [True, False])
 async def test_a_job_that_takes_no_patch_trains_on_and_the_plan_goes_on(rig: Rig, *, aborted: bool) -> None:
-    rig.plan("up", await running(rig), checkpoint=QUICK)
+    rig.plan("up", await start_training(rig), checkpoint=QUICK)
 
     def refused(write):
         if write.kind == "Job" and write.verb == "merge" and write.name == "gang":
@@ -191,7 +191,7 @@ async def test_a_job_that_takes_no_patch_trains_on_and_the_plan_goes_on(rig: Rig
 
 
 async def test_no_answer_from_the_api_server_while_asking_lets_nobody_go(rig: Rig) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     failed = []
 
     def away(write):
@@ -206,7 +206,7 @@ async def test_no_answer_from_the_api_server_while_asking_lets_nobody_go(rig: Ri
 
 
 async def test_a_plan_that_can_never_start_keeps_no_other_waiting(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("never", "0000000000")
     await rig.second()
     rig.plan("up", revision)
@@ -216,7 +216,7 @@ async def test_a_plan_that_can_never_start_keeps_no_other_waiting(rig: Rig) -> N
 
 
 async def test_a_gang_that_is_blocked_since_its_batch_began_is_not_asked(rig: Rig) -> None:
-    rig.plan("up", await running(rig), checkpoint=QUICK)
+    rig.plan("up", await start_training(rig), checkpoint=QUICK)
     await rig.until(lambda: any(one.status.phase is NodePhase.PREPARING for one in rig.upgrades("up")))
     selector = {"matchLabels": {"job": "gang"}}
     budget = {"metadata": {"name": "keep", "namespace": "default"}, "spec": {"selector": selector}}
@@ -234,7 +234,7 @@ async def test_a_gang_that_is_blocked_since_its_batch_began_is_not_asked(rig: Ri
 
 
 async def test_half_a_gang_is_not_asked(rig: Rig) -> None:
-    rig.plan("up", await running(rig), checkpoint=QUICK)
+    rig.plan("up", await start_training(rig), checkpoint=QUICK)
     await rig.until(lambda: any(one.status.phase is NodePhase.PREPARING for one in rig.upgrades("up")))
     members = [one for one in rig.cluster.store.all(PODS) if one["metadata"]["labels"].get("job") == "gang"]
     rig.fleet.backing_off = {"gang"}
@@ -249,7 +249,7 @@ async def test_half_a_gang_is_not_asked(rig: Rig) -> None:
 
 
 async def test_a_plan_that_is_deleted_with_all_it_owns_restarts_its_gang_first(rig: Rig) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     await rig.until(lambda: phase_of(rig, "gang") is RequestPhase.STOPPED)
     rig.cluster.store.mark_deleted(UPGRADE_PLANS, "up")
     for upgrade in rig.upgrades("up"):
@@ -265,7 +265,7 @@ async def test_a_plan_that_is_deleted_with_all_it_owns_restarts_its_gang_first(r
 
 
 async def test_upgrades_that_a_person_deletes_end_first(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision)
     await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.UPGRADING})
     for upgrade in rig.upgrades("up"):
@@ -281,7 +281,7 @@ async def test_upgrades_that_a_person_deletes_end_first(rig: Rig) -> None:
 
 
 async def test_a_stop_that_was_given_up_cannot_land_any_more(rig: Rig) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     merge, late = rig.cluster.merge, []
 
     async def slow(kind, meta, patch, subresource=""):
@@ -301,14 +301,14 @@ async def test_a_stop_that_was_given_up_cannot_land_any_more(rig: Rig) -> None:
 
 
 async def test_two_approved_plans_of_one_stack_go_one_after_the_other(rig: Rig) -> None:
-    revision = await running(rig)
-    await stack_reconciler.step(rig.context, "pool-a", rig.sightings)
+    revision = await start_training(rig)
+    await stack_reconciler.reconcile_stack(rig.context, "pool-a", rig.sightings)
     rig.plan("one", revision)
     rig.plan("two", revision)
     for name in ("get", "list", "merge", "create"):
         setattr(rig.cluster, name, _yielding(getattr(rig.cluster, name)))
     for _ in range(8):
-        steps = (plan_reconciler.step(rig.context, name) for name in ("one", "two"))
+        steps = (plan_reconciler.reconcile_plan(rig.context, name) for name in ("one", "two"))
         await asyncio.gather(*steps, return_exceptions=True)
         rig.fleet.tick()
     assert [rig.plan_now(name).status.phase for name in ("one", "two")] == [PlanPhase.RUNNING, PlanPhase.PROPOSED]

@@ -9,11 +9,11 @@ from upgrader.api.resources import DAEMONSETS, EVENTS, JOBS, NODES
 from upgrader.core.errors import ClusterError
 from upgrader.core.model.operands import Operand
 from upgrader.core.model.phases import NodePhase, PlanPhase
-from upgrader.simulate.apiserver.cluster import FakeCluster
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 QUOTA = 'pods "{}" is forbidden: exceeded quota: few, requested: pods=1, used: pods=4, limited: pods=4'
-REFUSED = "no pod of it is there; the API server refuses to make one: "
+REFUSED = "it has no pod; the API server refuses to create a pod: "
 MOUNT = ("FailedMount", 'MountVolume.SetUp failed for volume "host" : hostPath type check failed: / is no directory')
 
 
@@ -90,7 +90,7 @@ async def rig() -> Refusing:
 async def test_an_operand_of_which_no_pod_can_be_made_is_told_of_in_the_api_servers_words(rig: Refusing) -> None:
     rig.refuses("driver", "gpu-0")
     await rig.later(5)
-    assert rig.operand(Operand.DRIVER) == ("1/2", "gpu-0: no pod of it is there")
+    assert rig.operand(Operand.DRIVER) == ("1/2", "gpu-0: it has no pod")
     await rig.later(35)
     assert rig.operand(Operand.DRIVER) == ("1/2", f"gpu-0: {rig.said('driver')}")
     kept = f"Driver 1/2: gpu-0: {rig.said('driver')}"
@@ -106,7 +106,7 @@ async def test_a_refusal_that_is_over_is_not_told_for_ever(rig: Refusing) -> Non
     await rig.until(lambda: rig.operand(Operand.DRIVER)[1] == f"gpu-0: {rig.said('driver')}")
     rig.others.clear()
     rig.refuses("driver", "gpu-0", says="")
-    await rig.until(lambda: rig.operand(Operand.DRIVER) == ("1/2", "gpu-0: no pod of it is there"), 1500, stride=10)
+    await rig.until(lambda: rig.operand(Operand.DRIVER) == ("1/2", "gpu-0: it has no pod"), 1500, stride=10)
 
 
 async def test_of_many_nodes_one_maker_is_asked_and_nothing_is_written_while_it_stays_so(rig: Refusing) -> None:
@@ -119,7 +119,7 @@ async def test_of_many_nodes_one_maker_is_asked_and_nothing_is_written_while_it_
     assert (rig.cluster.writes[writes:], rig.cluster.asked - asked) == ([], 2)
     rig.restart()
     await rig.later(20)
-    assert rig.operand(Operand.DEVICE_PLUGIN)[1] == "gpu-0: no pod of it is there; gpu-1: no pod of it is there"
+    assert rig.operand(Operand.DEVICE_PLUGIN)[1] == "gpu-0: it has no pod; gpu-1: it has no pod"
 
 
 async def test_long_words_are_shown_from_their_beginning(rig: Refusing) -> None:
@@ -143,13 +143,13 @@ async def test_who_may_not_read_events_says_that_no_pod_is_there_and_why_nobody_
     rig.refuses("driver", "gpu-0")
     rig.cluster.refuses = ClusterError("forbidden")
     await rig.later(40)
-    told = "gpu-0: no pod of it is there; why is not known, since Events cannot be read: forbidden"
+    told = "gpu-0: it has no pod; the reason is not known, since Events cannot be read: forbidden"
     assert rig.operand(Operand.DRIVER)[1] == told
 
 
 async def test_a_rollout_in_which_all_goes_well_asks_for_no_events() -> None:
     rig = Refusing()
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     await rig.until(lambda: rig.over("up"))
     await rig.later(60)
     assert (rig.plan_now("up").status.phase, rig.cluster.asked) == (PlanPhase.COMPLETED, 0)
@@ -173,7 +173,7 @@ async def test_a_pod_of_a_node_upgrade_that_does_not_start_is_told_of_in_its_kub
     rig.breaks(component, "gpu-9")
     await rig.until(lambda: in_phase(rig, phase))
     await rig.later(35)
-    assert rig.told() == f"{what} has not started; its kubelet says {MOUNT[0]}: {MOUNT[1]}"
+    assert rig.told() == f"{what} has not started; its kubelet reports {MOUNT[0]}: {MOUNT[1]}"
     writes, asked = len(rig.cluster.writes), rig.cluster.asked
     await rig.later(60)
     assert (rig.cluster.writes[writes:], rig.cluster.asked - asked) == ([], 2)
@@ -189,11 +189,11 @@ async def test_a_node_upgrade_whose_job_cannot_have_a_pod_says_so_and_ends_with_
     await rig.later(35)
     (job,) = [one["metadata"]["name"] for one in rig.cluster.store.all(JOBS) if "gpu-9" in one["metadata"]["name"]]
     said = told(QUOTA).format(f"{job}-"[:58] + "…")
-    why = f"no pod of the upgrade Job is there; the API server refuses to make one: {said}"
+    why = f"the upgrade Job has no pod; the API server refuses to create a pod: {said}"
     assert rig.told() == why
     await rig.until(lambda: in_phase(rig, NodePhase.UNLOADING), 1500, stride=5)
     (found,) = [one for one in rig.upgrades() if one.spec.node.name == "gpu-9"]
-    assert found.status.steps[-2].result == f"Upgrading took longer than its deadline: {why}; going back"
+    assert found.status.steps[-2].result == f"Upgrading took longer than its deadline: {why}; reverting"
 
 
 async def test_on_a_node_that_is_away_no_kubelet_is_asked(rig: Refusing) -> None:
@@ -203,7 +203,7 @@ async def test_on_a_node_that_is_away_no_kubelet_is_asked(rig: Refusing) -> None
     away = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
     rig.cluster.store.change(NODES, "gpu-9", {"status": away})
     await rig.later(60)
-    assert (rig.told(), rig.cluster.asked) == ("the node is not Ready: nothing on it answers", 0)
+    assert (rig.told(), rig.cluster.asked) == ("the node is not Ready: it does not respond", 0)
 
 
 async def test_while_a_pod_says_nothing_at_all_its_upgrade_says_what_it_waits_for(rig: Refusing) -> None:

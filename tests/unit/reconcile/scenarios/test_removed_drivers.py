@@ -15,7 +15,7 @@ from upgrader.core.model.phases import NodePhase
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.gpu_stack import driver_removal
 from upgrader.reconcile.observe.stack_reading import StackReading
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 
 @pytest.fixture

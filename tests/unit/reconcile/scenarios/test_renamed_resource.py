@@ -3,7 +3,7 @@
 import pytest
 
 from upgrader.api import names
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 RENAMED = ["nvidia.com/gpu.shared", "example.com/gpu"]
 

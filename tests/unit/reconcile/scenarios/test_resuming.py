@@ -13,11 +13,11 @@ from upgrader.core.errors import ClusterError, ConfigurationError, ConflictError
 from upgrader.core.model.phases import NodePhase
 from upgrader.core.workloads.owner_kinds import OWNERS, OwnerKind
 from upgrader.core.workloads.placement import Placement
-from upgrader.core.workloads.suspend_patches import STOPPED, command, is_off, stop_patch
+from upgrader.core.workloads.suspend_patches import STOPPED, is_off, stop_patch, volcano_command
 from upgrader.reconcile.checkpoint_request import request_reconciler
 from upgrader.reconcile.checkpoint_request.live_owners import resource_of
 from upgrader.reconcile.checkpoint_request.request_reading import read_request
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 JOB, VOLCANO = (
     next(row for row in OWNERS if (row.kind, row.group) == ("Job", one)) for one in ("batch", "batch.volcano.sh")
@@ -37,8 +37,8 @@ class Restarting:
         ref = {"kind": row.kind, "apiVersion": row.api_version, "name": "train", "uid": made["metadata"]["uid"]}
         whole = m.checkpoint_request("gang-1")
         now = self.rig.context.clock.now()
-        deadline = timing.show(now + timedelta(seconds=seconds))
-        since = {"restartedAt": timing.show(now)} if undone else {}
+        deadline = timing.format_time(now + timedelta(seconds=seconds))
+        since = {"restartedAt": timing.format_time(now)} if undone else {}
         store.add(
             CHECKPOINT_REQUESTS,
             whole
@@ -62,7 +62,7 @@ class Restarting:
 
     def ordered_off(self) -> None:
         """The order to go off lies there, and Volcano has not taken it yet."""
-        self.rig.cluster.store.add(COMMANDS, command(self.row, self.owner, "gang-1", on=False))
+        self.rig.cluster.store.add(COMMANDS, volcano_command(self.row, self.owner, "gang-1", on=False))
 
     def said(self, phase: str) -> None:
         """What Volcano writes when it has seen an order, which it takes away."""
@@ -75,13 +75,13 @@ class Restarting:
         request = await context.cluster.get(CHECKPOINT_REQUESTS, "gang-1", "default")
         live = await read_request(context, request, "nvidia.com/gpu")
         group = GroupOfGang(nodes=(NodePhase.SUCCEEDED,))
-        await request_reconciler.advance(context, live, group, where=lambda: PLACE, ask_until=None)
+        await request_reconciler.advance_request(context, live, group, where=lambda: PLACE, ask_until=None)
 
 
 async def test_an_order_to_go_on_that_is_lost_is_given_again_and_the_record_stays_until_it_is_taken() -> None:
     gang = Restarting(VOLCANO)
     gang.said("Aborted")
-    with pytest.raises(ConflictError, match="restarted by the next step"):
+    with pytest.raises(ConflictError, match="the next step restarts it"):
         await gang.step()
     await gang.step()
     assert (gang.orders, gang.recorded) == (["ResumeJob"], True)
@@ -96,7 +96,7 @@ async def test_an_order_to_go_on_that_is_lost_is_given_again_and_the_record_stay
 async def test_after_the_deadline_the_record_goes_with_a_last_order() -> None:
     gang = Restarting(VOLCANO, seconds=0)
     gang.said("Aborted")
-    with pytest.raises(ConflictError, match="restarted by the next step"):
+    with pytest.raises(ConflictError, match="the next step restarts it"):
         await gang.step()
     await gang.step()
     assert (gang.orders, gang.recorded) == (["ResumeJob"], False)
@@ -120,7 +120,7 @@ async def test_an_order_that_was_taken_at_the_very_moment_of_its_recall_is_made_
     gang = Restarting(VOLCANO, undone=True)
     await gang.step()
     gang.said("Aborting")
-    with pytest.raises(ConflictError, match="restarted by the next step"):
+    with pytest.raises(ConflictError, match="the next step restarts it"):
         await gang.step()
     await gang.step()
     assert (gang.orders, gang.recorded) == (["ResumeJob"], True)
@@ -134,7 +134,7 @@ async def test_an_order_to_go_off_that_was_given_twice_does_not_follow_that_to_g
     gang = Restarting(VOLCANO)
     gang.said("Aborted")
     gang.ordered_off()
-    with pytest.raises(ConflictError, match="restarted by the next step"):
+    with pytest.raises(ConflictError, match="the next step restarts it"):
         await gang.step()
     await gang.step()
     assert gang.orders == ["ResumeJob"]
@@ -142,7 +142,7 @@ async def test_an_order_to_go_off_that_was_given_twice_does_not_follow_that_to_g
 
 async def test_the_order_of_another_request_is_left_alone() -> None:
     gang = Restarting(VOLCANO, undone=True)
-    gang.rig.cluster.store.add(COMMANDS, command(gang.row, gang.owner, "gang-2", on=False))
+    gang.rig.cluster.store.add(COMMANDS, volcano_command(gang.row, gang.owner, "gang-2", on=False))
     await gang.step()
     assert gang.orders == ["AbortJob"]
 

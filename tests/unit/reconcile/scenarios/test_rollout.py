@@ -1,11 +1,11 @@
-"""Whole rollouts in virtual time. Engine, rendering and rules are real; the world is upgrader/simulate/cluster."""
+"""Whole rollouts in virtual time. Engine, rendering and rules are real; the cluster is simulated."""
 
 import pytest
 
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ async def test_new_nodes_are_installed_without_a_plan(rig: Rig) -> None:
 
 
 async def test_a_gang_is_stopped_once_and_loses_no_step(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision)
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
@@ -39,7 +39,7 @@ async def test_a_gang_is_stopped_once_and_loses_no_step(rig: Rig) -> None:
 
 
 async def test_without_parking_steps_are_lost_or_nothing_is_stopped(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.fleet.trainers["gang"].parks = False
     rig.plan("up", revision, checkpoint={"timeoutSeconds": 60, "retrySeconds": 3600})
     await rig.until(lambda: [one.status.phase for one in rig.requests()] == [RequestPhase.WITHDRAWN], 2000, stride=20)
@@ -48,7 +48,7 @@ async def test_without_parking_steps_are_lost_or_nothing_is_stopped(rig: Rig) ->
 
 
 async def test_a_job_outside_the_pool_is_left_alone(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.fleet.node("other", pool="b")
     rig.plan("up", revision)
     before = rig.cluster.store.find(NODES, "other")["metadata"]["labels"]
@@ -57,7 +57,7 @@ async def test_a_job_outside_the_pool_is_left_alone(rig: Rig) -> None:
 
 
 async def test_a_node_upgrade_needs_at_most_21_writes(rig: Rig) -> None:
-    revision = await running(rig, nodes=1, members=1)
+    revision = await start_training(rig, nodes=1, members=1)
     rig.plan("up", revision)
     rig.cluster.writes.clear()
     await rig.until(lambda: rig.over("up"))
@@ -73,7 +73,7 @@ async def test_a_node_upgrade_needs_at_most_21_writes(rig: Rig) -> None:
 
 
 async def test_a_restart_and_a_new_build_of_the_controller_change_no_node(rig: Rig) -> None:
-    await running(rig)
+    await start_training(rig)
     rig.stack(rig.spec("1.0"))
     await rig.settle()
     before = [node["metadata"]["resourceVersion"] for node in rig.nodes()]
@@ -84,7 +84,7 @@ async def test_a_restart_and_a_new_build_of_the_controller_change_no_node(rig: R
 
 
 async def test_a_person_s_cordon_stays(rig: Rig) -> None:
-    revision = await running(rig, nodes=1, members=1)
+    revision = await start_training(rig, nodes=1, members=1)
     rig.plan("up", revision)
     await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("up")))
     rig.cluster.store.change(NODES, "gpu-0", {"spec": {"unschedulable": True}})
@@ -96,7 +96,7 @@ async def test_a_person_s_cordon_stays(rig: Rig) -> None:
 
 
 async def test_a_job_suspended_by_its_owner_is_not_restarted_by_us(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.cluster.store.change(JOBS, "gang", {"spec": {"suspend": True}}, "default")
     for _ in range(3):
         await rig.second()

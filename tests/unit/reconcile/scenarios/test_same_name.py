@@ -8,7 +8,7 @@ from upgrader.api.resources import JOBS
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
 from upgrader.core.model.fleet import Owner
 from upgrader.reconcile.observe.stopped_gangs import stopped_gangs
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 
 def stopped_before(uid: str) -> CheckpointRequest:
@@ -26,7 +26,7 @@ def test_only_the_very_job_that_was_stopped_is_not_stopped_again() -> None:
 
 async def test_a_refusal_does_not_keep_a_new_job_of_that_name_from_being_asked() -> None:
     rig = Rig()
-    revision = await running(rig, nodes=1, members=1)
+    revision = await start_training(rig, nodes=1, members=1)
     rig.fleet.trainers["gang"].answers = lambda pod, request, step: {
         "requestId": request,
         "podUid": pod["metadata"]["uid"],

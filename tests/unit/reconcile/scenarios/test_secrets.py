@@ -16,10 +16,10 @@ from upgrader.api.kubernetes import Unread
 from upgrader.api.resources import JOBS, ResourceKind
 from upgrader.core.driver_build.build_results import BuildResult, CellState
 from upgrader.core.model.phases import PlanPhase
-from upgrader.simulate.cluster.fleet import trainer_spec
-from upgrader.simulate.cluster.ports import FakeTrust
-from upgrader.simulate.cluster.rig import Rig
 from upgrader.telemetry import metrics
+from upgrader_dev.simulated.cluster.fleet import trainer_spec
+from upgrader_dev.simulated.cluster.ports import FakeTrust
+from upgrader_dev.simulated.cluster.rig import Rig
 
 SYSTEM = "gpu-upgrader-system"
 SECRETS = ResourceKind(group="", version="v1", kind="Secret", plural="secrets", namespaced=True, type=Unread)

@@ -15,7 +15,7 @@ from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile.checkpoint_request import live_owners
 from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner, resource_of
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 GROUP = "kueue.x-k8s.io"
 KUEUE = owner_kind("Workload", f"{GROUP}/v1beta1")
@@ -44,7 +44,7 @@ async def test_one_recorded_in_a_version_that_is_no_longer_served_is_stopped_and
     request = msgspec.convert(checkpoint_request("train"), CheckpointRequest)
     recorded = OwnerRef(kind="Workload", api_version=KUEUE.api_version, name="train", uid=made["metadata"]["uid"])
     found = []
-    for act in (live_owners.stop, restart):
+    for act in (live_owners.suspend_owner, restart):
         live = await live_owners.read_owner(rig.context, recorded, "default")
         await act(rig.context, live, request)
         found.append((live.unread, live.resource.version, active(rig)))
@@ -52,23 +52,25 @@ async def test_one_recorded_in_a_version_that_is_no_longer_served_is_stopped_and
 
 
 async def restart(context, live: LiveOwner, request):
-    await live_owners.restart(context, live, request.metadata.name, Placement())
+    await live_owners.resume_owner(context, live, request.metadata.name, Placement())
 
 
 async def test_stops_are_found_in_the_version_that_is_served(rig):
     workload(rig, annotations=RECORD)
-    assert [(one.row, one.meta.name) for one in await live_owners.marked(rig.context)] == [(KUEUE, "train")]
+    assert [(one.row, one.meta.name) for one in await live_owners.list_recorded_owners(rig.context)] == [
+        (KUEUE, "train")
+    ]
 
 
 async def test_a_kind_that_is_not_installed_has_no_stops(rig):
     rig.cluster.installed = {}
-    assert await live_owners.marked(rig.context) == []
+    assert await live_owners.list_recorded_owners(rig.context) == []
 
 
 async def test_where_it_is_not_known_what_is_served_nothing_is_said_about_stops(rig):
     rig.cluster.reachable = False
     with pytest.raises(UnreachableError):
-        await live_owners.marked(rig.context)
+        await live_owners.list_recorded_owners(rig.context)
 
 
 def test_uninstall_restarts_a_workload_whose_request_is_lost(rig):

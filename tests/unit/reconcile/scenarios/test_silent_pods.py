@@ -8,12 +8,12 @@ from upgrader.api import names
 from upgrader.api.resources import EVENTS, GPU_STACKS, NODES, PODS
 from upgrader.core.errors import ClusterError, UnreachableError
 from upgrader.core.model.phases import PlanPhase
-from upgrader.simulate.apiserver.cluster import FakeCluster
-from upgrader.simulate.cluster.readings import features_read
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.cluster.readings import features_read
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 MOUNT = ("FailedMount", 'MountVolume.SetUp failed for volume "release" : hostPath type check failed: it is not a file')
-SAID = f"it has not started; its kubelet says {MOUNT[0]}: {MOUNT[1]}"
+SAID = f"it has not started; its kubelet reports {MOUNT[0]}: {MOUNT[1]}"
 SANDBOX = 'failed to setup network for sandbox "{}": no route'
 
 
@@ -135,7 +135,7 @@ async def test_while_it_stays_so_nothing_is_written_however_often_it_is_said_aga
     tries = (("FailedCreatePodSandBox", SANDBOX.format(f"{number:064x}")) for number in range(3))
     rig.breaks("node-features", "gpu-0", says=(MOUNT, *tries))
     await rig.later(70)
-    said = f"it has not started; its kubelet says FailedCreatePodSandBox: {SANDBOX.format('…')}"
+    said = f"it has not started; its kubelet reports FailedCreatePodSandBox: {SANDBOX.format('…')}"
     assert rig.labeller()[2] == f"gpu-0: {said}"
     before = len(rig.cluster.writes)
     await rig.later(60)
@@ -151,14 +151,14 @@ async def test_a_fault_that_comes_later_is_told_instead_of_the_one_before(rig: W
     await rig.later(70)
     rig.stuck.says.append(("FailedCreatePodSandBox", "(combined from similar events): no route"))
     await rig.later(31)
-    assert rig.labeller()[2] == "gpu-0: it has not started; its kubelet says FailedCreatePodSandBox: no route"
+    assert rig.labeller()[2] == "gpu-0: it has not started; its kubelet reports FailedCreatePodSandBox: no route"
 
 
 async def test_where_nobody_says_why_that_is_said(rig: Watched) -> None:
     rig.labels()
     rig.breaks("node-features", "gpu-0", says=())
     await rig.later(70)
-    assert rig.labeller()[2] == "gpu-0: it has not started, and its kubelet has not said why"
+    assert rig.labeller()[2] == "gpu-0: it has not started, and its kubelet has reported no reason"
 
 
 async def test_who_may_not_read_events_says_so_and_goes_on(rig: Watched) -> None:
@@ -166,7 +166,7 @@ async def test_who_may_not_read_events_says_so_and_goes_on(rig: Watched) -> None
     rig.breaks("node-features", "gpu-0")
     rig.cluster.answers = ClusterError("forbidden")
     await rig.later(70)
-    said = "it has not started; why is not known, since Events cannot be read: forbidden"
+    said = "it has not started; the reason is not known, since Events cannot be read: forbidden"
     assert rig.labeller()[2] == f"gpu-0: {said}"
 
 
@@ -176,7 +176,7 @@ async def test_no_step_waits_for_events_that_are_not_answered_for(rig: Watched) 
     await rig.later(30)
     rig.cluster.answers = UnreachableError("no answer")
     await rig.later(60)
-    said = "it has not started; why is not known, since Events cannot be read: no answer"
+    said = "it has not started; the reason is not known, since Events cannot be read: no answer"
     assert rig.labeller()[2] == f"gpu-0: {said}"
     rig.cluster.answers = None
     await rig.later(60)
@@ -189,7 +189,7 @@ async def test_no_step_waits_for_events_that_are_not_answered_for(rig: Watched) 
 
 async def test_no_rollout_waits_for_a_labeller_that_does_not_start() -> None:
     rig = Watched()
-    await running(rig)
+    await start_training(rig)
     spec = rig.spec("2.0") | {"nodeFeatures": "Auto"}
     rig.breaks("node-features", "gpu-0", "gpu-1")
     rig.plan("up", rig.stack(spec))

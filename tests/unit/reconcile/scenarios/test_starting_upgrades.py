@@ -9,7 +9,7 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODES, PODS, ResourceKind
 from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError, UnreachableError
 from upgrader.core.model.phases import NodePhase, PlanPhase
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 LONG = 6000
 
@@ -40,7 +40,7 @@ class Starting(Rig):
     async def begin(self) -> None:
         """A plan goes over a node with a gang, up to the first start."""
         self.fails = False
-        revision = await running(self, nodes=1, members=1)
+        revision = await start_training(self, nodes=1, members=1)
         self.fails = True
         self.plan("up", revision)
         await self.until(lambda: bool(self.sent))
@@ -133,7 +133,7 @@ async def test_a_start_that_is_late_finds_no_job_where_a_pod_has_come_meanwhile(
 
 async def test_pods_are_looked_for_between_making_and_starting() -> None:
     rig = Rig()
-    revision = await running(rig, nodes=1, members=1)
+    revision = await start_training(rig, nodes=1, members=1)
     before, made = rig.cluster.create, []
 
     async def create(kind: Any, body: Any) -> Any:
@@ -170,7 +170,7 @@ async def test_one_that_somebody_else_suspends_is_waited_for(rig: Starting) -> N
 
 async def test_without_the_right_to_start_one_nobody_is_asked() -> None:
     rig = Rig()
-    revision = await running(rig, nodes=1, members=1)
+    revision = await start_training(rig, nodes=1, members=1)
     before = rig.cluster.edit
 
     async def edit(kind: Any, meta: Any, operations: Any, subresource: str = "") -> Any:

@@ -5,7 +5,7 @@ import pytest
 from upgrader.api.resources import PDBS, PODS
 from upgrader.core.errors import ClusterError
 from upgrader.core.model.phases import NodePhase, RequestPhase
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 DAY = {"timeoutSeconds": 30, "retrySeconds": 86400}
 
@@ -122,5 +122,5 @@ async def test_a_budget_that_was_tightened_a_moment_ago_keeps_its_gang_from_bein
         await rig.second()
     assert stops(rig) == {"aa": 0, "bb": 0}
     assert next(one.status.message for one in rig.requests() if one.spec.owner.name == "aa") == (
-        "not stopped yet: PodDisruptionBudget never does not allow to disrupt it"
+        "not stopped yet: PodDisruptionBudget never does not allow its disruption"
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import PlanPhase, RequestPhase
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 
 def set_ready(rig: Rig, name: str, *, ready: bool) -> None:
@@ -22,7 +22,7 @@ def blockers(rig: Rig) -> list[str]:
 
 async def move_gang_to_an_old_node(rig: Rig) -> None:
     """Two nodes, one not Ready, and a gang of one pod: stopped and restored once, then moved to the other node."""
-    revision = await running(rig, nodes=2, members=1)
+    revision = await start_training(rig, nodes=2, members=1)
     (pod,) = pods_of_gang(rig)
     here = pod["spec"]["nodeName"]
     there = "gpu-1" if here == "gpu-0" else "gpu-0"

@@ -11,7 +11,7 @@ from upgrader.api.v1alpha1 import GpuStackSpec
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.core.model.revisions import revision_of
 from upgrader.reconcile.observe.cluster_snapshot import target_of
-from upgrader.simulate.cluster.rig import RESOURCE, Rig, running
+from upgrader_dev.simulated.cluster.rig import RESOURCE, Rig, start_training
 
 QUICK = {"timeoutSeconds": 60, "retrySeconds": 60}
 
@@ -39,7 +39,7 @@ async def seconds(rig: Rig, count: int) -> None:
 
 
 async def test_a_gang_over_more_nodes_than_the_budget_is_blocked_and_the_override_named(rig: Rig) -> None:
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     rig.plan("up", revision, strategy={"maxUnavailable": 8})
     await rig.until(lambda: rig.nodes_on(revision) == 2)
     await seconds(rig, 30)
@@ -51,7 +51,7 @@ async def test_a_gang_over_more_nodes_than_the_budget_is_blocked_and_the_overrid
 
 
 async def test_of_two_gangs_that_share_a_node_one_refuses_and_the_other_trains_on(rig: Rig) -> None:
-    revision = await running(rig, nodes=1, members=1, gpus=4)
+    revision = await start_training(rig, nodes=1, members=1, gpus=4)
     rig.fleet.job("other", members=1, gpus=4)
     await rig.until(lambda: len(placed(rig, "other")) == 1)
     rig.fleet.trainers["other"].answers = lambda pod, request, step: {
@@ -66,7 +66,7 @@ async def test_of_two_gangs_that_share_a_node_one_refuses_and_the_other_trains_o
         lambda: len(rig.requests()) == 2 and all(p is RequestPhase.WITHDRAWN for p, _ in said(rig).values())
     )
     assert said(rig)["default/Job/other"] == (RequestPhase.WITHDRAWN, "Refused")
-    assert said(rig)["default/Job/gang"][1] in {"FellowNotAcknowledged", "GroupLetGo"}
+    assert said(rig)["default/Job/gang"][1] in {"FellowNotAcknowledged", "GroupReleased"}
     before = rig.fleet.trainers["gang"].step
     await seconds(rig, 10)
     assert rig.fleet.trainers["gang"].step >= before + 8
@@ -78,7 +78,7 @@ async def test_of_two_gangs_that_share_a_node_one_refuses_and_the_other_trains_o
 
 
 async def test_a_job_that_ends_between_ask_and_stop_is_not_stopped_and_its_nodes_are_taken(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision)
     await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.PARKED})
     for pod in pods_of(rig, "gang"):
@@ -91,7 +91,7 @@ async def test_a_job_that_ends_between_ask_and_stop_is_not_stopped_and_its_nodes
 
 
 async def test_a_job_that_grows_between_forecast_and_asking_is_asked_as_a_whole_or_not_at_all(rig: Rig) -> None:
-    revision = await running(rig, nodes=3)
+    revision = await start_training(rig, nodes=3)
     rig.plan("up", revision, checkpoint=QUICK)
     await rig.until(
         lambda: (
@@ -108,11 +108,11 @@ async def test_a_job_that_grows_between_forecast_and_asking_is_asked_as_a_whole_
 
 
 async def test_a_job_that_its_user_resumes_while_it_is_stopped_is_followed_and_nothing_is_left(rig: Rig) -> None:
-    revision = await running(rig, nodes=2)
+    revision = await start_training(rig, nodes=2)
     rig.plan("up", revision)
     await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.STOPPED})
     rig.cluster.store.change(JOBS, "gang", {"spec": {"suspend": False}}, "default")
-    # Resumed by somebody else it has no toleration of ours: its nodes are given back without it at their deadline.
+    # Resumed by somebody else it has no toleration of ours: its nodes are released without it at their deadline.
     await rig.until(lambda: rig.over("up"), 1500)
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
     assert said(rig) == {"default/Job/gang": (RequestPhase.RESTORED, "Restored")}
@@ -121,7 +121,7 @@ async def test_a_job_that_its_user_resumes_while_it_is_stopped_is_followed_and_n
 
 
 async def test_nodes_that_join_leave_and_come_back_under_another_name_end_on_the_target(rig: Rig) -> None:
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     rig.plan("up", revision, strategy={"maxUnavailable": 16})
     await rig.until(lambda: NodePhase.PREPARING in {one.status.phase for one in rig.upgrades("up")})
     free = sorted({one.spec.node.name for one in rig.upgrades("up")})
@@ -145,7 +145,7 @@ async def test_nodes_that_join_leave_and_come_back_under_another_name_end_on_the
 )
 async def test_a_controller_whose_clock_is_an_hour_off_loses_no_step(rig: Rig, hours: int, phase: str) -> None:
     """A new leader with another clock: what it counts may end sooner or later, and nothing is lost."""
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("up", revision, checkpoint=QUICK)
     await rig.until(lambda: RequestPhase(phase) in {one.status.phase for one in rig.requests()})
     rig.skew = timedelta(hours=hours)
@@ -157,7 +157,7 @@ async def test_a_controller_whose_clock_is_an_hour_off_loses_no_step(rig: Rig, h
 
 
 async def test_a_full_cluster_whose_scheduler_refills_every_free_gpu_takes_no_place_of_the_gang(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.fleet.job("hungry", members=8, gpus=8)
     rig.plan("up", revision)
     await rig.until(lambda: rig.over("up"))
@@ -168,7 +168,7 @@ async def test_a_full_cluster_whose_scheduler_refills_every_free_gpu_takes_no_pl
 
 
 async def test_a_node_that_a_person_skips_between_forecast_and_batch_is_not_taken(rig: Rig) -> None:
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     rig.plan("up", revision, strategy={"maxUnavailable": 16})
     await rig.until(lambda: len(rig.plan_now("up").status.batches) == 1)
     skipped = min(placed(rig, "gang"))
@@ -206,7 +206,7 @@ async def test_two_stacks_roll_out_at_once_inside_one_budget(rig: Rig) -> None:
     for number in range(3):
         rig.fleet.node(f"b-{number}", pool="b")
     second_stack(rig, "1.0")
-    await running(rig, nodes=3, members=1)
+    await start_training(rig, nodes=3, members=1)
     await rig.until(lambda: all(int(node["status"]["allocatable"].get(RESOURCE, 0)) for node in rig.nodes()))
     up, down = rig.stack(rig.spec("2.0")), second_stack(rig, "2.0")
     limit = {"maxUnavailable": 8}
@@ -228,7 +228,7 @@ async def test_two_plans_of_two_stacks_run_beside_each_other_where_the_budget_ha
     for number in range(2):
         rig.fleet.node(f"b-{number}", pool="b")
     second_stack(rig, "1.0")
-    await running(rig, nodes=2, members=1)
+    await start_training(rig, nodes=2, members=1)
     await rig.until(lambda: all(int(node["status"]["allocatable"].get(RESOURCE, 0)) for node in rig.nodes()))
     rig.plan("a", rig.stack(rig.spec("2.0")), strategy={"maxUnavailable": 8})
     rig.plan("b", second_stack(rig, "2.0"), stack="pool-b", strategy={"maxUnavailable": 16})

@@ -7,8 +7,8 @@ from upgrader.api.resources import JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.errors import LostLeadershipError, UnreachableError
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 
@@ -34,13 +34,13 @@ def _honest(pod: Object, request: int, step: int) -> Object:
     return {"requestId": request, "podUid": pod["metadata"]["uid"], "step": step, "uri": "/data/x", "parked": True}
 
 
-def _let_go(rig: Rig) -> bool:
+def _is_released(rig: Rig) -> bool:
     batches = rig.plan_now("up").status.batches
     return bool(batches) and batches[0].ended_at is not None
 
 
 async def test_what_cannot_be_pulled_is_found_before_anybody_is_asked(rig: Rig) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     rig.fleet.pod_results = _fails("prepare", "gpu-1", Reason.MISSING)
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
     assert rig.requests() == []
@@ -50,7 +50,7 @@ async def test_what_cannot_be_pulled_is_found_before_anybody_is_asked(rig: Rig) 
 
 
 async def test_a_kernel_without_an_image_is_a_blocker_that_names_it(rig: Rig) -> None:
-    await running(rig)
+    await start_training(rig)
     rig.plan("up", rig.stack(rig.spec("9.9")))
     await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
     assert {one.reason for one in rig.plan_now("up").status.blockers} == {"NoDriverImage"}
@@ -71,9 +71,9 @@ async def test_a_kernel_without_an_image_is_a_blocker_that_names_it(rig: Rig) ->
     ids=["another id", "another pod", "emptyDir", "not parked", "refusal", "nonsense"],
 )
 async def test_an_answer_that_does_not_count_stops_nobody(rig: Rig, change, reason: str) -> None:
-    rig.plan("up", await running(rig), checkpoint=QUICK)
+    rig.plan("up", await start_training(rig), checkpoint=QUICK)
     rig.fleet.trainers["gang"].answers = lambda pod, request, step: change(_honest(pod, request, step))
-    await rig.until(lambda: _let_go(rig), 2000, stride=20)
+    await rig.until(lambda: _is_released(rig), 2000, stride=20)
     assert [(one.status.phase, one.status.reason) for one in rig.requests()] == [(RequestPhase.WITHDRAWN, reason)]
     assert rig.fleet.trainers["gang"].stops == 0
     asked = [
@@ -84,36 +84,36 @@ async def test_an_answer_that_does_not_count_stops_nobody(rig: Rig, change, reas
 
 
 async def test_unequal_steps_stop_nobody(rig: Rig) -> None:
-    rig.plan("up", await running(rig), checkpoint=QUICK)
+    rig.plan("up", await start_training(rig), checkpoint=QUICK)
 
     def unequal(pod: Object, request: int, step: int) -> Object:
         index = int(pod["metadata"]["labels"]["index"])
         return _honest(pod, request, step + index)
 
     rig.fleet.trainers["gang"].answers = unequal
-    await rig.until(lambda: _let_go(rig), 2000, stride=20)
+    await rig.until(lambda: _is_released(rig), 2000, stride=20)
     assert [one.status.reason for one in rig.requests()] == ["UnequalSteps"]
     assert rig.fleet.trainers["gang"].stops == 0
 
 
 async def test_a_gpu_pod_that_appears_after_the_judgement_lets_the_group_go(rig: Rig) -> None:
-    rig.plan("up", await running(rig, nodes=1, members=1, gpus=4), checkpoint=QUICK)
+    rig.plan("up", await start_training(rig, nodes=1, members=1, gpus=4), checkpoint=QUICK)
     await rig.until(lambda: any(one.status.phase is NodePhase.TAINTING for one in rig.upgrades("up")))
     rig.fleet.job("late", members=1, gpus=4)
     late = rig.cluster.store.find(JOBS, "late", "default")
     rig.fleet._add_pod("late-0-x", "default", "Job", late, node="gpu-0", index=0)
-    await rig.until(lambda: _let_go(rig), 2000, stride=20)
+    await rig.until(lambda: _is_released(rig), 2000, stride=20)
     assert "NewGpuPod" in {one.status.reason for one in rig.upgrades("up")}
     assert {name: one.stops for name, one in rig.fleet.trainers.items()} == {"gang": 0, "late": 0}
     rig.assert_nothing_left()
 
 
-async def test_a_node_upgrade_that_was_ordered_when_its_node_had_another_driver_is_let_go(rig: Rig) -> None:
+async def test_a_node_upgrade_that_was_ordered_when_its_node_had_another_driver_is_released(rig: Rig) -> None:
     """It would go back to that one: what the node has been given meanwhile would be lost."""
-    rig.plan("up", await running(rig, nodes=1, members=1), checkpoint=QUICK)
+    rig.plan("up", await start_training(rig, nodes=1, members=1), checkpoint=QUICK)
     await rig.until(lambda: any(one.status.phase is NodePhase.TAINTING for one in rig.upgrades("up")))
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {names.LABEL_DRIVER: "another"}}})
-    await rig.until(lambda: _let_go(rig), 2000, stride=20)
+    await rig.until(lambda: _is_released(rig), 2000, stride=20)
     assert [(one.status.phase, one.status.reason) for one in rig.upgrades("up")] == [
         (NodePhase.FAILED, "DriverChanged")
     ]
@@ -124,7 +124,7 @@ async def test_a_node_upgrade_that_was_ordered_when_its_node_had_another_driver_
 
 
 async def test_a_node_that_is_deleted_in_its_upgrade_ends_it_and_the_gang_comes_back_elsewhere(rig: Rig) -> None:
-    revision = await running(rig, nodes=3)
+    revision = await start_training(rig, nodes=3)
     rig.plan("up", revision)
     await rig.until(
         lambda: any(one.status.phase is NodePhase.UPGRADING and rig.requests() for one in rig.upgrades("up"))
@@ -141,7 +141,7 @@ async def test_a_node_that_is_deleted_in_its_upgrade_ends_it_and_the_gang_comes_
 
 
 async def test_a_pod_that_ignores_sigterm_is_waited_for(rig: Rig) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     pods = (pod["metadata"]["name"] for pod in rig.cluster.store.all(PODS))
     rig.fleet.ignores_sigterm = {name for name in pods if name.startswith("gang")}
     await rig.until(lambda: [one.status.phase for one in rig.requests()] == [RequestPhase.STOPPING])
@@ -162,7 +162,7 @@ async def test_one_node_that_fails_takes_its_whole_group_back_before_the_gang_re
     rig: Rig, component: str, reason: Reason
 ) -> None:
     before = rig.fleet
-    revision = await running(rig)
+    revision = await start_training(rig)
     old = rig.nodes()[0]["metadata"]["labels"][names.LABEL_REVISION]
     rig.plan("up", revision)
     before.pod_results = _fails(component, "gpu-1", reason, version='"2.0"' if component == "validate" else "1.35.4")
@@ -170,8 +170,8 @@ async def test_one_node_that_fails_takes_its_whole_group_back_before_the_gang_re
     assert {one.status.phase for one in rig.upgrades("up")} == {NodePhase.FAILED}
     assert all(one.status.reverting for one in rig.upgrades("up"))
     said = {one.spec.node.name: one.status.message for one in rig.upgrades("up")}
-    assert said["gpu-1"] == f"given back. Why it failed: {component} failed on gpu-1"
-    assert said["gpu-0"].endswith(" of the same upgrade group goes back")
+    assert said["gpu-1"] == f"released. Why it failed: {component} failed on gpu-1"
+    assert said["gpu-0"].endswith(" of the same upgrade group reverts")
     assert [node["metadata"]["labels"][names.LABEL_REVISION] for node in rig.nodes()] == [old, old]
     assert {node["status"]["nodeInfo"]["kubeletVersion"] for node in rig.nodes()} == {"v1.34.4"}
     assert [one.status.phase for one in rig.requests()] == [RequestPhase.RESTORED]
@@ -183,7 +183,7 @@ async def test_one_node_that_fails_takes_its_whole_group_back_before_the_gang_re
     "phase", [one for one in NodePhase if one not in {"Pending", "Succeeded", "Failed", "NodeDeleted"}]
 )
 async def test_an_abort_in_every_phase_leaves_nothing_stopped_or_marked(rig: Rig, phase: NodePhase) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     await rig.until(lambda: any(one.status.phase is phase for one in rig.upgrades("up")))
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: rig.over("up"))
@@ -199,7 +199,7 @@ async def test_an_abort_in_every_phase_leaves_nothing_stopped_or_marked(rig: Rig
     "phase", [RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED]
 )
 async def test_a_plan_that_is_deleted_restarts_what_it_stopped(rig: Rig, phase: RequestPhase) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     await rig.until(lambda: [one.status.phase for one in rig.requests()] == [phase])
     rig.cluster.store.mark_deleted(UPGRADE_PLANS, "up")
     await rig.until(lambda: rig.cluster.store.find(UPGRADE_PLANS, "up") is None)
@@ -210,7 +210,7 @@ async def test_a_plan_that_is_deleted_restarts_what_it_stopped(rig: Rig, phase: 
 
 
 async def test_an_api_server_that_is_away_for_a_while_costs_only_time(rig: Rig) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     failed = 0
     for _ in range(12):
         for _ in range(4):
@@ -230,7 +230,7 @@ async def test_an_api_server_that_is_away_for_a_while_costs_only_time(rig: Rig) 
 
 
 async def test_a_controller_that_lost_its_lease_writes_nothing(rig: Rig) -> None:
-    rig.plan("up", await running(rig))
+    rig.plan("up", await start_training(rig))
     await rig.until(lambda: any(one.status.phase is NodePhase.DRAINING for one in rig.upgrades("up")))
     rig.leadership.lost = True
     before = len(rig.cluster.writes)
@@ -245,7 +245,7 @@ async def _seconds(rig: Rig, count: int) -> None:
 
 
 async def test_a_rollback_goes_to_the_older_revision(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     old = rig.nodes()[0]["metadata"]["labels"][names.LABEL_REVISION]
     rig.plan("up", revision)
     await rig.until(lambda: rig.over("up"))
@@ -258,7 +258,7 @@ async def test_a_rollback_goes_to_the_older_revision(rig: Rig) -> None:
 
 
 async def test_a_stack_that_follows_its_plan_does_not_supersede_it_and_another_wish_does(rig: Rig) -> None:
-    revision = await running(rig, nodes=3)
+    revision = await start_training(rig, nodes=3)
     old = rig.spec("1.0")
     await rig.second()
     rig.stack(old)
@@ -274,7 +274,7 @@ async def test_a_stack_that_follows_its_plan_does_not_supersede_it_and_another_w
 
 
 async def test_a_plan_whose_stack_comes_after_it_completes(rig: Rig) -> None:
-    revision = await running(rig)
+    revision = await start_training(rig)
     await rig.second()
     rig.stack(rig.spec("1.0"))
     await rig.second()
@@ -286,7 +286,7 @@ async def test_a_plan_whose_stack_comes_after_it_completes(rig: Rig) -> None:
 
 
 async def test_a_node_with_a_new_kernel_is_brought_back_to_the_revision_it_had(rig: Rig) -> None:
-    await running(rig, nodes=1, members=1)
+    await start_training(rig, nodes=1, members=1)
     old = rig.nodes()[0]["metadata"]["labels"][names.LABEL_REVISION]
     rig.image("1.0", kernel="6.1.0-50-amd64")
     info = {"nodeInfo": {"kernelVersion": "6.1.0-50-amd64", "bootID": "boot-2"}}

@@ -1,10 +1,10 @@
-"""A node that two stacks select: nothing is begun on it, both say so, and it goes on when one lets go."""
+"""A node that two stacks select: no upgrade begins, both report it, and it continues when only one selects the node."""
 
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.model.phases import NodePhase, PlanPhase
-from upgrader.simulate.cluster.rig import STACK, Rig, running
+from upgrader_dev.simulated.cluster.rig import STACK, Rig, start_training
 
 OTHER = "pool-b"
 
@@ -39,12 +39,12 @@ async def test_a_new_node_of_two_stacks_is_installed_by_none_of_them():
     for _ in range(30):
         await rig.second()
     assert [one["spec"]["node"]["name"] for one in rig.cluster.store.all(NODE_UPGRADES)] == ["gpu-1"]
-    told = "1 node(s) are selected by other stacks too, and nothing is begun on them: gpu-0 by "
+    told = "1 node(s) are selected by other stacks too, and no upgrade begins on them: gpu-0 by "
     assert overlap(rig, STACK) == [("True", "TwoStacks", f"{told}{OTHER}")]
     assert overlap(rig, OTHER) == [("True", "TwoStacks", f"{told}{STACK}")]
 
     nobody = "no node waits for its first driver, nor for one for a new kernel"
-    alone = f"{nobody}; 1 node(s) that would need one are left alone"
+    alone = f"{nobody}; 1 node(s) that would need one are excluded"
     assert told_of(rig, STACK, "Installed") == told_of(rig, OTHER, "Installed") == [("True", "EveryNode", alone)]
 
     rig.cluster.store.remove(GPU_STACKS, OTHER)
@@ -56,7 +56,7 @@ async def test_a_new_node_of_two_stacks_is_installed_by_none_of_them():
 
 async def test_a_plan_leaves_a_node_alone_that_another_stack_selects_too():
     rig = Rig()
-    revision = await running(rig, members=1)
+    revision = await start_training(rig, members=1)
     nodes = {one["metadata"]["name"]: one for one in rig.nodes()}
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {"disk": "fast"}}})
     assert len(nodes) == 2
@@ -68,8 +68,8 @@ async def test_a_plan_leaves_a_node_alone_that_another_stack_selects_too():
     assert rig.plan_now("p").status.phase is PlanPhase.RUNNING
     (blocked,) = [one for one in rig.plan_now("p").status.blockers if one.reason == "TwoStacks"]
     assert blocked.message == (
-        f"Node gpu-0 is selected by GpuStack {OTHER} too, and nothing is begun on it; change a nodeSelector so that it "
-        "belongs to one of them."
+        f"Node gpu-0 is selected by GpuStack {OTHER} too, so no upgrade begins on it; change a nodeSelector so that "
+        "only one of them selects it."
     )
     rig.cluster.store.remove(GPU_STACKS, OTHER)
     await rig.until(lambda: rig.over("p"))
@@ -78,7 +78,7 @@ async def test_a_plan_leaves_a_node_alone_that_another_stack_selects_too():
 
 async def test_a_node_upgrade_under_way_goes_to_its_end_when_another_stack_comes_to_select_its_node():
     rig = Rig()
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.plan("p", revision)
     await rig.until(lambda: {one.status.phase for one in rig.upgrades("p")} == {NodePhase.UPGRADING})
     for node in ("gpu-0", "gpu-1"):

@@ -7,7 +7,7 @@ import pytest
 from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS
 from upgrader.core.model.phases import NodePhase
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 
 class Hanging(Rig):
@@ -16,7 +16,7 @@ class Hanging(Rig):
     most = 0
 
     async def begin(self) -> None:
-        revision = await running(self, nodes=1, members=1)
+        revision = await start_training(self, nodes=1, members=1)
         end = self.fleet._end_node_pod
         self.fleet._end_node_pod = lambda pod: None if pod["metadata"]["name"].startswith("upgrade-") else end(pod)
         self.others.append(self.count)

@@ -8,8 +8,8 @@ from tests.support.pools import pool
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.core.model.phases import PlanPhase, RequestPhase
-from upgrader.simulate.cluster.fleet import RESOURCE
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.fleet import RESOURCE
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 NESTED = "[" * 100_000
 DIGITS = "9" * 5000
@@ -54,7 +54,7 @@ ODD: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
 @pytest.mark.parametrize(("annotations", "spec"), ODD.values(), ids=ODD)
 async def test_an_odd_job_of_another_namespace_stops_no_plan(annotations: dict[str, str], spec: dict[str, Any]) -> None:
     rig = Rig()
-    revision = await running(rig, members=1)
+    revision = await start_training(rig, members=1)
     stranger(rig, {names.ANNOTATION_METHOD: "file", **annotations}, spec)
     rig.plan("up", revision)
     await rig.until(lambda: rig.over("up"))
@@ -62,7 +62,7 @@ async def test_an_odd_job_of_another_namespace_stops_no_plan(annotations: dict[s
     assert rig.fleet.trainers["gang"].lost == 0
 
 
-async def test_an_answer_that_is_nested_too_deep_is_none_and_its_gang_alone_is_let_go() -> None:
+async def test_an_answer_that_is_nested_too_deep_is_none_and_its_gang_alone_is_released() -> None:
     rig = Rig()
     await pool(rig, nodes=2, images=("1.0", "2.0"))
     for name in ("aa", "bb"):
@@ -80,7 +80,7 @@ async def test_an_answer_that_is_nested_too_deep_is_none_and_its_gang_alone_is_l
 
 async def test_a_node_whose_settings_cannot_be_read_is_blocked_until_they_are_corrected_and_the_others_go_on() -> None:
     rig = Rig()
-    revision = await running(rig, members=1)
+    revision = await start_training(rig, members=1)
     (pod,) = [one for one in rig.cluster.store.all(PODS) if one["metadata"]["name"].startswith("gang")]
     (idle,) = {one["metadata"]["name"] for one in rig.nodes()} - {pod["spec"]["nodeName"]}
     rig.cluster.store.change(NODES, idle, {"metadata": {"annotations": {names.ANNOTATION_KUBELET: "not json"}}})
@@ -89,8 +89,8 @@ async def test_a_node_whose_settings_cannot_be_read_is_blocked_until_they_are_co
     await rig.until(lambda: rig.nodes_on(revision) == 1)
     assert [(one.subject, one.reason) for one in rig.plan_now("up").status.blockers] == [(idle, "NodeUnreadable")]
     assert rig.plan_now("up").status.blockers[0].message == (
-        f"Annotation gpu-upgrader.io/kubelet-settings of node {idle} cannot be read: 'not json' is no JSON object of "
-        "texts. Correct it, or remove it where the kubelet has no settings of a stack."
+        f"Annotation gpu-upgrader.io/kubelet-settings of node {idle} cannot be read: 'not json' is not a JSON object "
+        "of strings. Correct it, or remove it if the kubelet has no settings of a stack."
     )
     rig.cluster.store.change(NODES, idle, {"metadata": {"annotations": {names.ANNOTATION_KUBELET: None}}})
     await rig.until(lambda: rig.over("up"))

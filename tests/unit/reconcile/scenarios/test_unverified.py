@@ -3,7 +3,7 @@
 import pytest
 
 from upgrader.api.resources import GPU_STACKS
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 WHAT_TO_DO = "set UPGRADER_IMAGE_KEY for the controller, or spec.driver.unverified: Allow in the stack"
 
@@ -34,7 +34,7 @@ async def test_a_new_node_waits_and_is_told_what_to_do(rig: Rig) -> None:
 
 
 async def test_a_node_keeps_the_image_that_it_has_and_a_plan_holds_it(rig: Rig) -> None:
-    await running(rig)
+    await start_training(rig)
     before = {node["metadata"]["name"]: node["metadata"]["labels"] for node in rig.nodes()}
     revision = rig.stack(refusing(rig.spec("2.0", plugin="2", kubelet="1.35.4")))
     rig.plan("up", revision)

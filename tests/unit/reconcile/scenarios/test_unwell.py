@@ -4,7 +4,7 @@ import pytest
 
 from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 OFFERS = "Node gpu-0 offers 7 of its 8 GPUs before any upgrade, so its validation would fail"
 
@@ -13,7 +13,7 @@ OFFERS = "Node gpu-0 offers 7 of its 8 GPUs before any upgrade, so its validatio
 async def rig() -> Rig:
     """Two nodes on driver 1.0, with a gang of one pod that trains on the first of them."""
     made = Rig()
-    made.revision = await running(made, members=1, gpus=6)
+    made.revision = await start_training(made, members=1, gpus=6)
     (pod,) = [one for one in made.cluster.store.all(PODS) if one["metadata"]["name"].startswith("gang")]
     assert pod["spec"]["nodeName"] == "gpu-0"
     return made

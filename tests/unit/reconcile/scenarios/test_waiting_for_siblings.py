@@ -2,12 +2,12 @@
 
 from upgrader.core import timing
 from upgrader.core.model.phases import NodePhase
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 
 async def test_its_deadline_becomes_that_of_the_upgrade_it_waits_for():
     rig = Rig()
-    revision = await running(rig, nodes=2, members=2)
+    revision = await start_training(rig, nodes=2, members=2)
     rig.fleet.hangs = lambda pod: pod["spec"]["nodeName"] == "gpu-1"
     rig.plan("up", revision)
 
@@ -21,4 +21,4 @@ async def test_its_deadline_becomes_that_of_the_upgrade_it_waits_for():
     assert hangs.phase is NodePhase.UPGRADING
     assert (waits.phase, waits.deadline) == (NodePhase.VALIDATING, hangs.deadline)
     assert (waits.steps[-1].name, waits.steps[-1].deadline) == (NodePhase.VALIDATING, hangs.deadline)
-    assert timing.parse(first) <= rig.context.clock.now() < timing.parse(hangs.deadline)
+    assert timing.parse_time(first) <= rig.context.clock.now() < timing.parse_time(hangs.deadline)

@@ -7,7 +7,7 @@ from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.errors import UnreachableError
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 OTHER_KERNEL = "6.1.0-48-amd64"
 DAY = {"timeoutSeconds": 30, "retrySeconds": 86400}
@@ -36,7 +36,7 @@ def refuses_upgrades_of(rig: Rig, node: str) -> None:
     rig.cluster.before_write = away
 
 
-async def test_a_group_one_of_whose_nodes_has_no_upgrade_is_let_go_before_its_gang_is_asked() -> None:
+async def test_a_group_one_of_whose_nodes_has_no_upgrade_is_released_before_its_gang_is_asked() -> None:
     rig = await two_kernels()
     refuses_upgrades_of(rig, "gpu-1")
     rig.plan("up", rig.stack(rig.spec("2.0", plugin="2")), checkpoint=DAY)
@@ -92,7 +92,9 @@ async def test_a_gang_that_grew_since_its_batch_was_started_is_not_asked() -> No
     await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 4000, stride=5)
     (upgrade,) = rig.upgrades("up")
     assert upgrade.status.reason == "NotAcknowledged"
-    assert upgrade.status.message == ("default/Job/gang has 32 GPUs, 8 when the batch was started; it is counted anew.")
+    assert upgrade.status.message == (
+        "default/Job/gang has 32 GPUs, 8 when the batch was started; it is counted again."
+    )
     assert (rig.requests(), rig.fleet.trainers["gang"].stops) == ([], 0)
     assert rig.plan_now("up").status.phase is PlanPhase.RUNNING  # nothing failed
     rig.assert_nothing_left()

@@ -1,11 +1,11 @@
-"""Who works on NVIDIA's GPUs before a node is given back, in virtual time."""
+"""Who works on NVIDIA's GPUs before a node is released, in virtual time."""
 
 import pytest
 
 from tests.support.pools import on_nvidia
 from upgrader.api.resources import PODS
 from upgrader.core.model.phases import PlanPhase
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.rig import Rig
 
 SAMPLE = "registry/cuda-sample:1"
 

@@ -6,7 +6,7 @@ from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def placed(rig: Rig) -> set[str]:
 
 async def stopped(rig: Rig, **plan: object) -> tuple[str, set[str]]:
     """Two spares upgraded, then the gang stopped; gives the target revision and the gang's own nodes."""
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     own = placed(rig)
     rig.plan("up", revision, strategy={"maxUnavailable": 16}, **plan)
     await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.STOPPED})
@@ -67,7 +67,7 @@ async def test_a_restart_of_the_controller_between_any_two_steps_makes_no_differ
     "why", ["taken", "tainted", "of another revision", "promised", "bound to its nodes", "in parts"]
 )
 async def test_where_no_spare_will_do_it_waits_for_its_own_nodes(rig: Rig, why: str) -> None:
-    revision = await running(rig, nodes=4)
+    revision = await start_training(rig, nodes=4)
     own = placed(rig)
     (spare, _) = {node["metadata"]["name"] for node in rig.nodes()} - own
     rig.plan("up", revision, strategy={"maxUnavailable": 16})

@@ -8,8 +8,8 @@ from tests.support.examples import examples
 from upgrader.api.resources import PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.reconcile.runtime.looks import ANEW
-from upgrader.simulate.apiserver.cluster import FakeCluster
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 P = NodePhase
 
@@ -56,7 +56,7 @@ class Watches:
 @pytest.fixture
 async def rig():
     made = Rig(Counting())
-    revision = await running(made)
+    revision = await start_training(made)
     made.watched = Watches(made.cluster)
     made.plan("up", revision, checkpoint={"timeoutSeconds": 900})
     return made
@@ -96,7 +96,7 @@ async def test_watches_that_got_stuck_delay_a_node_upgrade_by_no_more_than_the_n
 @examples(15)
 async def test_watches_that_lag_as_they_like_change_no_outcome(stuck):
     rig = Rig()
-    revision = await running(rig)
+    revision = await start_training(rig)
     rig.watched = Watches(rig.cluster)
     rig.plan("up", revision)
     turns = iter(stuck * 100)

@@ -11,13 +11,13 @@ from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.checkpoint_request.request_state import GroupOfGang
 from upgrader.core.model.phases import NodePhase, RequestPhase
-from upgrader.core.timing import show
+from upgrader.core.timing import format_time
 from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile.checkpoint_request import request_reconciler
 from upgrader.reconcile.checkpoint_request.request_reading import read_request
 from upgrader.reconcile.upgrade_plan.gpu_hours_lost import total_gpu_hours_lost
-from upgrader.simulate.cluster.ports import START
-from upgrader.simulate.cluster.rig import Rig
+from upgrader_dev.simulated.cluster.ports import START
+from upgrader_dev.simulated.cluster.rig import Rig
 
 GANG, SOLO = "default/Job/train", "default/Pod/solo"
 
@@ -63,7 +63,7 @@ RESTORED = {"phase": "Restored", "parkedAt": "09:06", "stoppedAt": "09:15", "end
         ([ended()], [], 4.0),
         ([ended("Upgrading", end="Upgrading")], [], 0.0),
         ([ended()], [live(**RESTORED)], 4.0 + 16 * 0.75),
-        ([ended()], [live(**RESTORED, markedAt="09:03")], 4.0 + 16 * 0.7),
+        ([ended()], [live(**RESTORED, admittedAt="09:03")], 4.0 + 16 * 0.7),
         (
             [ended()],
             [live(**RESTORED | {"phase": "Ended", "reason": "NotRestored", "endedAt": "10:45"})],
@@ -111,13 +111,15 @@ async def step(rig, node):
     request = await context.cluster.get(CHECKPOINT_REQUESTS, "gang", "default")
     live = await read_request(context, request, "nvidia.com/gpu")
     place = Placement(left_behind=(), group="c")
-    await request_reconciler.advance(context, live, GroupOfGang(nodes=(node,)), where=lambda: place, ask_until=None)
+    await request_reconciler.advance_request(
+        context, live, GroupOfGang(nodes=(node,)), where=lambda: place, ask_until=None
+    )
     return rig.requests()[0].status
 
 
 async def test_how_long_a_gang_was_parked_outlives_the_asking_that_expired():
     rig = Rig()
-    asked = show(START)
+    asked = format_time(START)
     put_lone_gang(rig, "gang", seconds=60, park=900, phase="Parked", parkedAt=asked, parkedSeconds=100)
     rig.cluster.clock.advance(880)
     status = await step(rig, NodePhase.PREPARED)
@@ -128,12 +130,12 @@ async def test_how_long_a_gang_was_parked_outlives_the_asking_that_expired():
 
 async def test_a_request_says_when_it_ended():
     rig = Rig()
-    put_lone_gang(rig, "gang", seconds=60, phase="Parked", parkedAt=show(START))
+    put_lone_gang(rig, "gang", seconds=60, phase="Parked", parkedAt=format_time(START))
     rig.cluster.clock.advance(30)
     status = await step(rig, NodePhase.FAILED)
     assert (status.phase, status.parked_at, status.ended_at) == (
         RequestPhase.WITHDRAWN,
-        show(START),
+        format_time(START),
         "2026-11-21T09:00:30Z",
     )
 
@@ -149,7 +151,7 @@ async def test_a_gang_of_which_one_member_parked_stood_still() -> None:
     rig.cluster.clock.advance(30)
     place = Placement(left_behind=(), group="c")
     closed = GroupOfGang(nodes=(NodePhase.FAILED,))
-    await request_reconciler.advance(rig.context, half, closed, where=lambda: place, ask_until=None)
+    await request_reconciler.advance_request(rig.context, half, closed, where=lambda: place, ask_until=None)
     status = rig.requests()[0].status
     now = "2026-11-21T09:00:30Z"
     assert (status.phase, status.parked_at, status.ended_at) == (RequestPhase.WITHDRAWN, now, now)

@@ -40,7 +40,7 @@ def test_a_node_upgrade_stays_that_changed_something_or_counts_as_a_failure() ->
 
 
 def test_the_latest_of_a_job_stays_and_so_does_its_latest_refusal() -> None:
-    said = [request(1, reason="Refused"), request(2, reason="Refused"), request(3), request(4, reason="GroupLetGo")]
+    said = [request(1, reason="Refused"), request(2, reason="Refused"), request(3), request(4, reason="GroupReleased")]
     assert names(settled_requests([*said, request(5, job="b")], {"c"}, None)) == ["a-1"]
 
 

@@ -5,8 +5,8 @@ import pytest
 from upgrader.api import names
 from upgrader.api.resources import NODES, UPGRADE_PLANS
 from upgrader.core.model.phases import PlanPhase
-from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.cluster.rig import Rig, running
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 FOREIGN = {"key": "example.com/theirs", "value": "1", "effect": "NoSchedule"}
 
@@ -34,7 +34,7 @@ async def marked(rig: Rig, *, plan: str, node: str = "gpu-2") -> None:
 
 @pytest.mark.parametrize("state", ["Paused", "Aborted"])
 async def test_a_plan_that_waits_for_nothing_any_more_takes_its_mark_away(rig: Rig, state: str) -> None:
-    rig.plan("up", await running(rig, nodes=3), state="Running")
+    rig.plan("up", await start_training(rig, nodes=3), state="Running")
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
     await marked(rig, plan="up")
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": state}})
@@ -43,7 +43,7 @@ async def test_a_plan_that_waits_for_nothing_any_more_takes_its_mark_away(rig: R
 
 
 async def test_a_plan_that_is_deleted_goes_only_without_its_mark(rig: Rig) -> None:
-    rig.plan("up", await running(rig, nodes=3))
+    rig.plan("up", await start_training(rig, nodes=3))
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
     await marked(rig, plan="up")
     rig.cluster.store.mark_deleted(UPGRADE_PLANS, "up")
@@ -52,13 +52,13 @@ async def test_a_plan_that_is_deleted_goes_only_without_its_mark(rig: Rig) -> No
 
 
 async def test_a_mark_whose_plan_was_torn_away_is_swept_by_its_stack(rig: Rig) -> None:
-    await running(rig, nodes=3)
+    await start_training(rig, nodes=3)
     await marked(rig, plan="torn-away")
     await rig.until(lambda: taints(rig, "gpu-2") == [FOREIGN])
 
 
 async def test_a_mark_of_another_plan_is_left_to_that_plan(rig: Rig) -> None:
-    revision = await running(rig, nodes=3)
+    revision = await start_training(rig, nodes=3)
     rig.plan("later", revision, approval=None)
     rig.plan("up", revision)
     rig.cluster.store.change(NODES, "gpu-2", {"spec": {"taints": [ours("later")]}})

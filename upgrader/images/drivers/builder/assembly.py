@@ -1,4 +1,4 @@
-"""The file tree of a driver image, and the image itself: modules, what belongs with them, programs, the manifest."""
+"""The file tree of a driver image, and the image: modules, libraries and firmware, programs, the manifest."""
 
 import re
 import shutil
@@ -6,15 +6,22 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.core.driver_build.driver_builds import Input, Verdict, digits
+from upgrader.core.driver_build.driver_builds import Input, Verdict, hash_facts
 from upgrader.core.errors import ConfigurationError
 from upgrader.images import store
 from upgrader.images.buildah import buildah_version, open_storage
 from upgrader.images.debian.store import PackageStore
-from upgrader.images.drivers.builder.extraction import extract
-from upgrader.images.drivers.builder.trees import make_root, unpack
+from upgrader.images.drivers.builder.extraction import extract_archive
+from upgrader.images.drivers.builder.trees import make_root, unpack_package
 from upgrader.images.drivers.recipe.definition import Definition
-from upgrader.images.drivers.recipe.manifest import DriverManifest, checksums, describe, encoded, load_order, shipped
+from upgrader.images.drivers.recipe.manifest import (
+    DriverManifest,
+    checksum_lines,
+    describe_image,
+    encode_manifest,
+    load_order,
+    shipped_module,
+)
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
 from upgrader.images.labels import identity_labels
 from upgrader.images.layout import Layout
@@ -24,63 +31,63 @@ from upgrader.images.trust import BUILD_KEY
 from upgrader.process import run
 
 MANIFEST = "driver/manifest.json"
-"""Where an image says what it is."""
+"""The path of the manifest in an image."""
 
 PROGRAMS = ("modules", "shared")
-"""Folders of driver-images/ that images get their programs from; a simulated driver has its own for the first."""
+"""Folders of driver-images/ with the programs of images. A simulated driver has its own instead of the first."""
 
 ASSEMBLER = "buildah"
-"""Name of the input that the assembling program is: another version may write another layer."""
+"""Name of the build input for the assembling program, since another version may write another layer."""
 
 COMMANDS = (
     *("cat", "chmod", "chroot", "cp", "cut", "date", "dmesg", "find", "grep", "head", "insmod", "ln", "ls", "mkdir"),
     *("mknod", "mv", "printf", "rm", "rmmod", "sed", "sh", "sha256sum", "sleep", "sort", "stat", "sync", "tail", "tr"),
     "wc",
 )
-"""Of busybox, for these programs; a test checks that they suffice."""
+"""Commands of busybox for these programs. A test checks that the list is complete."""
 
 _TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 _LIBRARY = re.compile(r"lib[\w.+-]+\.so(?:\.[\d.]+)?")
 _FIRMWARE = re.compile(r"(?:usr/)?lib/(?P<rest>firmware/.+)")
 _WHITEOUT = re.compile(r"(?:^|/)\.wh\.")
-"""https://github.com/opencontainers/image-spec/blob/main/layer.md#whiteouts; the opaque one is .wh..wh..opq."""
+"""https://github.com/opencontainers/image-spec/blob/main/layer.md#whiteouts; the opaque whiteout is .wh..wh..opq."""
 _SECONDS = 120.0
 
 
 def programs_input(root: Path) -> Input:
-    """The programs as a part of a build key; `root` is driver-images/."""
-    facts = [part.hex() for name in PROGRAMS for part in store.contents(root / name)]
-    return Input(kind="recipe", name="programs", version="", sha256=digits(facts, 64))
+    """The programs as an input of a build key. `root` is driver-images/."""
+    facts = [part.hex() for name in PROGRAMS for part in store.folder_contents(root / name)]
+    return Input(kind="recipe", name="programs", version="", sha256=hash_facts(facts, 64))
 
 
 def assembler_input() -> Input:
-    """The program that makes the image of its tree, as a part of a build key.
+    """The assembling program as an input of a build key.
 
     Raises:
-        ProcessError: it is not there.
+        ProcessError: the program is missing.
     """
     version = buildah_version()
-    return Input(kind="option", name=ASSEMBLER, version=version, sha256=digits(version, 64))
+    return Input(kind="option", name=ASSEMBLER, version=version, sha256=hash_facts(version, 64))
 
 
 def lay_files(definition: Definition, packages: PackageStore, target: Path, work: Path) -> None:
-    """Libraries, tools and firmware of the driver's packages, where a root has them; documentation is left out.
+    """Copy libraries, tools and firmware of the driver's packages to their places in a root, without documentation.
 
     Raises:
-        ArchiveError: a package cannot be had.
+        ArchiveError: a package is not available.
     """
     for package in definition.user_space:
         folder = work / package.name
         make_root(folder)
-        unpack(packages.fetch(package), folder)
+        unpack_package(packages.fetch(package), folder)
         for path in sorted(folder.rglob("*")):
-            place = _place(path, str(path.relative_to(folder)), definition.identity.arch)
+            place = _target_path(path, str(path.relative_to(folder)), definition.identity.arch)
             if place is not None:
                 (target / place).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, target / place, follow_symlinks=False)
 
 
-def _place(path: Path, name: str, arch: str) -> str | None:
+def _target_path(path: Path, name: str, arch: str) -> str | None:
     if path.is_dir() or name.startswith(("usr/share/", "etc/")):
         return None
     if firmware := _FIRMWARE.fullmatch(name):
@@ -91,7 +98,7 @@ def _place(path: Path, name: str, arch: str) -> str | None:
     return f"usr/bin/{path.name}" if is_program else None
 
 
-def assemble(
+def assemble_image(
     definition: Definition,
     recipe: RecipeFolder,
     *,
@@ -101,34 +108,35 @@ def assemble(
     base: Path,
     layout: Path,
 ) -> Layout:
-    """Make the image of a definition; the same parts give the same digest.
+    """Create the image of a definition. The same parts give the same digest.
 
     Args:
-        definition: what it is, and what its manifest names.
-        recipe: in driver-images/, beside the programs.
+        definition: the identity, and the inputs for the manifest.
+        recipe: in driver-images/, next to the programs.
         modules: in load order, as they are shipped.
         files: the tree of `lay_files`; may be missing.
-        verdicts: of the checks that were made of these modules and files.
-        base: the toolchain's tree, which busybox is taken from.
+        verdicts: of the checks of these modules and files.
+        base: the toolchain's tree, with busybox.
         layout: a folder that does not exist yet.
 
     Raises:
-        ProcessError: buildah ends with an error.
+        ProcessError: buildah fails.
     """
     with tempfile.TemporaryDirectory(prefix="upgrader-driver-", dir=layout.parent) as place:
         context = Path(place) / "context"
         context.mkdir()
-        manifest = _fill(context / "rootfs", definition, recipe, modules, files, verdicts, base)
-        labels = _labels(manifest, definition)
+        manifest = _fill_tree(context / "rootfs", definition, recipe, modules, files, verdicts, base)
+        labels = _image_labels(manifest, definition)
         storage = open_storage(Path(place) / "storage")
         try:
-            storage.make(context=context, file=_own(recipe) / "Containerfile", layout=layout, labels=labels)
+            file = _programs_folder(recipe) / "Containerfile"
+            storage.build_image(context=context, file=file, layout=layout, labels=labels)
         finally:
-            run(storage.command("rm", "--all"), timeout=_SECONDS, check=False)
+            run(storage.buildah_command("rm", "--all"), timeout=_SECONDS, check=False)
     return Layout(layout)
 
 
-def _fill(
+def _fill_tree(
     tree: Path,
     definition: Definition,
     recipe: RecipeFolder,
@@ -147,40 +155,40 @@ def _fill(
         shutil.copyfile(module, driver / place / module.name)
     if files.is_dir():
         shutil.copytree(files, driver / "files", symlinks=True)
-    manifest = describe(
+    manifest = describe_image(
         definition.identity,
         definition.inputs,
         in_tree=recipe.recipe.in_tree,
-        modules=[shipped(module, f"{place}/{module.name}") for module in modules],
+        modules=[shipped_module(module, f"{place}/{module.name}") for module in modules],
         verdicts=verdicts,
         devices=recipe.recipe.devices,
     )
-    (driver / "manifest.json").write_bytes(encoded(manifest))
+    (driver / "manifest.json").write_bytes(encode_manifest(manifest))
     (driver / "load-order").write_text(load_order(manifest), encoding="ascii")
-    (driver / "modules.sha256").write_text(checksums(manifest), encoding="ascii")
+    (driver / "modules.sha256").write_text(checksum_lines(manifest), encoding="ascii")
     fix_modes(tree)
     return manifest
 
 
-def _own(recipe: RecipeFolder) -> Path:
-    """Where the programs are that load this sort of driver, with the image's Containerfile."""
+def _programs_folder(recipe: RecipeFolder) -> Path:
+    """The folder with the image's Containerfile and the programs that load this kind of driver."""
     return recipe.folder if recipe.recipe.devices else recipe.folder.parent / PROGRAMS[0]
 
 
 def _lay_programs(recipe: RecipeFolder, vendor: str, driver: Path) -> None:
-    own, shared = _own(recipe), recipe.folder.parent / PROGRAMS[1]
+    own, shared = _programs_folder(recipe), recipe.folder.parent / PROGRAMS[1]
     if recipe.recipe.devices:
         programs = [own / name for name in SIMULATED]
     else:
-        programs = sorted(one for one in own.iterdir() if one.is_file() and one.name != "Containerfile")
+        programs = sorted(path for path in own.iterdir() if path.is_file() and path.name != "Containerfile")
         devices = own / "devices" / f"{vendor}.sh"
         shutil.copy2(devices if devices.exists() else devices.with_name("none.sh"), driver / "devices.sh")
     for path in [*programs, *sorted(shared.iterdir())]:
         shutil.copy2(path, driver)
 
 
-def _labels(manifest: DriverManifest, definition: Definition) -> list[tuple[str, str]]:
-    """What a registry shows of the image without anybody unpacking it."""
+def _image_labels(manifest: DriverManifest, definition: Definition) -> list[tuple[str, str]]:
+    """The labels that a registry shows without unpacking the image."""
     return [
         *identity_labels(definition.identity).items(),
         (BUILD_KEY, manifest.build_key),
@@ -190,49 +198,49 @@ def _labels(manifest: DriverManifest, definition: Definition) -> list[tuple[str,
 
 
 def unpack_driver(layout: Layout, target: Path, only: str = "driver/*") -> None:
-    """/driver of an image, as it is shipped, into a folder that does not exist yet. Nothing is written outside of it.
+    """Unpack /driver of an image into a folder that does not exist yet. Nothing is written outside of the folder.
 
-    `only` may name one file, where no more is wanted.
+    `only` may select a single file.
 
-    Images of ours have one layer, and nothing in it is taken away again. Where a layer says that files of an earlier
-    one are gone, a node would run other files than are found here: such an image is refused, not guessed at.
+    Images of this project have one layer without deletions. If a layer deletes files of an earlier layer, a node would
+    run other files than are unpacked here, so that such an image is rejected.
 
     Raises:
         ConfigurationError: a layer has a whiteout.
-        ProcessError: a layer cannot be read, has none of it, or goes through a link that leads out.
+        ProcessError: a layer cannot be read, has no matching file, or has a link that leads out of the folder.
     """
     target.mkdir(parents=True)
     for layer in layout.blobs[:-1]:
-        archive: list[str | Path] = [*_compression(layer.media_type), "--file", layout.path(layer)]
-        if (whiteout := _whiteout(archive)) is not None:
+        archive: list[str | Path] = [*_compression_options(layer.media_type), "--file", layout.blob_path(layer)]
+        if (whiteout := _find_whiteout(archive)) is not None:
             raise ConfigurationError(
-                "a layer of the image takes files of an earlier one away again, and such images are not taken",
+                "a layer of the image deletes files of an earlier layer, which is not supported",
                 details=f"{layer.digest} has the whiteout {whiteout}",
-                resolution="Build it with `upgrader build`, or squash its layers into one.",
+                resolution="Build the image with `upgrader build`, or squash its layers into one.",
             )
-        extract([*archive, "--wildcards", only], target, timeout=_SECONDS)
+        extract_archive([*archive, "--wildcards", only], target, timeout=_SECONDS)
 
 
-def _whiteout(archive: Sequence[str | Path]) -> str | None:
-    """The first entry that stands for a file or the contents of a folder that is gone; None where there is none."""
+def _find_whiteout(archive: Sequence[str | Path]) -> str | None:
+    """The first entry that marks a file or a folder's contents as deleted; None if there is none."""
     names = run(["tar", "--list", "--quoting-style=escape", *archive], timeout=_SECONDS).text.splitlines()
     return next((name for name in names if _WHITEOUT.search(name)), None)
 
 
 def take_modules(layout: Layout, target: Path) -> tuple[Path, ...]:
-    """The modules of an image as they are shipped, in no order.
+    """The modules of an image as they are shipped, unordered.
 
     Raises:
-        ConfigurationError: the image holds none.
+        ConfigurationError: the image contains none.
         ProcessError: as `unpack_driver`.
     """
     unpack_driver(layout, target)
-    found = tuple(sorted((target / "driver/lib/modules").glob("*/updates/*.ko")))
-    if not found:
-        raise ConfigurationError(f"{layout.folder} is no image of a driver with modules")
-    return found
+    modules = tuple(sorted((target / "driver/lib/modules").glob("*/updates/*.ko")))
+    if not modules:
+        raise ConfigurationError(f"{layout.folder} is not an image of a driver with modules")
+    return modules
 
 
-def _compression(media_type: str) -> tuple[str, ...]:
+def _compression_options(media_type: str) -> tuple[str, ...]:
     _, _, kind = media_type.rpartition("+")
     return ("--zstd",) if kind == "zstd" else ("--gzip",) if kind == "gzip" else ()

@@ -1,7 +1,7 @@
-# enter.sh ROOT LAYERS BUILD TOKENS MEMORY COMMAND...: runs COMMAND in a root of its own. The caller has given us new
-# namespaces for mounts, processes and the network, so that nothing stays mounted and nothing is reached.
-# ROOT: an empty folder. LAYERS: trees, as overlayfs wants them; nobody can write to them. BUILD: is /build inside, the
-# only place that the build user owns. TOKENS: a pipe with one byte per free core, for make. MEMORY: bytes per process.
+# enter.sh ROOT LAYERS BUILD TOKENS MEMORY COMMAND...: runs COMMAND in a separate root. The caller provides new namespaces
+# for mounts, processes and the network, so that no mount remains and no network is reachable.
+# ROOT: an empty folder. LAYERS: trees in the syntax of overlayfs, mounted read-only. BUILD: /build inside, the only
+# folder of the build user. TOKENS: a pipe with one byte per free core, for make. MEMORY: bytes per process.
 set -eu
 root=$1 layers=$2 build=$3 tokens=$4 memory=$5
 shift 5
@@ -18,7 +18,7 @@ done
 ln -s /proc/self/fd "$root/dev/fd"
 : > "$root/tmp/tokens"
 mount --bind "$tokens" "$root/tmp/tokens"
-# Not exec: the first process of the namespace stays ours. One that changes its user would no longer die with us.
+# Not exec: the first process of the namespace must keep its user, or it would not be killed with its parent.
 setpriv --no-new-privs prlimit --as="$memory" --core=0 chroot --userspec=65534:65534 "$root" \
   /usr/bin/env -i PATH=/usr/bin HOME=/tmp LC_ALL=C.UTF-8 SOURCE_DATE_EPOCH=0 \
   KBUILD_BUILD_TIMESTAMP=@0 KBUILD_BUILD_USER=upgrader KBUILD_BUILD_HOST=upgrader KBUILD_BUILD_VERSION=1 \

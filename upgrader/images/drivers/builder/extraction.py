@@ -1,8 +1,8 @@
-"""Archives of others unpacked over each other, in a folder that none of them gets out of.
+"""Unpacks archives over each other into a folder, and prevents every write outside of that folder.
 
-tar keeps one archive inside its folder: what its own links lead to is made last. The next archive finds those links in
-place and would write through them. So each is unpacked into a folder of its own, which is empty, and put in place from
-there by names: a link is followed only where it ends in a folder inside the root.
+tar keeps a single archive inside its folder: it creates the archive's links last. The next archive would write through
+these links. So each archive is unpacked into an empty folder, and its files are moved from there by name. A link is
+followed only if it leads to a folder inside the root.
 """
 
 import tempfile
@@ -13,26 +13,26 @@ from upgrader.core.errors import ProcessError
 from upgrader.process import run
 
 
-def extract(words: Sequence[str | Path], root: Path, *, timeout: float, stdin: bytes = b"") -> None:
-    """Unpack one archive over what is in a folder; files and links replace what has their name.
+def extract_archive(words: Sequence[str | Path], root: Path, *, timeout: float, stdin: bytes = b"") -> None:
+    """Unpack one archive over the contents of a folder. Files and links replace those of the same name.
 
     Args:
-        words: of tar's command line, all but the folder.
-        root: the folder; nobody else writes to it meanwhile.
+        words: arguments of tar, except for the folder.
+        root: the folder; no other process writes to it meanwhile.
         timeout: seconds for tar.
-        stdin: the archive, where `words` names no file.
+        stdin: the archive, if `words` name no file.
 
     Raises:
-        ProcessError: it is no archive, the disk is full, or it goes through a link that leads out of the root.
+        ProcessError: the archive is invalid, the disk is full, or a path leads through a link out of the root.
     """
     try:
-        # in the root, so that moving is renaming, and what a killed build leaves goes with it
+        # inside the root: moves are renames, and the remains of a killed build are removed with it
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=root) as beside:
             start = ["tar", "--extract", "--no-same-owner", "--directory", beside]
             run([*start, *words], timeout=timeout, stdin=stdin)
             _put_in_place(Path(beside), root)
     except OSError as error:
-        raise ProcessError(f"an archive does not fit into {root}", details=str(error)) from error
+        raise ProcessError(f"an archive cannot be unpacked into {root}", details=str(error)) from error
 
 
 def _put_in_place(source: Path, root: Path) -> None:
@@ -45,7 +45,7 @@ def _put_in_place(source: Path, root: Path) -> None:
             if path.is_symlink() or not path.is_dir():
                 path.replace(place)
             elif place.is_symlink():
-                folders.append((path, _led_to(place, inside)))
+                folders.append((path, _link_target(place, inside)))
             elif place.is_dir():
                 place.chmod(path.stat().st_mode & 0o7777)
                 folders.append((path, place))
@@ -54,15 +54,15 @@ def _put_in_place(source: Path, root: Path) -> None:
                 path.rename(place)
 
 
-def _led_to(link: Path, root: Path) -> Path:
-    """The folder inside the root that a link in it stands for, as /bin does for /usr/bin."""
+def _link_target(link: Path, root: Path) -> Path:
+    """The folder inside the root that a link refers to, as /bin refers to /usr/bin."""
     try:
         end = link.resolve(strict=True)
-    except (OSError, RuntimeError):  # nothing there, or a loop
+    except (OSError, RuntimeError):  # a dangling link, or a loop
         end = None
     if end is None or not end.is_dir() or not end.is_relative_to(root):
         raise ProcessError(
-            f"an archive has files below {link.relative_to(root)}, which is a link that leads to no folder of its own",
-            details=f"the link says {str(link.readlink())!r}; nothing was written there",
+            f"an archive has files below {link.relative_to(root)}, which is a link to no folder of the archive",
+            details=f"the link's target is {str(link.readlink())!r}; nothing was written there",
         )
     return end

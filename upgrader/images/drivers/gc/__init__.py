@@ -1,5 +1,5 @@
-"""Images and packages that nothing needs any more: listed and deleted.
+"""Lists and deletes images and packages that are no longer needed.
 
-Here: what is there, and its removal.
+Here: what exists, and its deletion.
 Not here: what is needed (core.driver_image).
 """

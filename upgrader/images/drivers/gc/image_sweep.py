@@ -1,7 +1,7 @@
-"""Driver images, and packages to build them from, that nobody needs: listed, and deleted where they lie.
+"""Lists and deletes driver images, and bundles of packages, that are not needed any more.
 
-What is decided is in core/driver_image/image_garbage.py. An image goes by its digest, never by a tag alone: what
-somebody has just pushed under that tag is another image.
+core/driver_image/image_garbage.py decides. An image is deleted by its digest, never by a tag alone, since the tag may
+have moved to an image that was just pushed.
 """
 
 import asyncio
@@ -14,29 +14,29 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_image.image_garbage import Fate, ImageFate, Marks, StoredImage
+from upgrader.core.driver_image.image_garbage import Fate, ImageFate, StoredImage, UsageRecord
 from upgrader.core.driver_image.image_names import PACKAGES
 from upgrader.core.errors import ConfigurationError
 from upgrader.images import wire
-from upgrader.images.attachments import detach
 from upgrader.images.drivers.builder.image_store import Shelf
 from upgrader.images.drivers.publish.bundles import DEFINITION
-from upgrader.images.drivers.recipe.definition import decode
-from upgrader.images.labels import Parts, registry_labels, said_of_identity
-from upgrader.images.reference import parse
-from upgrader.images.registry import RegistryClient
-from upgrader.process.places import write_whole
+from upgrader.images.drivers.recipe.definition import decode_definition
+from upgrader.images.labels import Parts, labelled_identity, registry_labels
+from upgrader.images.registry.attachments import detach_all
+from upgrader.images.registry.client import RegistryClient
+from upgrader.images.registry.reference import parse_reference
+from upgrader.process.places import write_atomically
 
 AT_ONCE = 8
-"""Questions to a registry at the same time."""
+"""The number of parallel requests to a registry."""
 
 _DEFINITION_LIMIT = 32 << 20
 _OF_CLIENTS = re.compile(r"sha256-[0-9a-f]{64}(?:\..*)?")
-"""Tags that hold what hangs on an image, in registries that keep no list of it; they go with their image."""
+"""Tags of attachments in registries without the referrers API. They are deleted with their image."""
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """What is there. `tags` are those of each image; `foreign` says what is not looked at any further, and why."""
+    """The images. `tags` are those of each image; `foreign` lists images that are ignored, with the reason."""
 
     images: tuple[StoredImage, ...]
     tags: Mapping[str, tuple[str, ...]] = {}
@@ -44,7 +44,7 @@ class Listing(Struct, frozen=True, kw_only=True):
 
 
 class SweptImage(Struct, frozen=True, kw_only=True, rename="camel"):
-    """An image and what has become of it: kept, marked, deleted or left."""
+    """An image and its fate: kept, unused, deleted or left."""
 
     kernel: str
     image: str
@@ -55,7 +55,7 @@ class SweptImage(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Swept(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A whole sweep; in a dry run nothing was done of it."""
+    """A whole sweep. A dry run deletes nothing."""
 
     dry_run: bool
     images: tuple[SweptImage, ...]
@@ -63,20 +63,20 @@ class Swept(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Place(Protocol):
-    """Somewhere that images lie."""
+    """A place with images."""
 
-    async def listing(self) -> Listing:
-        """All images there."""
+    async def list_images(self) -> Listing:
+        """All images of the place."""
 
-    async def delete(self, image: StoredImage, tags: Sequence[str]) -> str:
-        """Delete one, with all that hangs on it; why it was left, where it was."""
+    async def delete_image(self, image: StoredImage, tags: Sequence[str]) -> str:
+        """Delete an image with its attachments. Returns the reason if it was left, else an empty text."""
 
 
 class InRegistry:
     """`repository/RECIPE` of each recipe, and `repository/packages`.
 
     Args:
-        registry: open; with logins where it wants them.
+        registry: open; with logins if the registry requires them.
         repository: registry/path.
         recipes: names.
     """
@@ -87,66 +87,66 @@ class InRegistry:
         self._recipes = sorted(recipes)
         self._gate = asyncio.Semaphore(AT_ONCE)
 
-    async def listing(self) -> Listing:
-        """All images that a tag names.
+    async def list_images(self) -> Listing:
+        """All images with a tag.
 
         Raises:
-            RegistryError: the registry does not say all of it.
-            ConfigurationError: the repository's name is none.
+            RegistryError: the registry does not answer completely.
+            ConfigurationError: the repository's name is invalid.
         """
-        names = [f"{self._repository}/{one}" for one in (*self._recipes, PACKAGES)]
-        tagged = [f"{name}:{tag}" for name in names for tag in await self._registry.tags(name)]
-        asked = [one for one in tagged if not _OF_CLIENTS.fullmatch(parse(one).tag)]
-        found = await asyncio.gather(*(self._look(one) for one in asked))
+        names = [f"{self._repository}/{recipe}" for recipe in (*self._recipes, PACKAGES)]
+        tagged = [f"{name}:{tag}" for name in names for tag in await self._registry.list_tags(name)]
+        image_tags = [name for name in tagged if not _OF_CLIENTS.fullmatch(parse_reference(name).tag)]
+        results = await asyncio.gather(*(self._read_tag(name) for name in image_tags))
         tags: dict[StoredImage, tuple[str, ...]] = {}
-        for name, one in zip(asked, found, strict=True):
-            if isinstance(one, StoredImage):
-                tags[one] = (*tags.get(one, ()), parse(name).tag)
+        for name, result in zip(image_tags, results, strict=True):
+            if isinstance(result, StoredImage):
+                tags[result] = (*tags.get(result, ()), parse_reference(name).tag)
         return Listing(
             images=tuple(sorted(tags)),
-            tags={one.image: names for one, names in tags.items()},
-            foreign=tuple(one for one in found if isinstance(one, str)),
+            tags={image.image: names for image, names in tags.items()},
+            foreign=tuple(result for result in results if isinstance(result, str)),
         )
 
-    async def _look(self, tagged: str) -> StoredImage | str | None:
-        """The image of a tag, or why it is none of ours; None where the tag has just gone."""
+    async def _read_tag(self, tagged: str) -> StoredImage | str | None:
+        """The image of a tag, or the reason why it is foreign; None if the tag was just deleted."""
         async with self._gate:
             pinned = await self._registry.digest(tagged)
             if pinned is None:
                 return None
             try:
-                kernel = await self._kernel(pinned)
+                kernel = await self._read_kernel(pinned)
             except (ValueError, ConfigurationError) as error:
                 return f"{tagged}: {error}"
-        return StoredImage(kernel=kernel, image=pinned) if kernel else f"{tagged}: no label says for which kernel it is"
+        return StoredImage(kernel=kernel, image=pinned) if kernel else f"{tagged}: no label contains its kernel"
 
-    async def _kernel(self, pinned: str) -> str:
-        if parse(pinned).repository.endswith(f"/{PACKAGES}"):
+    async def _read_kernel(self, pinned: str) -> str:
+        if parse_reference(pinned).repository.endswith(f"/{PACKAGES}"):
             return await self._kernel_of_bundle(pinned)
         labels = await registry_labels(self._registry, pinned)
-        return said_of_identity(labels or {}).get("kernel", "")
+        return labelled_identity(labels or {}).get("kernel", "")
 
     async def _kernel_of_bundle(self, pinned: str) -> str:
-        manifest = await self._registry.manifest(pinned)
-        layers = wire.decode(manifest.data, Parts).layers if manifest else ()
-        for one in layers:
-            if one.media_type == DEFINITION:
-                data = await self._registry.blob(one, parse(pinned), limit=_DEFINITION_LIMIT)
-                return decode(data).identity.kernel
+        manifest = await self._registry.get_manifest(pinned)
+        layers = wire.decode_json(manifest.data, Parts).layers if manifest else ()
+        for layer in layers:
+            if layer.media_type == DEFINITION:
+                data = await self._registry.read_blob(layer, parse_reference(pinned), limit=_DEFINITION_LIMIT)
+                return decode_definition(data).identity.kernel
         return ""
 
-    async def delete(self, image: StoredImage, tags: Sequence[str]) -> str:
-        """Signatures and documents first: whoever is interrupted leaves an image that no controller takes any more.
+    async def delete_image(self, image: StoredImage, tags: Sequence[str]) -> str:
+        """Delete attachments first: after an interruption the image has no signature, and no controller accepts it.
 
         Raises:
-            RegistryError: the registry deletes nothing, or does not answer.
+            RegistryError: the registry does not allow deletion, or does not answer.
         """
-        name = parse(image.image).name
+        name = parse_reference(image.image).name
         for tag in tags:
             now = await self._registry.digest(f"{name}:{tag}")
             if now != image.image:
-                return f"the tag {tag} has come to stand for {now.partition('@')[2] if now else 'no image'}"
-        await detach(self._registry, image.image)
+                return f"the tag {tag} has moved to {now.partition('@')[2] if now else 'no image'}"
+        await detach_all(self._registry, image.image)
         await self._registry.delete(image.image)
         return ""
 
@@ -157,61 +157,62 @@ class InStore:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
 
-    async def listing(self) -> Listing:
-        """All of them."""
-        records = self._shelf.records()
+    async def list_images(self) -> Listing:
+        """All images of the store."""
+        records = self._shelf.list_records()
         named = [
-            (one, StoredImage(kernel=one.identity.kernel, image=f"oci:{self._shelf.folder}@{one.digest}"))
-            for one in records
+            (record, StoredImage(kernel=record.identity.kernel, image=f"oci:{self._shelf.folder}@{record.digest}"))
+            for record in records
         ]
         return Listing(
             images=tuple(sorted(image for _, image in named)),
             tags={image.image: (record.identity.tag,) for record, image in named},
         )
 
-    async def delete(self, image: StoredImage, tags: Sequence[str]) -> str:  # noqa: ARG002 - as a Place
-        """See Place: nothing hangs on an image of a store, and it goes by the build keys that it was kept under."""
-        self._shelf.remove([one.build_key for one in self._shelf.records() if one.digest == image.digest])
+    async def delete_image(self, image: StoredImage, tags: Sequence[str]) -> str:  # noqa: ARG002 - as a Place
+        """See Place: images of a store have no attachments. The image is removed by its build keys."""
+        records = self._shelf.list_records()
+        self._shelf.remove_images([record.build_key for record in records if record.digest == image.digest])
         return ""
 
 
 async def carry_out(place: Place, listing: Listing, fates: Collection[ImageFate], *, dry_run: bool) -> Swept:
-    """Delete what is to be deleted, one after the other, and say what became of each image. Errors as `delete`."""
+    """Delete images in sequence, and return the fate of each image. Errors as `delete_image`."""
     swept = []
-    for one in fates:
-        tags = listing.tags.get(one.image.image, ())
-        left = "" if one.fate is not Fate.DELETED or dry_run else await place.delete(one.image, tags)
+    for fate in fates:
+        tags = listing.tags.get(fate.image.image, ())
+        left = "" if fate.fate is not Fate.DELETED or dry_run else await place.delete_image(fate.image, tags)
         swept.append(
             SweptImage(
-                kernel=one.image.kernel,
-                image=one.image.image,
+                kernel=fate.image.kernel,
+                image=fate.image.image,
                 tags=tuple(tags),
-                fate="left" if left else one.fate.value,
-                reason=left or one.reason,
-                unused_since=one.unused_since,
+                fate="left" if left else fate.fate.value,
+                reason=left or fate.reason,
+                unused_since=fate.unused_since,
             )
         )
     return Swept(dry_run=dry_run, images=tuple(swept), foreign=listing.foreign)
 
 
-def read_marks(path: Path) -> Marks:
-    """What the last sweep left; nothing where none has been.
+def read_usage_record(path: Path) -> UsageRecord:
+    """The record of the last sweep; empty if there was none.
 
     Raises:
-        ConfigurationError: the file is something else.
+        ConfigurationError: the file is invalid.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Marks)
+        return msgspec.json.decode(path.read_bytes(), type=UsageRecord)
     except FileNotFoundError:
-        return Marks()
+        return UsageRecord()
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"{path} cannot be read as marks of unused images",
+            f"{path} cannot be read as a record of unused images",
             details=str(error),
-            resolution="Delete it: each image has its whole grace period again, and what ran before is forgotten.",
+            resolution="Delete it. The grace period of each image starts again, and earlier kernels are forgotten.",
         ) from error
 
 
-def write_marks(path: Path, marks: Marks) -> None:
-    """Keep them for the next sweep."""
-    write_whole(path, msgspec.json.format(msgspec.json.encode(marks)) + b"\n")
+def write_usage_record(path: Path, record: UsageRecord) -> None:
+    """Write the record for the next sweep."""
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(record)) + b"\n")

@@ -1,6 +1,6 @@
-"""Packages of the local store that nothing wanted is built of: listed, and deleted. What is decided: core.
+"""Lists and deletes packages of the local store that no wanted image is built from.
 
-core/driver_image/package_garbage.py decides, over what the catalog and the images of a store name.
+core/driver_image/package_garbage.py decides, from the catalog and the images of a store.
 """
 
 import tempfile
@@ -27,7 +27,7 @@ _PACKAGE = "package"
 
 
 class SweptPackage(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A package and what has become of it; `size` in bytes."""
+    """A package and its fate; `size` in bytes."""
 
     name: str
     sha256: str
@@ -38,56 +38,60 @@ class SweptPackage(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SweptPackages(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A whole sweep, and how many bytes each fate is about; in a dry run nothing was done of it."""
+    """A whole sweep, and the bytes per fate. A dry run deletes nothing."""
 
     dry_run: bool
     packages: tuple[SweptPackage, ...]
     bytes: dict[str, int]
 
 
-def known(catalog: Catalog, shelf: Shelf) -> tuple[Known, dict[str, str]]:
-    """What the catalog and the images of a store need, and the names of packages by their SHA-256.
+def needed_packages(catalog: Catalog, shelf: Shelf) -> tuple[Known, dict[str, str]]:
+    """The packages that the catalog and the images of a store need, and the names of packages by their SHA-256.
 
     Raises:
-        ConfigurationError: the store, or an image of it, cannot be read: then it is not known what it was made of.
+        ConfigurationError: the store or one of its images cannot be read, so that its inputs are unknown.
         ProcessError: a layer cannot be unpacked.
     """
-    records = shelf.records()
-    shipped = [one for record in records for one in _inputs(shelf, record.digest)]
+    records = shelf.list_records()
+    shipped = [package_input for record in records for package_input in _package_inputs(shelf, record.digest)]
     kernels, discovery = catalog.discovery.kernels, catalog.discovery
-    toolchains = [package for one in catalog.toolchains for package in one.packages]
-    found = Known(
+    toolchains = [package for toolchain in catalog.toolchains for package in toolchain.packages]
+    known = Known(
         kernels=[
-            KernelPackages(release=one.release, in_archive=one.in_archive, packages=_digests(one.packages))
-            for one in kernels
+            KernelPackages(
+                release=kernel.release, in_archive=kernel.in_archive, packages=_package_digests(kernel.packages)
+            )
+            for kernel in kernels
         ],
-        toolchains=_digests(toolchains),
-        drivers=_digests(discovery.packages),
-        shipped=frozenset(one.sha256 for one in shipped),
-        shelved=frozenset(one.identity.kernel for one in records),
+        toolchains=_package_digests(toolchains),
+        drivers=_package_digests(discovery.packages),
+        shipped=frozenset(package_input.sha256 for package_input in shipped),
+        shelved=frozenset(record.identity.kernel for record in records),
     )
-    named = [*toolchains, *discovery.packages, *(package for one in kernels for package in one.packages)]
-    inputs = [*shipped, *(one.input for one in named)]
-    return found, {one.sha256: f"{one.name} {one.version}" for one in inputs}
+    named = [*toolchains, *discovery.packages, *(package for kernel in kernels for package in kernel.packages)]
+    inputs = [*shipped, *(package.build_input for package in named)]
+    return known, {package_input.sha256: f"{package_input.name} {package_input.version}" for package_input in inputs}
 
 
-def _digests(packages: Iterable[Package]) -> frozenset[str]:
-    return frozenset(one.sha256 for one in packages)
+def _package_digests(packages: Iterable[Package]) -> frozenset[str]:
+    return frozenset(package.sha256 for package in packages)
 
 
-def _inputs(shelf: Shelf, digest: str) -> list[Input]:
-    """The packages that an image says it was made of."""
+def _package_inputs(shelf: Shelf, digest: str) -> list[Input]:
+    """The packages in an image's manifest."""
     with tempfile.TemporaryDirectory(prefix="upgrader-manifest-") as place:
         root = Path(place) / "root"
-        unpack_driver(shelf.layout(digest), root, only=MANIFEST)
-        return [one for one in read_manifest(root / MANIFEST).inputs if one.kind == _PACKAGE]
+        unpack_driver(shelf.open_layout(digest), root, only=MANIFEST)
+        return [
+            package_input for package_input in read_manifest(root / MANIFEST).inputs if package_input.kind == _PACKAGE
+        ]
 
 
-def stored(store: PackageStore, names: Mapping[str, str]) -> tuple[StoredPackage, ...]:
-    """All packages that are here. Those that `names` lacks are asked themselves; half a package has no name."""
+def stored_packages(store: PackageStore, names: Mapping[str, str]) -> tuple[StoredPackage, ...]:
+    """All packages of the store. Names that `names` lacks are read from the package; incomplete packages have none."""
     return tuple(
-        StoredPackage(name=names.get(sha256) or _own_name(store.file(sha256)), sha256=sha256, size=size)
-        for sha256, size in sorted(store.sizes().items())
+        StoredPackage(name=names.get(sha256) or _own_name(store.digest_path(sha256)), sha256=sha256, size=size)
+        for sha256, size in sorted(store.stored_sizes().items())
     )
 
 
@@ -98,30 +102,30 @@ def _own_name(path: Path) -> str:
     return run(words, timeout=_SECONDS, check=False).text
 
 
-def delete(store: PackageStore, fates: Collection[PackageFate]) -> None:
-    """Delete what is to be deleted; only inside `store.alone()`."""
-    for one in fates:
-        if one.fate is Fate.DELETED:
-            store.remove(one.package.sha256)
+def delete_packages(store: PackageStore, fates: Collection[PackageFate]) -> None:
+    """Delete the packages with that fate; only inside `store.exclusive_use()`."""
+    for fate in fates:
+        if fate.fate is Fate.DELETED:
+            store.remove(fate.package.sha256)
 
 
-def told(fates: Collection[PackageFate], *, dry_run: bool) -> SweptPackages:
-    """A sweep for people and programs."""
+def sweep_report(fates: Collection[PackageFate], *, dry_run: bool) -> SweptPackages:
+    """A sweep for users and programs."""
     sizes: Counter[str] = Counter()
-    for one in fates:
-        sizes[one.fate.value] += one.package.size
+    for fate in fates:
+        sizes[fate.fate.value] += fate.package.size
     return SweptPackages(
         dry_run=dry_run,
         packages=tuple(
             SweptPackage(
-                name=one.package.name,
-                sha256=one.package.sha256,
-                size=one.package.size,
-                fate=one.fate.value,
-                reason=one.reason,
-                unused_since=one.unused_since,
+                name=fate.package.name,
+                sha256=fate.package.sha256,
+                size=fate.package.size,
+                fate=fate.fate.value,
+                reason=fate.reason,
+                unused_since=fate.unused_since,
             )
-            for one in fates
+            for fate in fates
         ),
         bytes={fate.value: sizes[fate.value] for fate in Fate},
     )

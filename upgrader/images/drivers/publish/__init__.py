@@ -1,5 +1,5 @@
-"""Images and bundles in registries: pushed with their documents, and checked as a consumer does.
+"""Pushes images and bundles to registries with their documents, and verifies them as a consumer does.
 
-Here: many cells in one run, too.
-Not here: how one is built (build).
+Here: builds of many cells in one run, too.
+Not here: the build of one image (builder).
 """

@@ -1,4 +1,6 @@
-"""Many cells at once: each is defined, built where it is missing, and pushed. One that cannot be stops no other."""
+"""Builds many cells in parallel: each is defined, built if it is missing, and pushed. A failed cell does not stop
+others.
+"""
 
 import queue
 import threading
@@ -9,59 +11,59 @@ import msgspec
 
 from upgrader.core.driver_build.build_results import BuildResult, CellState
 from upgrader.core.driver_build.driver_builds import Failure, FailureClass
-from upgrader.core.driver_build.driver_matrix import Cell, alternatives
+from upgrader.core.driver_build.driver_matrix import Cell, find_alternatives
 from upgrader.core.errors import UpgraderError
 from upgrader.images.drivers.builder.image_store import Record, Shelf
-from upgrader.images.drivers.publish.failures import of_cell
+from upgrader.images.drivers.publish.failures import cell_failure
 from upgrader.images.drivers.recipe.definition import Definition
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
 from upgrader.process.places import Progress
 
 
 class Definitions(Protocol):
-    """What cells are made of."""
+    """Provides the definitions of cells."""
 
     recipes: Mapping[str, RecipeFolder]
 
-    def definition(self, cell: Cell) -> Definition:
-        """All inputs of a cell, pinned; ArchiveError where one is in no archive."""
+    def define_cell(self, cell: Cell) -> Definition:
+        """All inputs of a cell, pinned; ArchiveError if no archive has one of them."""
         ...
 
 
 class Publishing(Protocol):
-    """The registry that images go to."""
+    """Publishes images in a registry."""
 
-    def find(self, definition: Definition) -> BuildResult | None:
-        """The image of this very definition in the registry; None where it is not there; red where nobody says."""
+    def find_published(self, definition: Definition) -> BuildResult | None:
+        """The image of this definition in the registry; None if it does not exist; red if there is no answer."""
         ...
 
     def publish(self, result: BuildResult) -> BuildResult:
-        """Push the image of a cell that has one; a cell whose image cannot be pushed comes back red."""
+        """Push the image of a cell. If that fails, the returned cell is red."""
         ...
 
 
 class Building(Protocol):
-    """Where cells are built."""
+    """Builds cells."""
 
-    def known(self, definition: Definition) -> BuildResult | None:
-        """What became of this very definition before; None where it is to be built."""
+    def find_result(self, definition: Definition) -> BuildResult | None:
+        """The stored result of this definition; None if it has to be built."""
         ...
 
     def build(self, definition: Definition, recipe: RecipeFolder) -> BuildResult:
-        """The image of a definition, or why there is none."""
+        """The image of a definition, or the reason for a failure."""
         ...
 
 
 class Round:
-    """Goes over cells.
+    """Builds cells.
 
     Args:
-        cells: what the cells are made of.
-        workshop: builds them.
-        shelf: where images are, also those of other rounds.
-        publisher: asked before a cell is built, and given every cell with an image.
-        progress: told what is wrong with a cell, whole.
-        parallel: how many cells at once; cores and memory are the workshop's budget.
+        cells: provides the definitions.
+        workshop: builds the cells.
+        shelf: the stored images, including those of earlier runs.
+        publisher: searched for an image before a build, and receives every cell with an image.
+        progress: receives the whole error of a cell.
+        parallel: the number of cells that are built at the same time; the workshop's budget limits cores and memory.
     """
 
     def __init__(
@@ -85,9 +87,9 @@ class Round:
         """The results in the order of the cells.
 
         Raises:
-            ConfigurationError: the shelf cannot be read, and no cell could be kept. Later errors are of one cell each.
+            ConfigurationError: the shelf cannot be read, so no cell could be stored. Other errors fail a single cell.
         """
-        self._shelf.records()
+        self._shelf.list_records()
         results: dict[int, BuildResult] = {}
         pending: queue.SimpleQueue[int] = queue.SimpleQueue()
         ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
@@ -98,72 +100,74 @@ class Round:
             try:
                 while True:
                     number = pending.get_nowait()
-                    results[number] = self.one(wanted[number])
+                    results[number] = self.build_cell(wanted[number])
             except queue.Empty:
                 ended.put(None)
             except Exception as error:  # noqa: BLE001 - carried to the caller, who raises it
-                ended.put(error)  # and a fault of ours: what a cell may bring, `one` has made a red cell of
+                ended.put(error)  # a defect of this program: `build_cell` turns errors of a cell into a red cell
 
-        # As daemons they keep nobody from ending: what they have started dies with us, and nothing is half kept.
+        # Daemon threads do not delay the exit. Their programs end with this process, and no image is stored partly.
         threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self._parallel, len(wanted)))]
         for thread in threads:
             thread.start()
         for _ in threads:
             if (error := ended.get()) is not None:
                 raise error
-        return with_alternatives([results[number] for number in range(len(wanted))], self._shelf.records())
+        return with_alternatives([results[number] for number in range(len(wanted))], self._shelf.list_records())
 
-    def one(self, cell: Cell) -> BuildResult:
-        """One cell, from its inputs to where it is published; whatever is wrong with it is its own."""
+    def build_cell(self, cell: Cell) -> BuildResult:
+        """Process one cell, from its inputs to its publication. An error makes the cell red."""
         try:
-            return self._one(cell)
+            return self._find_or_build(cell)
         except (UpgraderError, OSError) as error:
-            return red(cell, error, self._progress)
+            return red_result(cell, error, self._progress)
 
-    def _one(self, cell: Cell) -> BuildResult:
-        definition = self._cells.definition(cell)
-        known = self._workshop.known(definition)
-        if known is None and (found := self._found(definition)) is not None:
-            return found
+    def _find_or_build(self, cell: Cell) -> BuildResult:
+        definition = self._cells.define_cell(cell)
+        known = self._workshop.find_result(definition)
+        if known is None and (published := self._find_published(definition)) is not None:
+            return published
         result = known or self._workshop.build(definition, self._cells.recipes[cell.identity.recipe])
         if self._publisher is None or not result.digest:
             return result
         try:
             return self._publisher.publish(result)
         except (UpgraderError, OSError) as error:
-            return unpublished(result, str(error), FailureClass.PUSH)
+            return unpublished_result(result, str(error), FailureClass.PUSH)
 
-    def _found(self, definition: Definition) -> BuildResult | None:
-        """What another builder has published; where the registry does not say, nothing is built on a guess."""
+    def _find_published(self, definition: Definition) -> BuildResult | None:
+        """The image that another builder has published. If the registry does not answer, the cell fails instead of
+        being built.
+        """
         if self._publisher is None:
             return None
         try:
-            return self._publisher.find(definition)
+            return self._publisher.find_published(definition)
         except (UpgraderError, OSError) as error:
-            asked = BuildResult(identity=definition.identity, state=CellState.RED, build_key=definition.key)
-            return unpublished(asked, str(error), FailureClass.PUSH)
+            unknown = BuildResult(identity=definition.identity, state=CellState.RED, build_key=definition.key)
+            return unpublished_result(unknown, str(error), FailureClass.PUSH)
 
 
-def red(cell: Cell, error: UpgraderError | OSError, progress: Progress) -> BuildResult:
-    """A cell that ended with an error, which is told whole."""
-    failure = of_cell(error)
+def red_result(cell: Cell, error: UpgraderError | OSError, progress: Progress) -> BuildResult:
+    """The result of a cell that ended with an error, which is reported as a whole."""
+    failure = cell_failure(error)
     progress(f"{cell.identity}: {failure.kind}: {error}")
     return BuildResult(identity=cell.identity, state=CellState.RED, failure=failure)
 
 
 def with_alternatives(results: Iterable[BuildResult], kept: Iterable[Record]) -> tuple[BuildResult, ...]:
-    """The results, those of red cells with what is known to build for their kernels: other cells, and kept images."""
-    found = tuple(results)
-    green = [one.identity for one in found if one.digest] + [one.identity for one in kept]
+    """The results; red cells have alternatives for their kernels: other cells, and stored images."""
+    all_results = tuple(results)
+    green = [result.identity for result in all_results if result.digest] + [record.identity for record in kept]
     return tuple(
-        msgspec.structs.replace(one, alternatives=alternatives(one.identity, green))
-        if one.state is CellState.RED
-        else one
-        for one in found
+        msgspec.structs.replace(result, alternatives=find_alternatives(result.identity, green))
+        if result.state is CellState.RED
+        else result
+        for result in all_results
     )
 
 
-def unpublished(result: BuildResult, why: str, kind: FailureClass) -> BuildResult:
-    """A cell whose image is built and could not be published."""
+def unpublished_result(result: BuildResult, why: str, kind: FailureClass) -> BuildResult:
+    """The result of a cell whose image is built and could not be published."""
     failure = Failure(kind=kind, first_error=why.partition("\n")[0])
     return msgspec.structs.replace(result, state=CellState.RED, failure=failure)

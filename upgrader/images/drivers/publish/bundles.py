@@ -1,56 +1,56 @@
-"""A definition with all of its packages as one OCI layout: what a builder needs that no archive is reachable from."""
+"""A definition with all its packages as one OCI layout, for builders without access to an archive."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.debian.carrying import pack, unpack
+from upgrader.images.debian.carrying import pack_packages, unpack_packages
 from upgrader.images.debian.errors import ArchiveError
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.debian.values import Discovery
 from upgrader.images.drivers.builder.assembly import ASSEMBLER, assembler_input, programs_input
-from upgrader.images.drivers.recipe.definition import Definition, decode, define, encode
+from upgrader.images.drivers.recipe.definition import Definition, decode_definition, define_image, encode_definition
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
 from upgrader.images.layout import Layout
 
 DEFINITION = "application/vnd.gpu-upgrader.build-definition.v1+json"
 
 
-def bundle(definition: Definition, store: PackageStore, folder: Path) -> Layout:
-    """Make the layout in a folder of its own; packages that the store lacks are fetched.
+def pack_bundle(definition: Definition, store: PackageStore, folder: Path) -> Layout:
+    """Create the layout in its own folder. Packages that the store lacks are fetched.
 
     Raises:
-        ArchiveError: a package cannot be had.
+        ArchiveError: a package is not available.
     """
-    return pack(definition.packages, store, folder, beside={DEFINITION: encode(definition)})
+    return pack_packages(definition.packages, store, folder, beside={DEFINITION: encode_definition(definition)})
 
 
 def open_bundle(layout: Layout, store: PackageStore) -> Definition:
-    """Put the packages into the store, each compared with its digest, and read the definition.
+    """Add the packages to the store, each compared with its digest, and read the definition.
 
     Raises:
-        ConfigurationError: the layout is no bundle, or a package of the definition is not in it.
-        ArchiveError: a package is not what its digest says, or the disk is full.
+        ConfigurationError: the layout is not a bundle, or lacks a package of the definition.
+        ArchiveError: a package differs from its digest, or the disk is full.
     """
-    found = [one for one in layout.blobs if one.media_type == DEFINITION]
-    if len(found) != 1:
+    layers = [layer for layer in layout.blobs if layer.media_type == DEFINITION]
+    if len(layers) != 1:
         raise ConfigurationError(f"{layout.folder} has no build definition", resolution=_PACK)
-    definition = decode(layout.path(found[0]).read_bytes())
-    brought = {one.sha256 for one in unpack(layout, store)}
-    if missing := [str(one) for one in definition.packages if one.sha256 not in brought]:
+    definition = decode_definition(layout.blob_path(layers[0]).read_bytes())
+    brought = {package.sha256 for package in unpack_packages(layout, store)}
+    if missing := [str(package) for package in definition.packages if package.sha256 not in brought]:
         raise ConfigurationError(f"{layout.folder} lacks packages of its definition: {', '.join(missing)}")
     return definition
 
 
 class Bundled:
-    """The one cell of a bundle, for a Round. Nothing that the bundle says of itself is taken as it stands.
+    """The single cell of a bundle, for a Round. The bundle's own definition is not trusted.
 
     Args:
         definition: of the bundle.
-        recipes: that are here.
+        recipes: of this builder.
         root: driver-images/.
-        signer: fingerprint of the certificate that modules are signed with here; empty where they are not signed.
+        signer: fingerprint of the certificate for modules on this builder; empty if modules are not signed.
     """
 
     def __init__(
@@ -63,65 +63,71 @@ class Bundled:
 
     @property
     def cell(self) -> Cell:
-        """What the bundle is for."""
+        """The cell of the bundle."""
         return Cell(identity=self._definition.identity)
 
-    def definition(self, cell: Cell) -> Definition:
-        """The definition as this builder makes it of the bundle's packages, if the bundle says the same.
+    def define_cell(self, cell: Cell) -> Definition:
+        """The definition that this builder creates from the bundle's packages, if the bundle's is equal.
 
         Raises:
-            ConfigurationError: with what differs: its build key would tell a lie.
+            ConfigurationError: they differ, so that the build key would be wrong; the error names the differences.
         """
-        said = self._definition
-        if said.identity != cell.identity:
-            raise ConfigurationError(f"the packages are of {said.identity}, not of {cell.identity}")
-        if said.signer != self._signer:
+        definition = self._definition
+        if definition.identity != cell.identity:
+            raise ConfigurationError(f"the packages are of {definition.identity}, not of {cell.identity}")
+        if definition.signer != self._signer:
             raise ConfigurationError(
-                f"the packages of {cell.identity} are for modules signed by {said.signer or 'nobody'}, "
-                f"and this builder signs them as {self._signer or 'nobody'}",
-                resolution="Run `upgrader images pack` with the --module-certificate of the builder, or with none.",
+                f"the packages of {cell.identity} are for modules signed by {definition.signer or 'no key'}, "
+                f"and this builder signs them with {self._signer or 'no key'}",
+                resolution="Run `upgrader images pack` with the --module-certificate of the builder, or without it.",
             )
-        own = self._defined(said)
-        odd = [name for name in Definition.__struct_fields__ if _fact(own, name) != _fact(said, name)]
-        if odd:
-            differing = sorted(set(own.inputs) ^ set(said.inputs))
+        own = self._define_again(definition)
+        differences = [
+            name
+            for name in Definition.__struct_fields__
+            if _compared_fact(own, name) != _compared_fact(definition, name)
+        ]
+        if differences:
+            differing = sorted(set(own.inputs) ^ set(definition.inputs))
             raise ConfigurationError(
-                f"the packages of {cell.identity} are not what this builder's recipe asks for: {', '.join(odd)}",
-                details="\n".join(f"{one.kind} {one.name} {one.version}: {one.sha256}" for one in differing),
+                f"the packages of {cell.identity} do not match this builder's recipe: {', '.join(differences)}",
+                details="\n".join(f"{item.kind} {item.name} {item.version}: {item.sha256}" for item in differing),
                 resolution=_AGAIN,
             )
         return own
 
-    def _defined(self, said: Definition) -> Definition:
-        """What `define` makes where the archives have nothing but the bundle's packages."""
-        recipe = self.recipes.get(said.identity.recipe)
+    def _define_again(self, packed: Definition) -> Definition:
+        """The definition that `define_image` creates if the archives have only the bundle's packages."""
+        recipe = self.recipes.get(packed.identity.recipe)
         if recipe is None:
-            raise ConfigurationError(f"this builder has no recipe {said.identity.recipe}", resolution=_AGAIN)
+            raise ConfigurationError(f"this builder has no recipe {packed.identity.recipe}", resolution=_AGAIN)
         try:
-            return define(
+            return define_image(
                 recipe,
-                driver=said.identity.driver,
-                kernel=said.kernel,
-                discovery=Discovery(packages=(*said.source, *said.user_space)),
-                toolchain=said.toolchain,
+                driver=packed.identity.driver,
+                kernel=packed.kernel,
+                discovery=Discovery(packages=(*packed.source, *packed.user_space)),
+                toolchain=packed.toolchain,
                 builder=self._builder,
-                modules=said.modules,
-                signer=said.signer,
+                modules=packed.modules,
+                signer=packed.signer,
             )
         except ArchiveError as error:
             raise ConfigurationError(
-                f"the packages of {said.identity} are not all that this builder's recipe asks for",
+                f"the packages of {packed.identity} lack packages that this builder's recipe requires",
                 details=str(error),
                 resolution=_AGAIN,
             ) from error
 
 
-def _fact(definition: Definition, name: str) -> object:
-    """What has to be the same here and where the bundle was packed; buildah is of the machine that assembles."""
+def _compared_fact(definition: Definition, name: str) -> object:
+    """A fact that must be equal on both machines. The version of buildah belongs to the machine that assembles the
+    image.
+    """
     if name != "inputs":
         return getattr(definition, name)
-    return tuple(sorted(one for one in definition.inputs if (one.kind, one.name) != ("option", ASSEMBLER)))
+    return tuple(sorted(item for item in definition.inputs if (item.kind, item.name) != ("option", ASSEMBLER)))
 
 
-_PACK = "Make it by `upgrader images pack`."
-_AGAIN = "Run `upgrader images pack` of the release that the builder image is of."
+_PACK = "Create it with `upgrader images pack`."
+_AGAIN = "Run `upgrader images pack` of the same release as the builder image."

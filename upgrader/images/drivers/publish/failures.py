@@ -1,4 +1,4 @@
-"""Errors as failures of a cell: the class says whether the same inputs would fail again."""
+"""Errors as failures of a cell. The class determines whether the same inputs would fail again."""
 
 from upgrader.core.driver_build.driver_builds import Failure, FailureClass
 from upgrader.core.errors import ConfigurationError, UnverifiedError, UpgraderError
@@ -7,22 +7,22 @@ from upgrader.images.drivers.builder.sandbox import SandboxError
 from upgrader.images.drivers.publish.bundle_registry import NoBundleError
 
 
-def of_cell(error: UpgraderError | OSError) -> Failure:
-    """What came up while a cell was defined or built, or while its bundle of packages was opened."""
+def cell_failure(error: UpgraderError | OSError) -> Failure:
+    """The failure for an error during a cell's definition or build, or while its bundle was opened."""
     if isinstance(error, ArchiveError):
         return error.failure()
-    return _failure(_kind(error), error)
+    return _make_failure(_failure_class(error), error)
 
 
-def of_machine(error: UpgraderError | OSError) -> Failure:
-    """What came up before any cell was looked at, a key that cannot be used among it: it says nothing about one."""
-    return _failure(FailureClass.TRANSIENT, error)
+def machine_failure(error: UpgraderError | OSError) -> Failure:
+    """The failure for an error before any cell was processed, such as an invalid key. It is no result about a cell."""
+    return _make_failure(FailureClass.TRANSIENT, error)
 
 
-def _kind(error: UpgraderError | OSError) -> FailureClass:
-    """A recipe, source or bundle that cannot be used as it is makes no such driver, until one of them changes.
+def _failure_class(error: UpgraderError | OSError) -> FailureClass:
+    """An invalid recipe, source or bundle fails until it changes.
 
-    All else (a full disk, a program that ended, a sandbox or a bundle that is no more) says nothing about the cell.
+    All other errors (a full disk, a program that ended, a missing sandbox or bundle) are no result about the cell.
     """
     if isinstance(error, UnverifiedError):
         return FailureClass.SIGNATURE
@@ -30,5 +30,5 @@ def _kind(error: UpgraderError | OSError) -> FailureClass:
     return FailureClass.UNSUPPORTED if unusable else FailureClass.TRANSIENT
 
 
-def _failure(kind: FailureClass, error: UpgraderError | OSError) -> Failure:
+def _make_failure(kind: FailureClass, error: UpgraderError | OSError) -> Failure:
     return Failure(kind=kind, first_error=str(error).partition("\n")[0])

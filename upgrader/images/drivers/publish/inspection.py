@@ -1,6 +1,6 @@
-"""A driver image looked into without building it again: what it says of itself, its modules, and how they load.
+"""Inspects a driver image without building it: its manifest, its modules, and their loading.
 
-Whoever wants to know who made it asks upgrader/images/trust first: what nobody has signed is better not unpacked.
+Use upgrader/images/trust first to verify the builder: an unsigned image should not be unpacked.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,13 @@ from upgrader.images.debian.values import Kernel
 from upgrader.images.drivers.builder.assembly import unpack_driver
 from upgrader.images.drivers.builder.catalog import Catalog
 from upgrader.images.drivers.builder.trees import Trees
-from upgrader.images.drivers.recipe.manifest import DriverManifest, checksums, load_order, read_manifest, shipped
+from upgrader.images.drivers.recipe.manifest import (
+    DriverManifest,
+    checksum_lines,
+    load_order,
+    read_manifest,
+    shipped_module,
+)
 from upgrader.images.layout import Layout
 from upgrader.images.modules import ModuleUnreadableError
 from upgrader.images.modules.verify import verify_modules
@@ -26,23 +32,23 @@ INSIDE = (
     *(CheckName.MANIFEST, CheckName.VERMAGIC, CheckName.CRC, CheckName.VERSIONS, CheckName.SIGNATURE),
     CheckName.BOOT,
 )
-"""What is looked at, in this order."""
+"""The checks, in this order."""
 
 _MODULES = "lib/modules/"
 
 
 class Expected(Struct, frozen=True, kw_only=True):
-    """Which driver the image has to be, and the build key on its label."""
+    """The expected identity, and the build key on the image's label."""
 
     identity: Identity
     build_key: str
 
 
 class KernelTrees:
-    """Unpacked packages of kernels, as far as they are on this machine.
+    """Unpacked packages of kernels, as far as this machine has them.
 
     Args:
-        catalog: what the archives had when they were last asked; None where they never were.
+        catalog: the last state of the archives; None if they were never read.
         trees: of a store that fetches nothing.
     """
 
@@ -50,31 +56,31 @@ class KernelTrees:
         self._catalog = catalog
         self._trees = trees
 
-    def headers(self, identity: Identity) -> Path:
+    def headers_tree(self, identity: Identity) -> Path:
         """The unpacked headers of a kernel.
 
         Raises:
-            ArchiveError: they are not here, or not whole.
+            ArchiveError: they are missing or incomplete.
         """
-        tree = self._trees.tree(f"headers-{identity.kernel}", self._kernel(identity).headers)
+        tree = self._trees.unpacked_tree(f"headers-{identity.kernel}", self._find_kernel(identity).headers)
         return tree / "usr/src" / f"linux-headers-{identity.kernel}"
 
-    def image(self, identity: Identity) -> Path:
-        """The unpacked kernel itself. Errors as `headers`."""
-        return self._trees.tree(f"kernel-{identity.kernel}", self._kernel(identity).image)
+    def image_tree(self, identity: Identity) -> Path:
+        """The unpacked kernel itself. Errors as `headers_tree`."""
+        return self._trees.unpacked_tree(f"kernel-{identity.kernel}", self._find_kernel(identity).image)
 
-    def _kernel(self, identity: Identity) -> Kernel:
+    def _find_kernel(self, identity: Identity) -> Kernel:
         if self._catalog is None:
-            raise MissingPackageError("no archive was asked yet: `upgrader images discover`", name="")
-        return self._catalog.kernel(identity.kernel, identity.os)
+            raise MissingPackageError("no archive was read yet: `upgrader images discover`", name="")
+        return self._catalog.find_kernel(identity.kernel, identity.os)
 
 
-def not_looked_at(why: str) -> tuple[Verdict, ...]:
-    """The verdicts on an image that nobody looked into."""
+def unchecked_verdicts(why: str) -> tuple[Verdict, ...]:
+    """The verdicts on an image that was not inspected."""
     return tuple(Verdict(check=check, passed=None, reason=why) for check in INSIDE)
 
 
-def inspect(
+def inspect_image(
     layout: Layout,
     expected: Expected,
     kernels: KernelTrees,
@@ -83,101 +89,106 @@ def inspect(
     certificate: Path | None = None,
     boots: bool = False,
 ) -> tuple[Verdict, ...]:
-    """The verdicts of INSIDE on the image of a layout, whose blobs are what their digests say.
+    """The verdicts of INSIDE on the image of a layout whose blobs have been verified.
 
     Args:
         layout: with the image.
-        expected: what it has to be.
-        kernels: where its kernel is looked for.
+        expected: the expected identity and build key.
+        kernels: the available kernels.
         work: a folder that does not exist yet.
-        certificate: whose signatures the modules have to carry; without, signatures are not looked at.
-        boots: whether the kernel is started with the modules.
+        certificate: the modules must have its signatures; without it, signatures are not checked.
+        boots: whether the kernel is booted with the modules.
 
     Raises:
-        ConfigurationError: the certificate is none, or the kernel cannot be started here.
-        ProcessError: QEMU could not start the machine: nothing was found out about the modules.
+        ConfigurationError: the certificate is invalid, or the kernel cannot be booted on this machine.
+        ProcessError: QEMU could not start the machine, so there is no result about the modules.
     """
     try:
         unpack_driver(layout, work)
         files = _Files(work / "driver")
-        manifest = files.manifest()
+        manifest = files.read_manifest()
     except (ProcessError, ConfigurationError) as error:
-        return _wrong(f"{error.brief}: {error.details}".rstrip(": "))
-    if trouble := next(_troubles(files, manifest, expected), ""):
-        return _wrong(trouble)
-    modules = tuple(files.plain[one.file] for one in manifest.modules)
-    found = _modules(modules, manifest, expected.identity, kernels, files.user_space, certificate)
-    return (*found, _boot(expected.identity, kernels, modules) if boots else _skipped(CheckName.BOOT, "not asked for"))
+        return _wrong_manifest(f"{error.brief}: {error.details}".rstrip(": "))
+    if trouble := next(_find_contradictions(files, manifest, expected), ""):
+        return _wrong_manifest(trouble)
+    modules = tuple(files.plain[module.file] for module in manifest.modules)
+    verdicts = _check_modules(modules, manifest, expected.identity, kernels, files.user_space, certificate)
+    return (
+        *verdicts,
+        _check_boot(expected.identity, kernels, modules) if boots else _skipped_check(CheckName.BOOT, "not requested"),
+    )
 
 
-def _wrong(why: str) -> tuple[Verdict, ...]:
+def _wrong_manifest(why: str) -> tuple[Verdict, ...]:
     first = Verdict(check=CheckName.MANIFEST, passed=False, reason=why.replace("\n", ": "))
-    return (first, *not_looked_at("not looked at")[1:])
+    return (first, *unchecked_verdicts("not checked")[1:])
 
 
-def _skipped(check: CheckName, why: str) -> Verdict:
+def _skipped_check(check: CheckName, why: str) -> Verdict:
     return Verdict(check=check, passed=None, reason=why)
 
 
 class _Files:
-    """/driver of an unpacked image. No link is followed: it was unpacked by us, and leads wherever its maker wants."""
+    """/driver of an unpacked image. No link is followed, since the image decides where it leads."""
 
     def __init__(self, folder: Path) -> None:
-        found = {} if folder.is_symlink() else {str(one.relative_to(folder)): one for one in sorted(folder.rglob("*"))}
+        paths = (
+            {} if folder.is_symlink() else {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*"))}
+        )
         self.plain: Mapping[str, Path] = {
-            name: path for name, path in found.items() if path.is_file() and not path.is_symlink()
+            name: path for name, path in paths.items() if path.is_file() and not path.is_symlink()
         }
         self.odd = [
             name
-            for name, path in found.items()
+            for name, path in paths.items()
             if name.startswith(_MODULES) and name not in self.plain and (path.is_symlink() or not path.is_dir())
         ]
-        self.user_space = found.get("files") if not found.get("files", folder).is_symlink() else None
+        self.user_space = paths.get("files") if not paths.get("files", folder).is_symlink() else None
 
-    def manifest(self) -> DriverManifest:
-        """What the image says of itself. Errors as `read_manifest`."""
+    def read_manifest(self) -> DriverManifest:
+        """The manifest in the image. Errors as `read_manifest`."""
         if "manifest.json" not in self.plain:
             raise ConfigurationError("it has no /driver/manifest.json")
         return read_manifest(self.plain["manifest.json"])
 
-    def text(self, name: str) -> str:
-        """A file that is there; empty where it is not."""
+    def read_text(self, name: str) -> str:
+        """The contents of a file; empty if it does not exist."""
         return self.plain[name].read_text(encoding="utf-8", errors="replace") if name in self.plain else ""
 
 
-def _troubles(files: _Files, manifest: DriverManifest, expected: Expected) -> Iterator[str]:
-    """What an image says of itself against its label, and its files against what it says."""
+def _find_contradictions(files: _Files, manifest: DriverManifest, expected: Expected) -> Iterator[str]:
+    """Contradictions between the image's manifest, its label, and its files."""
     identity = expected.identity
-    said = {name: getattr(manifest, "version" if name == "driver" else name) for name in identity.__struct_fields__}
-    for name, value in said.items():
+    facts = {name: getattr(manifest, "version" if name == "driver" else name) for name in identity.__struct_fields__}
+    for name, value in facts.items():
         if value != getattr(identity, name):
-            yield f"its manifest is about {name} {value!r} and not {getattr(identity, name)!r}"
+            yield f"its manifest has the {name} {value!r} and not {getattr(identity, name)!r}"
     if manifest.build_key != expected.build_key:
-        yield f"its manifest is of build key {manifest.build_key}, its label of {expected.build_key}"
+        yield f"its manifest has the build key {manifest.build_key}, its label {expected.build_key}"
     if build_key(identity, manifest.inputs) != expected.build_key:
         yield "the inputs of its manifest do not give its build key"
     if files.odd:
-        yield f"{files.odd[0]} is no plain file"
-    named = {one.file for one in manifest.modules}
+        yield f"{files.odd[0]} is not a regular file"
+    named = {module.file for module in manifest.modules}
     there = {name for name in files.plain if name.startswith(_MODULES)}
     if named != there:
         yield f"its manifest and its files differ in {', '.join(sorted(named ^ there))}"
         return
-    for one in manifest.modules:
+    for module in manifest.modules:
         try:
-            found = shipped(files.plain[one.file], one.file)
+            actual = shipped_module(files.plain[module.file], module.file)
         except ModuleUnreadableError as error:
-            yield f"{one.file} cannot be read: {error}"
+            yield f"{module.file} cannot be read: {error}"
             continue
-        if found != one:
-            names = [name for name in one.__struct_fields__ if getattr(found, name) != getattr(one, name)]
-            yield f"{one.file} has another {' and '.join(names)} than its manifest says"
-    for name, text in (("load-order", load_order(manifest)), ("modules.sha256", checksums(manifest))):
-        if files.text(name) != text:
-            yield f"/driver/{name} is not that of its manifest"
+        if actual != module:
+            names = [name for name in module.__struct_fields__ if getattr(actual, name) != getattr(module, name)]
+            yield f"{module.file} has another {' and '.join(names)} than its manifest"
+    for name, text in (("load-order", load_order(manifest)), ("modules.sha256", checksum_lines(manifest))):
+        if files.read_text(name) != text:
+            yield f"/driver/{name} does not match its manifest"
 
 
-def _modules(
+def _check_modules(
     modules: tuple[Path, ...],
     manifest: DriverManifest,
     identity: Identity,
@@ -187,29 +198,32 @@ def _modules(
 ) -> tuple[Verdict, ...]:
     headers, why = None, ""
     try:
-        headers = kernels.headers(identity)
+        headers = kernels.headers_tree(identity)
     except ArchiveError as error:
-        why = f"not looked at, as its kernel's headers are not in the store: {error.brief}"
+        why = f"not checked, since its kernel's headers are not in the store: {error.brief}"
     contents, *others = verify_modules(
         modules,
         headers=headers,
         driver=identity.driver,
-        expected=[one.name for one in manifest.modules],
+        expected=[module.name for module in manifest.modules],
         tree=user_space,
         certificate=certificate,
     )
     needs_headers = {CheckName.VERMAGIC, CheckName.CRC} if why else set()
-    reasoned = (msgspec.structs.replace(one, reason=why) if one.check in needs_headers else one for one in others)
+    reasoned = (
+        msgspec.structs.replace(verdict, reason=why) if verdict.check in needs_headers else verdict
+        for verdict in others
+    )
     if contents.passed is not True:
-        return (_wrong(contents.reason)[0], *reasoned)
-    holds = f"{len(modules)} modules, their digests and inputs are as the manifest inside and the label say"
+        return (_wrong_manifest(contents.reason)[0], *reasoned)
+    holds = f"{len(modules)} modules, their digests and inputs match the manifest inside and the label"
     return (Verdict(check=CheckName.MANIFEST, passed=True, reason=holds), *reasoned)
 
 
-def _boot(identity: Identity, kernels: KernelTrees, modules: tuple[Path, ...]) -> Verdict:
+def _check_boot(identity: Identity, kernels: KernelTrees, modules: tuple[Path, ...]) -> Verdict:
     try:
-        tree = kernels.image(identity)
+        tree = kernels.image_tree(identity)
     except ArchiveError as error:
-        return _skipped(CheckName.BOOT, f"not looked at, as its kernel is not in the store: {error.brief}")
+        return _skipped_check(CheckName.BOOT, f"not checked, since its kernel is not in the store: {error.brief}")
     verdict, _ = boot.boot_modules(boot.find_kernel(tree, identity.kernel), modules)
     return verdict

@@ -1,5 +1,5 @@
-"""What a driver image is made of: recipes, definitions, toolchains, the manifest inside.
+"""The inputs of a driver image: recipes, definitions, toolchains, and the manifest in the image.
 
-Here: values, and what is chosen from archives.
+Here: values, and the choice of packages from archives.
 Not here: compiling.
 """

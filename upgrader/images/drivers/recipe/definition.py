@@ -1,6 +1,6 @@
-"""Everything that an image is made of, pinned before anything is built: a build definition, as SLSA calls it.
+"""All inputs of an image, pinned before the build: a build definition, as in SLSA.
 
-It can be written to a file and built elsewhere, from nothing but a package store and a checkout.
+It can be written to a file and built elsewhere with only a package store and a checkout.
 """
 
 import re
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core import untrusted
-from upgrader.core.driver_build.driver_builds import Identity, Input, build_key, digits
+from upgrader.core.driver_build.driver_builds import Identity, Input, build_key, hash_facts
 from upgrader.core.driver_build.driver_recipes import Recipe
 from upgrader.core.errors import ConfigurationError, UnreadableError
 from upgrader.images.debian import names
@@ -19,20 +19,21 @@ from upgrader.images.drivers.recipe.recipes import RecipeFolder
 from upgrader.images.drivers.recipe.toolchain import Toolchain
 
 ASSEMBLY = "1"
-"""Changed when the same inputs are made into another image."""
+"""Increased when the same inputs give a different image."""
 
 _WORD = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}|")
 
 
 class Definition(Struct, frozen=True, kw_only=True):
-    """One image before it is built. `modules` are in load order; `signer` is the SHA-256 of the key that signs them.
+    """One image before its build. `modules` are in load order; `signer` is the SHA-256 of the certificate that signs
+    them.
 
-    `source` is empty where the source lies in the recipe's folder; `key` is over the identity and `inputs`.
+    `source` is empty if the source is in the recipe's folder. `key` covers the identity and `inputs`.
 
     Raises:
-        HostileNameError: a name that becomes a folder, a file or a word of a command line is none.
-        ConfigurationError: identity, kernel and toolchain are not of one another.
+        HostileNameError: a name is invalid as a folder, a file or an argument of a command line.
+        ConfigurationError: identity, kernel and toolchain do not match.
     """
 
     identity: Identity
@@ -45,14 +46,19 @@ class Definition(Struct, frozen=True, kw_only=True):
     signer: str = ""
 
     def __post_init__(self) -> None:
-        one = self.identity
-        for word in (one.recipe, one.vendor, *([one.flavour] if one.flavour else []), *self.modules):
-            names.matching(word, _WORD, "the name of a recipe, a vendor, a flavour or a module")
-        names.matching(self.signer, _FINGERPRINT, "the fingerprint of a certificate")
-        names.version(one.driver)
+        identity = self.identity
+        for word in (
+            identity.recipe,
+            identity.vendor,
+            *([identity.flavour] if identity.flavour else []),
+            *self.modules,
+        ):
+            names.check_text(word, _WORD, "the name of a recipe, a vendor, a flavour or a module")
+        names.check_text(self.signer, _FINGERPRINT, "the fingerprint of a certificate")
+        names.check_version(identity.driver)
         kernel, chain = self.kernel, self.toolchain
-        if (one.kernel, one.os, one.arch) != (kernel.release, kernel.os, kernel.arch):
-            raise ConfigurationError(f"{one} is not of the kernel {kernel.release} of {kernel.os}")
+        if (identity.kernel, identity.os, identity.arch) != (kernel.release, kernel.os, kernel.arch):
+            raise ConfigurationError(f"{identity} does not match the kernel {kernel.release} of {kernel.os}")
         if (chain.os, chain.compiler) != (kernel.os, kernel.compiler):
             raise ConfigurationError(f"{kernel.release} was compiled with {kernel.compiler}, not {chain.compiler}")
 
@@ -63,11 +69,11 @@ class Definition(Struct, frozen=True, kw_only=True):
 
     @property
     def packages(self) -> tuple[Package, ...]:
-        """All that has to be in the store to build and to boot it."""
+        """All packages that the store needs for the build and the boot check."""
         return (*self.kernel.packages, *self.toolchain.packages, *self.source, *self.user_space)
 
 
-def define(
+def define_image(
     recipe: RecipeFolder,
     *,
     driver: str,
@@ -78,32 +84,32 @@ def define(
     modules: Sequence[str] = (),
     signer: str = "",
 ) -> Definition:
-    """Pin all inputs of one image; `builder` are those of the machine that makes it: its programs and buildah.
+    """Pin all inputs of one image. `builder` are the inputs of the build machine: the image's programs and buildah.
 
     Raises:
-        MissingPackageError: a package is in no archive in the driver's version; the versions that are there are named.
-        ConfigurationError: the recipe has no such driver or module.
+        MissingPackageError: no archive has a package in the driver's version; the error names the available versions.
+        ConfigurationError: the recipe does not have the driver or a module.
     """
-    said = recipe.recipe
-    if said.versions and driver not in said.versions:
-        raise ConfigurationError(f"{recipe.name} is version {' or '.join(said.versions)}, not {driver}")
+    facts = recipe.recipe
+    if facts.versions and driver not in facts.versions:
+        raise ConfigurationError(f"{recipe.name} has version {' or '.join(facts.versions)}, not {driver}")
     try:
-        chosen = said.closed(modules)
+        chosen = facts.load_order(modules)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
-    source = discovery.driver_source((said.package,), driver, kernel.os) if said.package else ()
-    beside = discovery.driver_source((*said.user_space, *said.firmware), driver, kernel.os)
-    own = [one.input for one in (*kernel.headers, *source, *beside)]
-    options = [_option("modules", " ".join(chosen)), _option("assembly", ASSEMBLY)]
-    options += [_option("module-signer", signer)] if signer else []
+    source = discovery.driver_source((facts.package,), driver, kernel.os) if facts.package else ()
+    beside = discovery.driver_source((*facts.user_space, *facts.firmware), driver, kernel.os)
+    own = [package.build_input for package in (*kernel.headers, *source, *beside)]
+    options = [_option_input("modules", " ".join(chosen)), _option_input("assembly", ASSEMBLY)]
+    options += [_option_input("module-signer", signer)] if signer else []
     return Definition(
-        identity=identity_of(recipe.name, said, driver, kernel),
+        identity=identity_of(recipe.name, facts, driver, kernel),
         modules=chosen,
         kernel=kernel,
         toolchain=toolchain,
         source=source,
         user_space=beside,
-        inputs=tuple(sorted([*own, recipe.input, *builder, *toolchain.inputs, *options])),
+        inputs=tuple(sorted([*own, recipe.build_input, *builder, *toolchain.build_inputs, *options])),
         signer=signer,
     )
 
@@ -121,22 +127,22 @@ def identity_of(name: str, recipe: Recipe, driver: str, kernel: Kernel) -> Ident
     )
 
 
-def _option(name: str, value: str) -> Input:
-    return Input(kind="option", name=name, version=value, sha256=digits(value, 64))
+def _option_input(name: str, value: str) -> Input:
+    return Input(kind="option", name=name, version=value, sha256=hash_facts(value, 64))
 
 
-def encode(definition: Definition) -> bytes:
-    """As JSON, to be built elsewhere."""
+def encode_definition(definition: Definition) -> bytes:
+    """The definition as JSON, for a build on another machine."""
     return msgspec.json.format(msgspec.json.encode(definition)) + b"\n"
 
 
-def decode(data: bytes) -> Definition:
-    """What `encode` has made.
+def decode_definition(data: bytes) -> Definition:
+    """Decode the output of `encode_definition`.
 
     Raises:
-        ConfigurationError: the data are something else.
+        ConfigurationError: the data are not a definition.
     """
     try:
-        return untrusted.decode(data, Definition, untrusted.FILE_BYTES)
+        return untrusted.decode_json(data, Definition, untrusted.FILE_BYTES)
     except UnreadableError as error:
-        raise ConfigurationError("this is no build definition", details=str(error)) from error
+        raise ConfigurationError("this is not a build definition", details=str(error)) from error

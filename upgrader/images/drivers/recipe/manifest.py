@@ -1,4 +1,4 @@
-"""What a driver image says about itself in /driver/manifest.json; docs/reference/node-contract.md says who reads it."""
+"""The manifest of a driver image, /driver/manifest.json; docs/reference/node-contract.md describes its readers."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from upgrader.images.modules.reading import read_module
 
 
 class ShippedModule(Struct, frozen=True, kw_only=True):
-    """A module of the image: `name` as /proc/modules has it, `file` below /driver."""
+    """A module in the image: `name` as in /proc/modules, `file` relative to /driver."""
 
     name: str
     file: str
@@ -23,10 +23,10 @@ class ShippedModule(Struct, frozen=True, kw_only=True):
 
 
 class DriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The three that a shell reads come first; `modules` are in load order, after `in_tree` ones of the kernel.
+    """The first three fields are for a shell. `modules` are in load order, after the kernel's modules of `in_tree`.
 
-    `checks` are those that were made of the files before the image was, and what came out. A simulated driver says so,
-    and how many `devices` it simulates; no real driver says how many it has.
+    `checks` are the checks of the files before the image was assembled, and their results. A simulated driver has
+    `simulated` and the number of its `devices`; a real driver has neither.
     """
 
     vendor: str
@@ -45,7 +45,7 @@ class DriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     checks: dict[CheckName, bool | None]
 
 
-def describe(
+def describe_image(
     identity: Identity,
     inputs: Sequence[Input],
     *,
@@ -54,7 +54,7 @@ def describe(
     verdicts: Sequence[Verdict],
     devices: int = 0,
 ) -> DriverManifest:
-    """The manifest of an image that is about to be made of these inputs."""
+    """The manifest of an image of these inputs."""
     return DriverManifest(
         vendor=identity.vendor,
         version=identity.driver,
@@ -69,12 +69,12 @@ def describe(
         in_tree=tuple(in_tree),
         modules=tuple(modules),
         inputs=tuple(inputs),
-        checks={one.check: one.passed for one in verdicts},
+        checks={verdict.check: verdict.passed for verdict in verdicts},
     )
 
 
-def shipped(path: Path, file: str) -> ShippedModule:
-    """A module that is put at `file`."""
+def shipped_module(path: Path, file: str) -> ShippedModule:
+    """The entry for a module that is stored at `file`."""
     module = read_module(path)
     return ShippedModule(
         name=module.name,
@@ -85,8 +85,8 @@ def shipped(path: Path, file: str) -> ShippedModule:
     )
 
 
-def encoded(manifest: DriverManifest) -> bytes:
-    """As JSON with one fact on a line, for shells."""
+def encode_manifest(manifest: DriverManifest) -> bytes:
+    """The manifest as JSON with one field per line, for shells."""
     return msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
 
 
@@ -94,21 +94,21 @@ def read_manifest(path: Path) -> DriverManifest:
     """The manifest of an unpacked image.
 
     Raises:
-        ConfigurationError: there is none, or it says something else.
+        ConfigurationError: the manifest is missing or invalid.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=DriverManifest)
     except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise ConfigurationError("this is no image of a driver with modules", details=str(error)) from error
+        raise ConfigurationError("this is not an image of a driver with modules", details=str(error)) from error
 
 
 def load_order(manifest: DriverManifest) -> str:
-    """The same for the programs of the image, which have no JSON: driver-images/modules/modules.sh."""
+    """The load order as text for programs that cannot parse JSON: driver-images/modules/modules.sh."""
     lines = [f"in-tree {name}" for name in manifest.in_tree]
-    lines += [f"module {one.name} {one.srcversion} {one.file}" for one in manifest.modules]
+    lines += [f"module {module.name} {module.srcversion} {module.file}" for module in manifest.modules]
     return "".join(f"{line}\n" for line in lines)
 
 
-def checksums(manifest: DriverManifest) -> str:
-    """The same for sha256sum."""
-    return "".join(f"{one.sha256}  {one.file}\n" for one in manifest.modules)
+def checksum_lines(manifest: DriverManifest) -> str:
+    """The checksums as input of sha256sum."""
+    return "".join(f"{module.sha256}  {module.file}\n" for module in manifest.modules)

@@ -8,12 +8,12 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_build.driver_builds import Input, digits
+from upgrader.core.driver_build.driver_builds import Input, hash_facts
 from upgrader.core.driver_build.driver_matrix import Matrix
 from upgrader.core.driver_build.driver_recipes import Recipe
 from upgrader.core.errors import ConfigurationError
 from upgrader.images import store
-from upgrader.images.product import checkout
+from upgrader.images.product import checkout_root
 
 FILE = "recipe.toml"
 MATRIX = "matrix.toml"
@@ -22,43 +22,43 @@ _Decoded = TypeVar("_Decoded")
 
 
 class RecipeFolder(Struct, frozen=True, kw_only=True):
-    """A recipe with its folder: `recipe` is what recipe.toml says."""
+    """A recipe and its folder. `recipe` is the contents of recipe.toml."""
 
     name: str
     folder: Path
     recipe: Recipe
 
     @property
-    def input(self) -> Input:
-        """As a part of a build key: all files of the folder."""
-        facts = [part.hex() for part in store.contents(self.folder)]
-        return Input(kind="recipe", name=self.name, version="", sha256=digits(facts, 64))
+    def build_input(self) -> Input:
+        """The recipe as an input of a build key: all files of the folder."""
+        facts = [part.hex() for part in store.folder_contents(self.folder)]
+        return Input(kind="recipe", name=self.name, version="", sha256=hash_facts(facts, 64))
 
 
 def recipes_root() -> Path:
-    """driver-images/ of this checkout.
+    """The path of driver-images/ in this checkout.
 
     Raises:
-        ConfigurationError: this is no checkout.
+        ConfigurationError: this is not a checkout.
     """
-    return checkout() / "driver-images"
+    return checkout_root() / "driver-images"
 
 
 def read_recipe(folder: Path) -> RecipeFolder:
     """The recipe in a folder.
 
     Raises:
-        ConfigurationError: there is none, or it cannot be used; says where.
+        ConfigurationError: the file is missing or invalid; the error names the place.
     """
-    recipe = _decoded(folder / FILE, Recipe)
-    missing = [one.file for one in recipe.patches if not (folder / one.file).is_file()]
+    recipe = _read_toml(folder / FILE, Recipe)
+    missing = [patch.file for patch in recipe.patches if not (folder / patch.file).is_file()]
     if missing:
-        raise ConfigurationError(f"{folder / FILE} names patches that are not there: {', '.join(missing)}")
+        raise ConfigurationError(f"{folder / FILE} names patches that do not exist: {', '.join(missing)}")
     return RecipeFolder(name=folder.name, folder=folder, recipe=recipe)
 
 
 def read_recipes(root: Path) -> Mapping[str, RecipeFolder]:
-    """All recipes of a folder, by name."""
+    """All recipes in a folder, by name."""
     folders = sorted(path.parent for path in root.glob(f"*/{FILE}"))
     return {folder.name: read_recipe(folder) for folder in folders}
 
@@ -67,15 +67,15 @@ def read_matrix(root: Path) -> Matrix:
     """The matrix of a folder.
 
     Raises:
-        ConfigurationError: there is none, or it cannot be used; says where.
+        ConfigurationError: the file is missing or invalid; the error names the place.
     """
-    return _decoded(root / MATRIX, Matrix)
+    return _read_toml(root / MATRIX, Matrix)
 
 
-def _decoded(path: Path, kind: type[_Decoded]) -> _Decoded:
+def _read_toml(path: Path, kind: type[_Decoded]) -> _Decoded:
     try:
         return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), kind)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read", details=str(error.strerror)) from error
     except (ValueError, msgspec.ValidationError) as error:
-        raise ConfigurationError(f"{path} cannot be used", details=str(error)) from error
+        raise ConfigurationError(f"{path} is invalid", details=str(error)) from error

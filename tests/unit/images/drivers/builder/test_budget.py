@@ -31,13 +31,13 @@ def budget(tmp_path):
 
 
 def test_a_build_holds_a_core_and_gives_it_back(budget):
-    with budget.share(10):
+    with budget.reserve_share(10):
         assert tokens(budget) == 1
     assert tokens(budget) == 2
 
 
 def _enter(budget, memory, inside, leave):
-    with budget.share(memory):
+    with budget.reserve_share(memory):
         inside.set()
         leave.wait(20)
 
@@ -64,12 +64,12 @@ def test_builds_wait_for_memory(budget, memory, both):
 
 
 def test_a_build_that_wants_more_memory_than_there_is_is_built_alone(budget):
-    with budget.share(1000):
+    with budget.reserve_share(1000):
         assert tokens(budget) == 1
 
 
 def test_cores_that_a_killed_make_has_taken_with_it_are_there_again(budget):
-    with budget.share(10):
+    with budget.reserve_share(10):
         pipe = os.open(budget.tokens, os.O_RDWR)
         assert os.read(pipe, 1) == b"+"  # a make that dies before it gives it back
         os.close(pipe)
@@ -80,7 +80,7 @@ def test_cores_that_a_killed_make_has_taken_with_it_are_there_again(budget):
 def test_make_takes_its_jobs_from_it(budget, tmp_path):
     (tmp_path / "Makefile").write_text("all: a b c d\na b c d:\n\t@echo start; sleep 0.2; echo end\n")
     script = f'exec make -s 8<>"{budget.tokens}" 9<>"{budget.tokens}" 2>&1'
-    with budget.share(10):
+    with budget.reserve_share(10):
         told = run(["sh", "-c", script], timeout=20, cwd=tmp_path, env={"MAKEFLAGS": "-j --jobserver-auth=8,9"})
         running, most = 0, 0
         for line in told.text.splitlines():

@@ -8,7 +8,7 @@ from upgrader.core.driver_build.driver_builds import CheckName, FailureClass, Ve
 from upgrader.images.boot.values import Boot
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers.builder.budget import Budget
-from upgrader.images.drivers.builder.cell_build import Places, Workshop, refused_boot
+from upgrader.images.drivers.builder.cell_build import Places, Workshop, boot_failure
 from upgrader.images.drivers.builder.image_store import Shelf
 from upgrader.images.drivers.builder.sandbox import SandboxError
 
@@ -31,14 +31,14 @@ def test_a_package_that_a_mirror_has_lost_is_asked_for_again(tmp_path, shop):
     red = shop.build(wanted, recipe)
     assert (red.state, red.failure.kind) == (CellState.RED, FailureClass.TRANSIENT)
     assert red.failure.first_error.startswith("gcc-14 14.2.0-19 is not in ")
-    assert shop.known(wanted) is None
+    assert shop.find_result(wanted) is None
 
 
 def test_a_machine_that_nothing_can_be_compiled_on_is_said_before_any_cell(tmp_path, shop):
-    shop.check()  # nothing was unpacked yet
+    shop.check_machine()  # nothing was unpacked yet
     (tmp_path / "cache/trees/toolchain-trixie:gcc").mkdir(parents=True)
     with pytest.raises(SandboxError, match="cannot be mounted"):
-        shop.check()
+        shop.check_machine()
 
 
 def seen(*, undecided):
@@ -59,10 +59,10 @@ REFUSED = Verdict(check=CheckName.BOOT, passed=False, reason="6.1.0-50-amd64: nv
 
 @pytest.mark.parametrize(("undecided", "kind"), [(True, FailureClass.TRANSIENT), (False, FailureClass.BOOT)])
 def test_only_a_kernel_that_answered_has_refused_a_driver(undecided, kind):
-    broken = refused_boot(REFUSED, seen(undecided=undecided))
+    broken = boot_failure(REFUSED, seen(undecided=undecided))
     assert (broken.failure.kind, broken.failure.final) == (kind, kind is FailureClass.BOOT)
     assert broken.failure.first_error == REFUSED.reason
 
 
 def test_a_boot_that_passed_breaks_nothing():
-    assert refused_boot(Verdict(check=CheckName.BOOT, passed=True, reason="loaded"), seen(undecided=False)) is None
+    assert boot_failure(Verdict(check=CheckName.BOOT, passed=True, reason="loaded"), seen(undecided=False)) is None

@@ -33,11 +33,11 @@ class World:
         if self.trouble is not None and at == self.at and one == BAD.identity:
             raise self.trouble
 
-    def definition(self, cell):
+    def define_cell(self, cell):
         self._meet("definition", cell.identity)
         return msgspec.structs.replace(definition(self.recipes["nvidia-open"]), identity=cell.identity)
 
-    def known(self, _definition):
+    def find_result(self, _definition):
         return None
 
     def build(self, found, _recipe):
@@ -45,7 +45,7 @@ class World:
         self.built.append(found.identity)
         return result(found, CellState.GREEN, "sha256:" + "a" * 64)
 
-    def find(self, found):
+    def find_published(self, found):
         self._meet("find", found.identity)
         return self.there
 
@@ -95,7 +95,7 @@ def test_a_registry_that_does_not_answer_makes_one_cell_red_and_to_be_tried_agai
 
 def test_what_another_builder_has_published_is_not_built(tmp_path):
     world = World(tmp_path)
-    world.there = result(world.definition(GOOD), CellState.UNCHANGED, PUSHED)
+    world.there = result(world.define_cell(GOOD), CellState.UNCHANGED, PUSHED)
     assert world.run(GOOD, publishes=True) == (world.there,)
     assert world.built == []
 
@@ -112,6 +112,6 @@ def test_a_shelf_that_is_something_else_is_said_before_anything_is_built(tmp_pat
     (tmp_path / f"shelf/upgrader/records/{'a' * 64}.json").write_bytes(
         msgspec.json.encode(made.record(made.layout(tmp_path / "one")))
     )
-    with pytest.raises(ConfigurationError, match="no OCI layout"):
+    with pytest.raises(ConfigurationError, match="not an OCI layout"):
         world.run(GOOD)
     assert world.built == []

@@ -11,7 +11,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.names import HostileNameError
 from upgrader.images.drivers.builder.assembly import PROGRAMS, assembler_input, programs_input
 from upgrader.images.drivers.publish.bundles import Bundled
-from upgrader.images.drivers.recipe.definition import decode, encode
+from upgrader.images.drivers.recipe.definition import decode_definition, encode_definition
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def honest(root, recipe):
 @pytest.fixture
 def opened(root, recipe):
     def open_one(found, signer=""):
-        bundled = Bundled(decode(encode(found)), {recipe.name: recipe}, root, signer=signer)
-        return bundled.definition(bundled.cell)
+        bundled = Bundled(decode_definition(encode_definition(found)), {recipe.name: recipe}, root, signer=signer)
+        return bundled.define_cell(bundled.cell)
 
     return open_one
 
@@ -64,7 +64,7 @@ FORGERIES = {
 
 @pytest.mark.parametrize("name", sorted(FORGERIES))
 def test_a_forged_bundle_is_refused(opened, honest, name):
-    with pytest.raises(ConfigurationError, match="this builder's recipe asks for"):
+    with pytest.raises(ConfigurationError, match="this builder's recipe"):
         opened(msgspec.structs.replace(honest, **FORGERIES[name]))
 
 
@@ -73,7 +73,7 @@ def test_another_recipe_of_the_same_name_is_refused(opened, root, recipe, honest
         folder(root.parent / "else/nvidia-open", text="# other"), builder=(programs_input(root), made.ASSEMBLER)
     )
     assert other.identity == honest.identity
-    with pytest.raises(ConfigurationError, match="recipe asks for: inputs"):
+    with pytest.raises(ConfigurationError, match="builder's recipe: inputs"):
         opened(other)
 
 
@@ -82,7 +82,7 @@ def test_modules_are_signed_by_whom_the_bundle_says_or_not_built(opened, root, r
     signed, unsigned = definition(recipe, signer="a" * 64, **facts), definition(recipe, **facts)
     assert opened(signed, signer="a" * 64) == signed
     for found, signer in [(signed, ""), (signed, "b" * 64), (unsigned, "a" * 64)]:
-        with pytest.raises(ConfigurationError, match="this builder signs them as"):
+        with pytest.raises(ConfigurationError, match="this builder signs them with"):
             opened(found, signer=signer)
 
 
@@ -110,14 +110,14 @@ ESCAPE = "../../../escape"
     ids=str,
 )
 def test_no_name_of_a_definition_leads_out_of_a_folder(honest, path):
-    data = json.loads(encode(honest))
+    data = json.loads(encode_definition(honest))
     *way, last = path
     place = data
     for step in way:
         place = place[step]
     place[last] = ESCAPE
     with pytest.raises(ConfigurationError):
-        decode(json.dumps(data).encode())
+        decode_definition(json.dumps(data).encode())
 
 
 def test_a_name_that_is_none_is_called_so(honest):
@@ -126,5 +126,5 @@ def test_a_name_that_is_none_is_called_so(honest):
 
 
 def test_a_kernel_of_another_release_than_the_identity(honest):
-    with pytest.raises(ConfigurationError, match="is not of the kernel"):
+    with pytest.raises(ConfigurationError, match="does not match the kernel"):
         msgspec.structs.replace(honest, kernel=kernel("6.12.1-amd64"))

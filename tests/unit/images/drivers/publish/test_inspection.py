@@ -11,7 +11,7 @@ from upgrader.core.driver_build.driver_builds import CheckName, build_key
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.drivers.builder.image_store import Shelf
 from upgrader.images.drivers.publish.inspection import INSIDE
-from upgrader.images.drivers.publish.verification import Looks, examine_store
+from upgrader.images.drivers.publish.verification import InspectionOptions, examine_store
 from upgrader.images.drivers.workspace import Settings, Site
 from upgrader.images.labels import identity_labels
 from upgrader.images.layout import LayoutWriter
@@ -32,8 +32,8 @@ def look(tmp_path):
     known_headers(tmp_path / "cache")
 
     def ask(folder, digest="", given=(), cache=tmp_path / "cache", **how):
-        kernels = Site(Settings(cache=cache / "upgrader"), print).kernels()
-        return examine_store(folder, digest, dict(given), Looks(kernels=kernels, **how))
+        kernels = Site(Settings(cache=cache / "upgrader"), print).kernel_trees()
+        return examine_store(folder, digest, dict(given), InspectionOptions(kernels=kernels, **how))
 
     return ask
 
@@ -43,13 +43,13 @@ def passed(found):
 
 
 def failed(found):
-    return {one.check: one.reason for one in found.failed}
+    return {one.check: one.reason for one in found.failed_checks}
 
 
 def test_a_whole_image_passes_all_that_can_be_known_of_it_here(look, files, tmp_path):
     layout = whole_image(tmp_path / "image", files)
     found = look(tmp_path / "image")
-    assert (found.identity, found.failed) == (IDENTITY, ())
+    assert (found.identity, found.failed_checks) == (IDENTITY, ())
     assert set(found.by_label) == set(IDENTITY.__struct_fields__)
     assert found.image == f"oci:{tmp_path / 'image'}@{layout.image.digest}"
     assert passed(found) == {
@@ -70,10 +70,10 @@ def test_without_the_kernels_packages_its_symbols_are_not_guessed(look, files, t
     whole_image(tmp_path / "image", files)
     found = look(tmp_path / "image", cache=tmp_path / "empty", boots=True)
     verdicts = {one.check: one for one in found.verdicts}
-    assert found.failed == ()
+    assert found.failed_checks == ()
     for check, what in ((CheckName.VERMAGIC, "headers are"), (CheckName.CRC, "headers are"), (CheckName.BOOT, "is")):
         assert verdicts[check].passed is None
-        assert f"{what} not in the store: no archive was asked yet" in verdicts[check].reason
+        assert f"{what} not in the store: no archive was read yet" in verdicts[check].reason
     assert verdicts[CheckName.VERSIONS].passed
 
 
@@ -111,20 +111,20 @@ def edited(**changes):
 @pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
-        (MODULE, lambda data: data[:-1] + b"!", f"{MODULE} has another sha256 than its manifest says"),
+        (MODULE, lambda data: data[:-1] + b"!", f"{MODULE} has another sha256 than its manifest"),
         (MODULE, lambda data: data[:200], f"{MODULE} cannot be read: "),
-        ("manifest.json", edited(kernel="6.1.0-56-amd64"), "about kernel '6.1.0-56-amd64' and not '6.1.0-50-amd64'"),
-        ("manifest.json", edited(version="1"), "its manifest is about driver '1' and not '535.261.03'"),
-        ("manifest.json", edited(buildKey="0" * 64), f"its manifest is of build key {'0' * 64}, its label of {KEY}"),
+        ("manifest.json", edited(kernel="6.1.0-56-amd64"), "has the kernel '6.1.0-56-amd64' and not '6.1.0-50-amd64'"),
+        ("manifest.json", edited(version="1"), "its manifest has the driver '1' and not '535.261.03'"),
+        ("manifest.json", edited(buildKey="0" * 64), f"its manifest has the build key {'0' * 64}, its label {KEY}"),
         ("manifest.json", edited(inputs=[]), "the inputs of its manifest do not give its build key"),
         ("manifest.json", edited(modules=[]), f"its manifest and its files differ in {MODULE}"),
-        ("manifest.json", lambda _: b"{}", "this is no image of a driver with modules"),
+        ("manifest.json", lambda _: b"{}", "this is not an image of a driver with modules"),
         (
             "load-order",
             lambda data: data + b"module evil x /evil.ko\n",
-            "/driver/load-order is not that of its manifest",
+            "/driver/load-order does not match its manifest",
         ),
-        ("modules.sha256", lambda _: b"", "/driver/modules.sha256 is not that of its manifest"),
+        ("modules.sha256", lambda _: b"", "/driver/modules.sha256 does not match its manifest"),
     ],
     ids=[
         *("a module changed", "a module cut off", "another kernel", "another driver", "another key", "no inputs"),
@@ -153,7 +153,7 @@ def test_links_are_not_followed(look, files, tmp_path):
     less = {name: data for name, data in files.items() if name != MODULE}
     (tmp_path / "outside.ko").write_bytes(files[MODULE])
     whole_image(tmp_path / "one", less, links={MODULE: str(tmp_path / "outside.ko")})
-    assert failed(look(tmp_path / "one")) == {CheckName.MANIFEST: f"{MODULE} is no plain file"}
+    assert failed(look(tmp_path / "one")) == {CheckName.MANIFEST: f"{MODULE} is not a regular file"}
     rest = {name: data for name, data in files.items() if name != "manifest.json"}
     (tmp_path / "outside.json").write_bytes(files["manifest.json"])
     whole_image(tmp_path / "two", rest, links={"manifest.json": str(tmp_path / "outside.json")})
@@ -183,12 +183,10 @@ def test_labels_say_whose_image_it_is_where_nobody_does(look, files, tmp_path):
 
 def test_an_image_without_labels_is_looked_at_when_somebody_says_whose_it_is(look, files, tmp_path):
     whole_image(tmp_path / "image", files, labels={BUILD_KEY: KEY})
-    refused = (
-        "its labels do not say its recipe and driver and kernel; with --recipe, --driver, --kernel it is looked at"
-    )
+    refused = "its labels lack its recipe and driver and kernel; use --recipe, --driver, --kernel"
     assert failed(look(tmp_path / "image")) == {CheckName.CONTENTS: refused}
     given = {name: getattr(IDENTITY, name) for name in IDENTITY.__struct_fields__}
-    assert look(tmp_path / "image", given=given).failed == ()
+    assert look(tmp_path / "image", given=given).failed_checks == ()
 
 
 def test_an_image_for_another_kernel_than_was_said(look, files, tmp_path):
@@ -208,7 +206,7 @@ def test_one_of_several_is_named_by_digest(look, files, tmp_path):
     assert look(folder, two.image.digest).image == f"oci:{folder}@{two.image.digest}"
     with pytest.raises(ConfigurationError, match="none of the images"):
         look(folder, digest_of(b"another"))
-    with pytest.raises(ConfigurationError, match="holds no OCI layout"):
+    with pytest.raises(ConfigurationError, match="contains no OCI layout"):
         look(tmp_path / "nowhere")
 
 
@@ -216,10 +214,10 @@ def join(folder, *layouts):
     writer = LayoutWriter(folder)
     for layout in layouts:
         for blob in (*layout.blobs, layout.image):
-            writer.path(blob).write_bytes(layout.path(blob).read_bytes())
+            writer.blob_path(blob).write_bytes(layout.blob_path(blob).read_bytes())
     index = {"schemaVersion": 2, "manifests": [one.image for one in layouts]}
     (folder / "index.json").write_bytes(msgspec.json.encode(index))
-    assert len(Shelf(folder).records()) == 0
+    assert len(Shelf(folder).list_records()) == 0
 
 
 @pytest.mark.parametrize("part", [0, 1], ids=["layer", "configuration"])
@@ -230,9 +228,9 @@ def join(folder, *layouts):
 )
 def test_a_store_with_a_changed_part(look, files, tmp_path, part, damage):
     layout = whole_image(tmp_path / "image", files)
-    path = layout.path(layout.blobs[part])
+    path = layout.blob_path(layout.blobs[part])
     path.write_bytes(damage(path.read_bytes()))
-    reason = "a part of it is missing, or not what its digest says"
+    reason = "a part of it is missing, or differs from its digest"
     assert failed(look(tmp_path / "image")) == {CheckName.CONTENTS: reason}
     path.unlink()
     assert failed(look(tmp_path / "image")) == {CheckName.CONTENTS: reason}

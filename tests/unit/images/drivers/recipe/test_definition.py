@@ -8,7 +8,7 @@ from tests.support.driver_builds import DISCOVERY, PACKAGES, PROGRAMS, RECIPE, d
 from upgrader.core.driver_build.driver_builds import build_key
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.errors import MissingPackageError
-from upgrader.images.drivers.recipe.definition import decode, encode
+from upgrader.images.drivers.recipe.definition import decode_definition, encode_definition
 
 
 @pytest.fixture
@@ -85,10 +85,10 @@ def test_the_key_is_over_what_the_documents_name(recipe):
 
 def test_a_definition_can_be_carried_elsewhere(recipe):
     one = definition(recipe)
-    again = decode(encode(one))
+    again = decode_definition(encode_definition(one))
     assert (again, again.key) == (one, one.key)
-    with pytest.raises(ConfigurationError, match="no build definition"):
-        decode(b'{"identity": {}}')
+    with pytest.raises(ConfigurationError, match="not a build definition"):
+        decode_definition(b'{"identity": {}}')
 
 
 def test_a_package_that_is_not_there_in_the_drivers_version_is_named_with_those_that_are(recipe):
@@ -108,5 +108,5 @@ def test_a_source_beside_the_recipe_has_one_version(tmp_path):
     own = msgspec.structs.replace(RECIPE, package="", version="1.0", user_space=(), firmware=())
     recipe = folder(tmp_path / "own", own)
     assert definition(recipe, driver="1.0").source == ()
-    with pytest.raises(ConfigurationError, match=r"own is version 1.0, not 2.0"):
+    with pytest.raises(ConfigurationError, match=r"own has version 1.0, not 2.0"):
         definition(recipe, driver="2.0")

@@ -17,7 +17,7 @@ def test_the_recipes_of_this_checkout_can_be_used():
         "nvidia-open": ("nvidia", "open"),
         "sim": ("sim", ""),
     }
-    modules = {name: one.recipe.closed([]) for name, one in found.items()}
+    modules = {name: one.recipe.load_order([]) for name, one in found.items()}
     assert modules["nvidia"] == modules["nvidia-open"]
     assert modules["nvidia"] == ("nvidia", "nvidia-modeset", "nvidia-drm", "nvidia-uvm", "nvidia-peermem")
 
@@ -43,7 +43,7 @@ def test_no_archive_is_named_in_any_recipe():
         (GOOD + "colour = 1", "unknown field `colour`"),
         (
             GOOD + 'patches = [{file = "a.patch", kernels = ".*"}]',
-            "patches that are not there: a.patch",
+            "patches that do not exist: a.patch",
         ),
     ],
 )

@@ -1,0 +1,188 @@
+"""Random fleets: nodes, the gangs on them, what else runs there, and the plan that goes over them."""
+
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from upgrader.api import names
+from upgrader.api.resources import DRIVER_IMAGES
+from upgrader.core.model.phases import is_final
+from upgrader_dev.chaos.draws import Draws
+from upgrader_dev.chaos.gangs import (
+    GangSpec,
+    are_steerable,
+    in_pools,
+    of_other_kinds,
+    put_gang,
+    with_time_slices,
+)
+from upgrader_dev.chaos.rollouts import HOME, OTHER_POOL, PART, Next, Orders, Rollouts, rollouts_of
+from upgrader_dev.simulated.cluster.controllers import REPLICASETS
+from upgrader_dev.simulated.cluster.devices import RENAMED
+from upgrader_dev.simulated.cluster.placing import RESOURCE
+from upgrader_dev.simulated.cluster.rig import Rig
+
+GPUS = 8
+MONTH = 30 * 86400
+KERNELS = ("6.1.0-47-amd64", "6.1.0-50-amd64")
+REBOOT = {"reboot": {"kernel": KERNELS[1], "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}}
+
+
+class FleetSpec(Struct, frozen=True, kw_only=True):
+    """A fleet and the plan for it. `replicas` and `bare`: GPUs of pods by their name."""
+
+    nodes: int
+    kernels: tuple[str, ...]
+    gangs: tuple[GangSpec, ...]
+    replicas: dict[str, int]
+    bare: dict[str, int]
+    expendable: tuple[str, ...]
+    plan: dict[str, Any]
+    stack: dict[str, Any] = {}
+    """What the stack says besides: whether it reboots."""
+    declaring: bool = False
+    """Whether the owners of the replicas declare a way to ask them, so that they are not to be evicted."""
+    resource: str = RESOURCE
+    """By which name the second revision offers GPUs."""
+    rollouts: Rollouts = Rollouts()
+    clocks: dict[str, int] = {}
+    """Seconds that the clocks of nodes are ahead of the API server's, by their names; empty in most runs."""
+
+    def wanted(self, rig: Rig) -> dict[str, Any]:
+        """The stack that the plan goes to."""
+        spec = rig.spec("2.0", plugin="2", kubelet="1.35.4") | self.stack
+        spec["devicePlugin"] = spec["devicePlugin"] | {"resourceName": self.resource}
+        return spec
+
+    def __str__(self) -> str:
+        """In one line, for people."""
+        gangs = ", ".join(
+            f"{gang.name} {gang.kind} {gang.members}x{gang.gpus} {gang.method or '-'}" for gang in self.gangs
+        )
+        others = [*self.replicas, *self.bare]
+        pods = f"gangs: {gangs or 'none'}; other pods: {others or 'none'}"
+        stack = f"{', '.join(self.stack) or 'no reboot'}; {self.resource}{self.rollouts}"
+        clocks = "".join(f"; {name} is {seconds} s ahead" for name, seconds in self.clocks.items())
+        return f"{self.nodes} nodes; {pods}; {stack}{clocks}; plan: {self.plan}"
+
+
+def fleet_of(draws: Draws, nodes: int = 0) -> FleetSpec:
+    """A fleet; `nodes`: how many, instead of a few by chance."""
+    count = nodes or draws.among([1, 2, 2, 3, 4, 5, 6, 8])
+    gangs: list[GangSpec] = []
+    free = count * GPUS
+    while free > 0 and len(gangs) < max(1, count - 1) and draws.happens(0.85):
+        gang = _draw_gang(draws, f"g{len(gangs)}", count)
+        if gang.members * gang.gpus <= free:
+            gangs.append(gang)
+            free -= gang.members * gang.gpus
+    replicas = {"web-a": draws.among([1, 2])} if free >= 2 and draws.happens(0.3) else {}
+    bare = {"solo-a": draws.among([1, 2])} if free >= 4 and draws.happens(0.2) else {}
+    expendable = tuple(f"default/Pod/{name}" for name in bare if draws.happens(0.7))
+    rollouts = rollouts_of(draws.of("rollouts"), count)
+    varied = of_other_kinds(gangs, draws.of("other kinds"))
+    if rollouts.second_pool is not None:
+        varied = in_pools(varied, (HOME, OTHER_POOL), draws.of("pools"))
+    clocks = _draw_clocks(draws.of("clocks of nodes"), count)
+    if clocks:  # which say since when a pod runs
+        varied = with_time_slices(varied, draws.of("time slices"))
+    return FleetSpec(
+        nodes=count,
+        kernels=KERNELS if draws.happens(0.3) else KERNELS[:1],
+        gangs=varied,
+        replicas=replicas,
+        bare=bare,
+        expendable=expendable,
+        plan=_plan_spec(
+            draws, expendable, unguaranteed=not are_steerable(varied) and draws.of("unguaranteed").happens(0.8)
+        ),
+        stack=REBOOT if draws.happens(0.25) else {},
+        declaring=draws.of("declaring").happens(0.3),
+        resource=RENAMED if draws.of("resource").happens(0.06) else RESOURCE,
+        rollouts=rollouts,
+        clocks=clocks,
+    )
+
+
+def _draw_clocks(draws: Draws, nodes: int) -> dict[str, int]:
+    """In a few runs the clock of each node is wrong, by minutes to a month."""
+    if not draws.happens(PART):
+        return {}
+    return {f"gpu-{number}": draws.among([0, -600, 600, -MONTH, MONTH]) for number in range(nodes)}
+
+
+def _draw_gang(draws: Draws, name: str, nodes: int) -> GangSpec:
+    return GangSpec(
+        name=name,
+        kind=draws.among(["Job", "Job", "Job", "StatefulSet"]),
+        members=draws.among([1, 1, 2, 2, 3, min(4, nodes)]),
+        gpus=draws.among([GPUS, GPUS, 4, 2]),
+        method=draws.among(["file", "file", "file", "exec", "http", "signal", ""]),
+        answers=draws.happens(0.9),
+        parks=draws.happens(0.95),
+    )
+
+
+def _plan_spec(draws: Draws, expendable: tuple[str, ...], *, unguaranteed: bool) -> dict[str, Any]:
+    strategy = {
+        "maxUnavailable": draws.among(["100%", "100%", "50%", "25%", 8, 16, 24]),
+        "canary": {"enabled": draws.happens(0.2), "soakSeconds": 30},
+        "waitForCompletionSeconds": draws.among([0, 0, 0, 120]),
+    }
+    limits: dict[str, Any] = {"maxInterruptions": 100, "expendable": list(expendable)}
+    if unguaranteed:
+        limits["placementUnguaranteed"] = True
+    return {
+        "strategy": strategy,
+        "approval": {"by": "chaos", "at": "2026-11-21T09:00:00Z", "limits": limits},
+        "toleratedFailures": draws.among([0, 0, 2, 100]),
+        "checkpoint": {
+            "timeoutSeconds": draws.among([60, 300, 1800]),
+            "retrySeconds": draws.among([60, 600]),
+            "lanes": {"maxConcurrent": draws.among([0, 0, 1])},
+        },
+    }
+
+
+async def install_fleet(rig: Rig, fleet: FleetSpec, orders: Orders) -> None:
+    """The nodes with the first driver on them, and no jobs yet."""
+    for number in range(fleet.nodes):
+        name = f"gpu-{number}"
+        rig.fleet.node(name, kernel=fleet.kernels[number % len(fleet.kernels)], pool=fleet.rollouts.home(name))
+        rig.fleet.clocks[name] = timedelta(seconds=fleet.clocks.get(name, 0))
+    put_images(rig, fleet)
+    orders.install()
+    await rig.until(lambda: _is_installed(rig), 120 + fleet.nodes)
+
+
+def _is_installed(rig: Rig) -> bool:
+    nodes = rig.nodes()
+    given = sum(names.LABEL_REVISION in node["metadata"]["labels"] for node in nodes)
+    return given == len(nodes) and all(is_final(upgrade.status.phase) for upgrade in rig.upgrades())
+
+
+def put_images(rig: Rig, fleet: FleetSpec) -> None:
+    """The driver images that are not there: at the beginning all."""
+    there = {stored.value["spec"]["image"] for stored in rig.cluster.store.all_stored(DRIVER_IMAGES)}
+    newest = fleet.rollouts.next_plan
+    versions = ("1.0", "2.0", "3.0") if newest is not None and newest[1] is Next.NEWER else ("1.0", "2.0")
+    for kernel in KERNELS if fleet.stack else fleet.kernels:
+        for version in versions:
+            if f"registry/sim-driver:{version}-{kernel}" not in there:
+                rig.image(version, kernel)
+
+
+def populate_fleet(rig: Rig, fleet: FleetSpec) -> None:
+    """The gangs, and what else runs."""
+    for gang in fleet.gangs:
+        put_gang(rig, gang)
+    for number, (name, gpus) in enumerate(fleet.replicas.items()):
+        rig.fleet.replica(name, node=f"gpu-{number % fleet.nodes}", gpus=gpus)
+        if fleet.declaring:
+            annotations = {names.ANNOTATION_METHOD: "file"}
+            meta = {"name": name, "namespace": "default", "uid": f"rs-{name}", "annotations": annotations}
+            rig.cluster.installed["apps", "replicasets"] = ("v1",)
+            rig.cluster.store.put(REPLICASETS, {"metadata": meta, "spec": {}, "status": {}})
+    for number, (name, gpus) in enumerate(fleet.bare.items()):
+        rig.fleet.bare(name, node=f"gpu-{number % fleet.nodes}", gpus=gpus)

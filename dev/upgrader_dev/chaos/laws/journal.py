@@ -1,0 +1,97 @@
+"""What happened to objects, and who did it: what the laws are judged from."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from upgrader_dev.simulated.apiserver.cluster import Write
+from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.apiserver.store import Change, ObjectStore
+
+
+class Author(StrEnum):
+    """Who changed an object."""
+
+    CONTROLLER = "controller"
+    WORLD = "world"
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One change of one object. `sent`: when the controller sent the write, earlier than `at` where it was delayed."""
+
+    at: datetime
+    kind: str
+    author: Author = Author.WORLD
+    verb: str = ""  # of the controller's write: create, merge, edit, apply, delete or evict
+    before: Object | None = None
+    after: Object | None = None
+    sent: datetime | None = None
+
+    @property
+    def object(self) -> Object:
+        """As it is now, or as it was last."""
+        found = self.after or self.before
+        if found is None:
+            raise ValueError("an entry is about an object")
+        return found
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        meta = self.object["metadata"]
+        return meta.get("namespace", ""), meta["name"]
+
+    @property
+    def sent_at(self) -> datetime:
+        """When the controller sent the write; when it happened, where nobody did or it was not delayed."""
+        return self.sent or self.at
+
+    @property
+    def by_controller(self) -> bool:
+        """Whether a write of the controller did it."""
+        return self.author is Author.CONTROLLER
+
+    def __str__(self) -> str:
+        """For people: when, who, what."""
+        place = "/".join(part for part in self.key if part)
+        what = self.verb or ("removed" if self.after is None else "added" if self.before is None else "changed")
+        return f"{self.at:%H:%M:%S} {self.author.value}: {what} {self.kind} {place}"
+
+
+Reader = Callable[[Entry], None]
+
+
+class Journal:
+    """Every change of a store as it happens, with its author; nothing is kept here."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._write: tuple[Write, datetime] | None = None
+        self.readers: list[Reader] = []
+        store.listeners.append(self._take)
+
+    @contextmanager
+    def written(self, write: Write, sent: datetime) -> Iterator[None]:
+        """What changes meanwhile is the controller's doing, garbage collection of what it deletes among it."""
+        outer, self._write = self._write, (write, sent)
+        try:
+            yield
+        finally:
+            self._write = outer
+
+    def _take(self, change: Change) -> None:
+        write, sent = self._write or (None, None)
+        entry = Entry(
+            at=self._store.clock.now(),
+            kind=change.kind.kind,
+            author=Author.WORLD if write is None else Author.CONTROLLER,
+            verb=write.verb if write is not None else "",
+            before=change.before,
+            after=change.after,
+            sent=sent,
+        )
+        for reader in self.readers:
+            reader(entry)

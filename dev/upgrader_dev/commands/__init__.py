@@ -1,0 +1,5 @@
+"""`upgrader dev` and `upgrader demo`, which the command line finds by entry points.
+
+Here: the commands and their tables.
+Not here: the embedded cluster and the demo (devcluster, demo).
+"""

@@ -1,0 +1,135 @@
+"""The controller as a process of its own beside the embedded cluster, under its own service account."""
+
+import os
+import signal
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from upgrader.core.errors import DevClusterError
+from upgrader.kube.lease import CONTROLLER
+from upgrader.process import daemon
+from upgrader.process.waiting import wait_until_true
+from upgrader_dev.devcluster import Cluster
+
+NAMESPACE = "gpu-upgrader-system"
+ACCOUNT = "gpu-upgrader"
+USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+_STOP_SECONDS = 20.0
+
+
+class Controller:
+    """One process of `upgrader controller`."""
+
+    def __init__(
+        self, cluster: Cluster, folder: Path, node_image: str, name: str = "controller", *, server: str = ""
+    ) -> None:
+        """`server`: where it finds the API server, if not at its own address (a proxy)."""
+        self._cluster = cluster
+        self._folder = folder
+        self._node_image = node_image
+        self._server = server
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self.pid = 0
+
+    def start(self, **settings: str) -> None:
+        """Start it; `settings` are more UPGRADER_ variables, without the prefix."""
+        kubeconfig = service_account_kubeconfig(self._cluster, self._folder, self._server)
+        if not self.running:
+            self._release_lease()
+        variables = {
+            "UPGRADER_NAMESPACE": NAMESPACE,
+            "UPGRADER_NODE_IMAGE": self._node_image,
+            "UPGRADER_INSECURE_REGISTRIES": self._cluster.registry,
+            "UPGRADER_ACTIVE_SECONDS": "0.5",
+            "UPGRADER_IDLE_SECONDS": "3",
+            "UPGRADER_NOTICE_SECONDS": "120",  # a slow machine is no news here
+            "UPGRADER_IDENTITY": self.name,
+        }
+        more = {f"UPGRADER_{key}": value for key, value in settings.items()}
+        words: list[str | Path] = [sys.executable, "-m", "upgrader", "--kubeconfig", kubeconfig, "controller"]
+        self.pid = daemon.start_daemon(words, log=self.log, env=variables | more)
+
+    def _release_lease(self) -> None:
+        """Of the process before this, which has ended, perhaps by force: here nobody has to wait until it is over."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{CONTROLLER}"
+        lease = self._cluster.api.get(path) or {}
+        holder = lease.get("spec", {}).get("holderIdentity") or ""
+        if holder.rpartition("_")[0] == self.name:
+            self._cluster.api.patch(path, {"spec": {"holderIdentity": None}})
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return bool(self.pid) and daemon.is_alive(self.pid)
+
+    def last_reconcile(self, kind: str) -> float:
+        """When an object of this kind was last looked at to the end (Unix time), by its metrics; 0 while unknown."""
+        address = self._address()
+        if not address:
+            return 0.0
+        try:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+                text = answer.read().decode()
+        except urllib.error.URLError:  # the address is the former process's; the present one has not said its own yet
+            return 0.0
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == "upgrader_last_reconcile_timestamp_seconds" and sample.labels["kind"] == kind:
+                    return sample.value
+        return 0.0
+
+    def _address(self) -> str:
+        """Where this process listens, as its log says."""
+        for line in reversed(self.log.read_text(encoding="utf-8").splitlines()):
+            if '"probes and metrics"' in line:
+                said = msgspec.json.decode(line)
+                return f"{said['host']}:{said['port']}"
+        return ""
+
+    def signal(self, number: signal.Signals) -> None:
+        """SIGSTOP, SIGCONT, SIGKILL..."""
+        if self.running:
+            os.kill(self.pid, number)
+
+    def stop(self) -> None:
+        """End it as a pod's end does, and wait."""
+        self.signal(signal.SIGTERM)
+        self.wait_ended()
+
+    def wait_ended(self, seconds: float = _STOP_SECONDS) -> None:
+        """Until the process has ended; collected, so that its pid cannot be taken for it.
+
+        Raises:
+            DevClusterError: it lives on.
+        """
+        if not self.pid:
+            return
+        if not wait_until_true(lambda: not self.running, seconds=seconds, every=0.05):
+            raise DevClusterError(f"the controller (pid {self.pid}) does not end", details=f"See {self.log}.")
+        daemon.reap_child(self.pid)
+        self.pid = 0
+
+
+def service_account_kubeconfig(cluster: Cluster, folder: Path, server: str = "") -> Path:
+    """A kubeconfig with a token of the controller's service account, so that its rights are tried as they ship.
+
+    `server`: another address than the API server's own.
+    """
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
+    answer = cluster.api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
+    if answer is None:
+        raise DevClusterError(f"service account {ACCOUNT} gave no token")
+    admin = msgspec.yaml.decode(cluster.kubeconfig.read_bytes())
+    admin["users"] = [{"name": admin["users"][0]["name"], "user": {"token": answer["status"]["token"]}}]
+    if server:
+        admin["clusters"] = [{"name": admin["clusters"][0]["name"], "cluster": {"server": server}}]
+    kubeconfig = folder / "controller.kubeconfig"
+    kubeconfig.write_bytes(msgspec.yaml.encode(admin))
+    kubeconfig.chmod(0o600)
+    return kubeconfig

@@ -1,0 +1,140 @@
+"""What is measured: running pods and Nodes for versions, journals for steps, the audit log for writes."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from upgrader.api import names
+from upgrader.api.resources import CHECKPOINT_REQUESTS, DRIVER_IMAGES, JOBS, NODE_UPGRADES, NODES, PODS
+from upgrader.api.v1alpha1 import NodeUpgrade
+from upgrader.core import timing
+from upgrader.core.model.phases import NodePhase, is_final
+from upgrader.kube.client import KubeCluster
+from upgrader.reconcile.ports import Cluster
+from upgrader.stack.naming import upgrade_of
+from upgrader_dev.demo.audit import parse_entries, writes_per_node
+from upgrader_dev.demo.controller import NAMESPACE, USER
+from upgrader_dev.demo.journals import read_job
+from upgrader_dev.demo.report import Change, JobReport, NodeReport, UpgradeReport
+from upgrader_dev.demo.stage import Stage
+
+
+class Versions(Struct, frozen=True, kw_only=True):
+    """What runs on a node, by its Node and by the images of the operand pods on it; empty where nothing does."""
+
+    driver: str = ""
+    device_plugin: str = ""
+    kubelet: str = ""
+
+
+async def read_versions(kube: KubeCluster, made: Stage) -> dict[str, Versions]:
+    """Versions by node, all nodes of the cluster."""
+    drivers = {one.status.digest: one.spec.version for one in await kube.list(DRIVER_IMAGES)}
+    plugins = {image.partition("@")[2]: name for name, image in made.images.plugins.items()}
+    running: dict[tuple[str, str], str] = {}
+    for pod in await kube.list(PODS, NAMESPACE):
+        component = pod.metadata.labels.get(names.LABEL_COMPONENT, "")
+        if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None:
+            running[pod.spec.node_name, component] = pod.spec.containers[0].image
+    return {
+        node.metadata.name: Versions(
+            driver=drivers.get(running.get((node.metadata.name, "driver"), ""), ""),
+            device_plugin=plugins.get(running.get((node.metadata.name, "device-plugin"), "").partition("@")[2], ""),
+            kubelet=node.status.node_info.kubelet_version.removeprefix("v"),
+        )
+        for node in await kube.list(NODES)
+    }
+
+
+async def read_jobs(kube: KubeCluster, made: Stage, wanted: Mapping[str, int]) -> tuple[JobReport, ...]:
+    """The jobs, by their own journals; only the acknowledged step is what our request says."""
+    acknowledged = {
+        one.spec.owner.name: one.status.acknowledged_step
+        for one in await kube.list(CHECKPOINT_REQUESTS)
+        if one.status.acknowledged_step is not None
+    }
+    reports = []
+    for name, members in wanted.items():
+        story = read_job(made.journals(name))
+        reports.append(
+            JobReport(
+                name=name,
+                members=members,
+                steps_done=story.steps_done,
+                acknowledged_step=acknowledged.get(name),
+                resumed_from_step=story.resumed_from,
+                steps_lost=story.steps_lost,
+                interruptions=story.interruptions,
+                seconds_not_running=story.seconds_not_running,
+                refusals=story.refusals,
+                finished=story.finished,
+            )
+        )
+    return tuple(reports)
+
+
+async def read_nodes(
+    kube: KubeCluster, made: Stage, before: Mapping[str, Versions], since: str
+) -> tuple[NodeReport, ...]:
+    """The nodes, before and now, and what our user wrote for each since then."""
+    now = await read_versions(kube, made)
+    objects = await _objects_of_upgrades(kube)
+    writes = writes_per_node(
+        parse_entries(made.cluster.audit_log.read_bytes()),
+        user=USER,
+        since=since,
+        namespace=NAMESPACE,
+        upgrades=objects,
+    )
+    kinds = {name: node.sort for name, node in made.cluster.nodes.items()}
+    return tuple(
+        NodeReport(
+            name=name,
+            kind=kinds.get(name, ""),
+            driver=Change(before=before[name].driver, after=one.driver),
+            device_plugin=Change(before=before[name].device_plugin, after=one.device_plugin),
+            kubelet=Change(before=before[name].kubelet, after=one.kubelet),
+            api_writes=writes.get(name, 0),
+        )
+        for name, one in sorted(now.items())
+        if name in before
+    )
+
+
+async def read_upgrades(kube: Cluster) -> tuple[UpgradeReport, ...]:
+    """The upgrades that have ended, the one that ended first before the others."""
+    ended = [one for one in await kube.list(NODE_UPGRADES) if is_final(one.status.phase) and one.status.steps]
+    return tuple(upgrade_report(one) for one in sorted(ended, key=lambda one: one.status.steps[-1].started_at))
+
+
+def upgrade_report(upgrade: NodeUpgrade) -> UpgradeReport:
+    """What the steps of a node upgrade tell."""
+    seconds: dict[str, float] = {}
+    for step in upgrade.status.steps:
+        if step.ended_at is not None:
+            seconds[step.name] = seconds.get(step.name, 0.0) + _seconds_between(step.started_at, step.ended_at)
+    closed = [step.started_at for step in upgrade.status.steps if step.name is NodePhase.TAINTING]
+    opened = [step.ended_at for step in upgrade.status.steps if step.name is NodePhase.RELEASING and step.ended_at]
+    return UpgradeReport(
+        node=upgrade.spec.node.name,
+        reason=upgrade.spec.reason,
+        phase=upgrade.status.phase,
+        seconds=seconds,
+        closed_seconds=_seconds_between(closed[0], opened[-1]) if closed and opened else None,
+    )
+
+
+def _seconds_between(start: str, end: str) -> float:
+    return (timing.parse_time(end) - timing.parse_time(start)).total_seconds()
+
+
+async def _objects_of_upgrades(kube: KubeCluster) -> dict[str, str]:
+    """Node by the name of each object of a plan's upgrade: its NodeUpgrade, pods and Jobs."""
+    by_upgrade = {one.metadata.name: one.spec.node.name for one in await kube.list(NODE_UPGRADES) if one.spec.plan}
+    found = dict(by_upgrade)
+    pods = [one.metadata for one in await kube.list(PODS, NAMESPACE)]
+    ours = [one.metadata for one in await kube.list(JOBS, NAMESPACE)]
+    for meta in (*pods, *ours):
+        if upgrade_of(meta) in by_upgrade:
+            found[meta.name] = by_upgrade[upgrade_of(meta)]
+    return found

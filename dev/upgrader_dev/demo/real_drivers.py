@@ -1,0 +1,119 @@
+"""NVIDIA's real kernel modules for virtual nodes: built by the chain of driver images, pushed, declared.
+
+No machine of these has a GPU. `fakebridge` shows the kernel a PCI bridge with NVIDIA's vendor id, so that the driver,
+which is not changed in anything, stays loaded.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from upgrader.api.resources import DRIVER_IMAGES
+from upgrader.core.driver_build.build_results import BuildResult
+from upgrader.core.driver_build.driver_matrix import Cell
+from upgrader.core.errors import ConfigurationError
+from upgrader.images.drivers.builder.assembly import take_modules
+from upgrader.images.drivers.builder.catalog import Catalog
+from upgrader.images.drivers.publish.publication import Publisher
+from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.layout import Layout
+from upgrader.process.places import Progress
+from upgrader_dev.demo.manifests import Manifest
+
+OS = "bookworm"
+REPOSITORY = "drivers"
+MODULES = ("nvidia",)
+"""One of five, which the others need; all five take two minutes for each image."""
+
+
+class Driver(Struct, frozen=True, kw_only=True):
+    """A driver as a stack asks for it."""
+
+    recipe: str
+    version: str
+
+
+OPEN = Driver(recipe="nvidia-open", version="535.261.03")
+PROPRIETARY = Driver(recipe="nvidia", version="535.309.01")
+_HARDWARE = Driver(recipe="fakebridge", version="1.0")
+
+
+def build_hardware(kernels: Sequence[str], folder: Path, progress: Progress) -> dict[str, Path]:
+    """The module that plays the hardware, by kernel, as files in a folder.
+
+    Raises:
+        ConfigurationError: it cannot be built here; with the first error.
+    """
+    site = Site(Settings(), progress)
+    modules = {}
+    for kernel in kernels:
+        (built,) = _build_drivers(site, [(_HARDWARE, kernel)], ())
+        (module,) = take_modules(site.shelf.open_layout(built.digest), folder / kernel)
+        modules[kernel] = module
+    return modules
+
+
+def build_layouts(wanted: Sequence[tuple[Driver, str]], progress: Progress) -> list[Layout]:
+    """Images of drivers for kernels, on this machine, built where they are not there yet.
+
+    Raises:
+        ConfigurationError: one cannot be built; with the first error.
+    """
+    site = Site(Settings(), progress)
+    return [site.shelf.open_layout(result.digest) for result in _build_drivers(site, wanted, MODULES)]
+
+
+def push_drivers(
+    registry: str, wanted: Sequence[tuple[Driver, str]], progress: Progress
+) -> dict[tuple[Driver, str], str]:
+    """Images of drivers for kernels, built where they are not there yet, in a registry; `name@sha256:...`.
+
+    Raises:
+        ConfigurationError: one cannot be built or pushed; with the first error.
+    """
+    site = Site(Settings(), progress)
+    publisher = Publisher(f"{registry}/{REPOSITORY}", site.shelf, insecure=(registry,), keys=None, progress=progress)
+    results = _build_drivers(site, wanted, MODULES, publisher)
+    return {one: result.digest for one, result in zip(wanted, results, strict=True)}
+
+
+def driver_image(driver: Driver, kernel: str, image: str) -> Manifest:
+    """A DriverImage of a real driver that is in a registry."""
+    flavour = "open" if driver.recipe.endswith("-open") else "proprietary"
+    return {
+        "apiVersion": DRIVER_IMAGES.api_version,
+        "kind": DRIVER_IMAGES.kind,
+        "metadata": {"name": f"{driver.recipe}-{driver.version}-{kernel}"},
+        "spec": {
+            "vendor": "nvidia",
+            "recipe": driver.recipe,
+            "flavour": flavour,
+            "version": driver.version,
+            "kernel": kernel,
+            "os": OS,
+            "image": image,
+        },
+    }
+
+
+def _build_drivers(
+    site: Site,
+    wanted: Sequence[tuple[Driver, str]],
+    modules: tuple[str, ...],
+    publisher: Publisher | None = None,
+) -> list[BuildResult]:
+    catalog: Catalog = site.current_catalog()
+    cells = [
+        Cell(
+            identity=site.find_identity(catalog, driver=one.version, kernel=kernel, os=OS, recipe=one.recipe),
+            modules=modules,
+        )
+        for one, kernel in wanted
+    ]
+    with site.open_round(site.matrix_cells(catalog), publisher=publisher, parallel=1) as builds:
+        results = list(builds.run(cells))
+    for result in results:
+        if result.failure is not None:
+            raise ConfigurationError(f"no image of {result.identity}", details=result.failure.first_error)
+    return results

@@ -1,0 +1,233 @@
+"""The stage of the demo and of the e2e tests: a cluster, our images in its registry, our kinds and rights in its API.
+
+Only the controller under test is a process of ours; what it meets (API server, kubelets, containers, jobs) is real.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS
+from upgrader.core.errors import DevClusterError
+from upgrader.images.layout import Layout
+from upgrader.images.product import Images
+from upgrader.images.publish import Product, Programs, product_layouts, push_kubelet, push_product
+from upgrader.kube.client import KubeCluster
+from upgrader.kube.install import install_kinds
+from upgrader_dev.demo import manifests, real_drivers
+from upgrader_dev.demo.controller import Controller
+from upgrader_dev.demo.real_drivers import Driver
+from upgrader_dev.devcluster import Cluster, ClusterSpec, cosign_program, delete_cluster, kubelet_program, start_cluster
+
+Progress = Callable[[str], None]
+
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+COLLECTIONS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A cluster that is ready for a controller."""
+
+    cluster: Cluster
+    images: Product
+    kernel: str
+    folder: Path
+
+    def controller(self, name: str = "controller") -> Controller:
+        """A controller that was not started yet."""
+        return Controller(self.cluster, self.folder, self.images.node, name)
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[KubeCluster]:
+        """The API as cluster administrator."""
+        async with await KubeCluster.connect(str(self.cluster.kubeconfig)) as kube:
+            yield kube
+
+    def stack(self, driver: str, kubelet: str, plugin: str) -> manifests.Manifest:
+        """The stack of the pool with these versions."""
+        return manifests.stack_manifest(
+            "pool",
+            driver=driver,
+            plugin=self.images.plugins[plugin],
+            kubelet=kubelet,
+            artifact=self.images.kubelets[kubelet],
+        )
+
+    def real_stack(self, driver: Driver, kubelet: str, plugin: str, **more: Any) -> manifests.Manifest:  # noqa: ANN401
+        """The same with a real driver under the simulated devices; `more` are further fields of the spec."""
+        body = self.stack(driver.version, kubelet, plugin)
+        body["spec"]["driver"] |= {"recipe": driver.recipe, "version": driver.version}
+        return body | {"spec": body["spec"] | more}
+
+    def trainer(self, name: str, **options: Any) -> manifests.Manifest:  # noqa: ANN401 - as manifests.trainer has them
+        """A training job from the trainer image."""
+        return manifests.trainer_job(name, image=self.images.trainer, **options)
+
+    def push_kubelet(self, tag: str, version: str, binary: Path) -> str:
+        """A kubelet artifact from a binary of one's own; its reference."""
+        return push_kubelet(self.cluster.registry, tag=tag, version=version, binary=binary, progress=print)
+
+    def journals(self, job: str) -> Path:
+        """Where the job's members log, on the volume that survives their pods."""
+        return self.cluster.shared / job
+
+
+@asynccontextmanager
+async def on_stage(
+    spec: ClusterSpec, put_up: Callable[[Cluster], Awaitable[Stage]], progress: Progress
+) -> AsyncIterator[Stage]:
+    """A cluster with all that a play needs, for as long as it is played."""
+    cluster = await asyncio.to_thread(start_cluster, spec, progress)
+    try:
+        made = await put_up(cluster)
+        try:
+            yield made
+        finally:
+            remove_stage(made)
+    finally:
+        cluster.close()
+        await asyncio.to_thread(delete_cluster, spec.name)
+        progress("the cluster is gone")
+
+
+async def set_up(cluster: Cluster, drivers: tuple[str, ...], kubelets: tuple[str, ...], progress: Progress) -> Stage:
+    """Images pushed, kinds served, rights given, driver images declared.
+
+    Raises:
+        DevClusterError: this is no source tree.
+    """
+    _require_source()
+    boxes = cluster.box_nodes()
+    kernel = (boxes[0] if boxes else cluster.virtual_nodes()[0]).wait_ready().kernel
+    stage = await _push_images(cluster, drivers, kernel, kubelets, progress)
+    bodies = [manifests.driver_image(version, kernel, image) for version, image in stage.images.drivers.items()]
+    await _declare_images(stage, bodies)
+    progress("kinds, rights and driver images are in the API")
+    return stage
+
+
+def images_of_virtual_nodes(
+    kernels: Sequence[str], drivers: Sequence[Driver], kubelets: tuple[str, ...], progress: Progress
+) -> tuple[Layout, ...]:
+    """All that `set_up_virtual` will push and nodes will run, to be on their disks before they boot.
+
+    Raises:
+        ConfigurationError: a driver cannot be built for one of the kernels.
+    """
+    with Images(progress) as images:
+        ours = product_layouts(images, kubelets=kubelets, programs=_find_programs(progress))
+    del ours["controller"]  # which runs beside the cluster
+    return (*ours.values(), *real_drivers.build_layouts(_for_each(kernels, drivers), progress))
+
+
+async def set_up_virtual(
+    cluster: Cluster, drivers: Sequence[Driver], kubelets: tuple[str, ...], progress: Progress
+) -> Stage:
+    """The same for virtual nodes: NVIDIA's real drivers, each for every kernel that the nodes have.
+
+    Raises:
+        DevClusterError: this is no source tree.
+        ConfigurationError: a driver cannot be built for one of the kernels.
+    """
+    _require_source()
+    first = cluster.virtual_nodes()[0]
+    kernel = first.wait_ready().kernel
+    stage = await _push_images(cluster, (), kernel, kubelets, progress)
+    wanted = _for_each(first.kernels, drivers)
+    images = await asyncio.to_thread(real_drivers.push_drivers, cluster.registry, wanted, progress)
+    await _declare_images(stage, [real_drivers.driver_image(*one, image) for one, image in images.items()])
+    progress(f"kinds, rights and {len(images)} driver images with real modules are in the API")
+    return stage
+
+
+async def _push_images(
+    cluster: Cluster, drivers: tuple[str, ...], kernel: str, kubelets: tuple[str, ...], progress: Progress
+) -> Stage:
+    images = await asyncio.to_thread(
+        push_product,
+        cluster.registry,
+        drivers=drivers,
+        kernel=kernel,
+        kubelets=kubelets,
+        programs=_find_programs(progress),
+        progress=progress,
+    )
+    return Stage(cluster=cluster, images=images, kernel=kernel, folder=Path(tempfile.mkdtemp(prefix="upgrader-")))
+
+
+def _find_programs(progress: Progress) -> Programs:
+    return Programs(kubelet=lambda version: kubelet_program(version, progress), cosign=lambda: cosign_program(progress))
+
+
+def _for_each(kernels: Sequence[str], drivers: Sequence[Driver]) -> list[tuple[Driver, str]]:
+    return [(driver, kernel) for kernel in kernels for driver in drivers]
+
+
+async def _declare_images(stage: Stage, images: Iterable[manifests.Manifest]) -> None:
+    for file in ("namespace.yaml", "rbac.yaml", "job-namespace.yaml"):
+        apply_file(stage.cluster, DEPLOY / file, NAMESPACE="default")
+    async with stage.admin() as kube:
+        await install_kinds(kube)
+        for body in images:
+            await kube.apply(DRIVER_IMAGES, body)
+
+
+def _require_source() -> None:
+    if not DEPLOY.is_dir():
+        raise DevClusterError(f"{DEPLOY} is missing", resolution="Run this from a source tree.")
+
+
+def remove_stage(stage: Stage) -> None:
+    """Remove what the stage has beside the cluster."""
+    shutil.rmtree(stage.folder, ignore_errors=True)
+
+
+def apply_file(cluster: Cluster, path: Path, **placeholders: str) -> None:
+    """Apply a manifest of deploy/ as it ships; capital words in it that are named are filled in."""
+    text = path.read_text(encoding="utf-8")
+    for word, value in placeholders.items():
+        text = text.replace(word, value)
+    for body in yaml.safe_load_all(text):
+        if body is not None:
+            namespace = body["metadata"].get("namespace", "default")
+            cluster.api.put_in_place(COLLECTIONS[body["kind"]].format(namespace=namespace), body)
+
+
+def deploy_controller(made: Stage, **settings: str) -> None:
+    """The Deployment of deploy/ as it ships, with our images; `settings` are more UPGRADER_ variables."""
+    body = yaml.safe_load((DEPLOY / "controller.yaml").read_text(encoding="utf-8"))
+    container = body["spec"]["template"]["spec"]["containers"][0]
+    container["image"] = made.images.upgrader
+    values = {"NODE_IMAGE": made.images.node, "INSECURE_REGISTRIES": made.cluster.registry, **settings}
+    ours = [{"name": f"UPGRADER_{name}", "value": value} for name, value in values.items()]
+    taken = {one["name"] for one in ours}
+    container["env"] = [*(one for one in container["env"] if one["name"] not in taken), *ours]
+    path = COLLECTIONS["Deployment"].format(namespace=body["metadata"]["namespace"])
+    made.cluster.api.put_in_place(path, body)
+
+
+async def apply_stack(kube: KubeCluster, body: Mapping[str, Any]) -> None:
+    """Create or change a GpuStack."""
+    await kube.apply(GPU_STACKS, body)
+
+
+async def start_job(kube: KubeCluster, body: Mapping[str, Any]) -> None:
+    """Create a training job."""
+    await kube.create(JOBS, body)

@@ -1,0 +1,44 @@
+"""The embedded cluster: a real Kubernetes in network namespaces of its own, from nothing and leaving nothing."""
+
+from upgrader_dev.devcluster.base.binaries import build_all, cosign_program, kubelet_program
+from upgrader_dev.devcluster.base.nodes import Node, NodeState
+from upgrader_dev.devcluster.base.spec import BoxSpec, ClusterSpec, KwokSpec, Taint, VmSpec
+from upgrader_dev.devcluster.box.box_node import BoxNode
+from upgrader_dev.devcluster.cluster import Cluster
+from upgrader_dev.devcluster.kwok.kwok_node import KwokNode
+from upgrader_dev.devcluster.lifecycle import (
+    Status,
+    cluster_names,
+    cluster_status,
+    delete_cluster,
+    kernels_of_virtual_nodes,
+    lacking_for_virtual_nodes,
+    load_cluster,
+    start_cluster,
+)
+from upgrader_dev.devcluster.virtual.node import VirtualNode
+
+__all__ = [
+    "BoxNode",
+    "BoxSpec",
+    "Cluster",
+    "ClusterSpec",
+    "KwokNode",
+    "KwokSpec",
+    "Node",
+    "NodeState",
+    "Status",
+    "Taint",
+    "VirtualNode",
+    "VmSpec",
+    "build_all",
+    "cluster_names",
+    "cluster_status",
+    "cosign_program",
+    "delete_cluster",
+    "kernels_of_virtual_nodes",
+    "kubelet_program",
+    "lacking_for_virtual_nodes",
+    "load_cluster",
+    "start_cluster",
+]

@@ -1,0 +1,144 @@
+"""What a cluster is made of, in its directory: written before anything is started, the truth for taking it down."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.core.errors import DevClusterError
+from upgrader.process.places import hold_lock, write_atomically
+from upgrader_dev.devcluster.base.addresses import Addresses
+from upgrader_dev.devcluster.base.spec import KwokSpec, Taint
+
+FILE = "cluster.json"
+
+
+class BoxRecord(Struct, frozen=True, kw_only=True):
+    """A box node: `index` fixes its addresses."""
+
+    name: str
+    index: int
+    kubelet: str
+    labels: Mapping[str, str] = {}
+    kernel: str = ""
+    """The kernel name of the next power-on; empty: the machine's own."""
+    taints: tuple[Taint, ...] = ()
+
+
+class VmRecord(Struct, frozen=True, kw_only=True):
+    """A virtual node: `index` fixes its addresses, `image` is the folder of the image that its disk lies over.
+
+    `container_images` is that of the disk with container images, empty where it has none from the start.
+    """
+
+    name: str
+    index: int
+    kubelet: str
+    image: str
+    container_images: str = ""
+    kernels: tuple[str, ...]
+    """Releases that are installed, oldest first."""
+    labels: Mapping[str, str] = {}
+    memory_mib: int
+    kernel: str = ""
+    order: str = ""
+    """Changes when `kernel` is ordered anew; empty: none was, and the disk says what is booted."""
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """A cluster. `token` stands in the command line of everything that was started for it."""
+
+    name: str
+    token: str
+    addresses: Addresses
+    fast: bool
+    audit_reads_of: str = ""
+    created: str
+    """RFC 3339."""
+    boxes: tuple[BoxRecord, ...] = ()
+    vms: tuple[VmRecord, ...] = ()
+    kwok: tuple[KwokSpec, ...] = ()
+    kwok_kernels: Mapping[str, str] = {}
+    """Kernel names of kwok nodes from their next power-on, where set_kernel was asked for."""
+
+    def kwok_of(self, name: str) -> KwokSpec:
+        """What the kwok node of this name was made from; DevClusterError when there is none."""
+        for spec in self.kwok:
+            if name in spec.names():
+                return spec
+        raise DevClusterError(f"cluster {self.name} has no kwok node {name}")
+
+    def box(self, name: str) -> BoxRecord:
+        """The box of this name; DevClusterError when there is none."""
+        for box in self.boxes:
+            if box.name == name:
+                return box
+        known = ", ".join(box.name for box in self.boxes) or "none"
+        raise DevClusterError(f"cluster {self.name} has no box {name}", details=f"Its boxes: {known}.")
+
+    def vm(self, name: str) -> VmRecord:
+        """The virtual node of this name; DevClusterError when there is none."""
+        for vm in self.vms:
+            if vm.name == name:
+                return vm
+        known = ", ".join(vm.name for vm in self.vms) or "none"
+        raise DevClusterError(f"cluster {self.name} has no virtual node {name}", details=f"Its virtual nodes: {known}.")
+
+
+def is_cluster(folder: Path) -> bool:
+    """Whether `folder` is a cluster's."""
+    return (folder / FILE).exists()
+
+
+def read_record(folder: Path) -> Record:
+    """The cluster in `folder`.
+
+    Raises:
+        DevClusterError: there is none, or its record cannot be read.
+    """
+    try:
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=Record)
+    except FileNotFoundError:
+        raise DevClusterError(
+            f"there is no cluster in {folder}",
+            resolution="`upgrader dev up` starts one, `upgrader dev status` lists them.",
+        ) from None
+    except msgspec.MsgspecError as error:
+        raise DevClusterError(f"{folder / FILE} cannot be read", details=str(error)) from error
+
+
+def write_record(folder: Path, record: Record) -> None:
+    """Keep the record, whole or not at all."""
+    write_atomically(folder / FILE, msgspec.json.format(msgspec.json.encode(record)))
+
+
+@contextmanager
+def change_record(folder: Path) -> Iterator[list[Record]]:
+    """The record as the only element of a list; what stands there at the end is kept. Others wait meanwhile."""
+    with hold_lock(folder / ".lock"):
+        held = [read_record(folder)]
+        yield held
+        write_record(folder, held[0])
+
+
+def add_box(folder: Path, box: BoxRecord) -> None:
+    """Add or replace a box."""
+    with change_record(folder) as held:
+        others = tuple(other for other in held[0].boxes if other.name != box.name)
+        held[0] = msgspec.structs.replace(held[0], boxes=(*others, box))
+
+
+def put_vm(folder: Path, vm: VmRecord) -> None:
+    """Add or replace a virtual node."""
+    with change_record(folder) as held:
+        others = tuple(other for other in held[0].vms if other.name != vm.name)
+        held[0] = msgspec.structs.replace(held[0], vms=(*others, vm))
+
+
+def cluster_folders(root: Path) -> list[Path]:
+    """The directories in `root` that are clusters."""
+    if not root.exists():
+        return []
+    return sorted(folder for folder in root.iterdir() if is_cluster(folder))

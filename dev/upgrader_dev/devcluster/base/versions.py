@@ -1,0 +1,100 @@
+"""Which programs the cluster is made of, of which version, and the Go module that pins each."""
+
+from msgspec import Struct
+
+CONTROL_PLANE = "1.36.3"
+ETCD = "3.6.8"
+"""The etcd that Kubernetes of CONTROL_PLANE names in its own go.mod."""
+KWOK = "0.7.0"
+REGISTRY = "3.1.2"
+COSIGN = "3.1.3"
+"""Signs and verifies driver images; the controller's image has it too."""
+CONTAINERD = "2.3.7"
+"""In virtual nodes: Debian 12 has 1.6, whose CRI knows nothing of CDI."""
+KUBELETS = ("1.34.4", "1.35.4")
+"""Kubelets that can be built; containerd 1.6 of Debian 12 serves kubelets up to 1.35."""
+
+_KUBERNETES_VERSION = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    """A program and the Go package that it is built from."""
+
+    name: str
+    package: str
+    version: str
+    shown: str
+    """What it says of its version somewhere, to know a program found elsewhere."""
+    module: str
+    """The folder in gomod/ whose go.mod has it as a tool."""
+    ldflags: tuple[str, ...] = ("-s", "-w")
+    asked: str = "--version"
+    """The word that makes it say its version."""
+
+
+def _kubernetes_tool(name: str, version: str, module: str) -> Tool:
+    # without these a kubelet reports v0.0.0-master, and version skew means nothing
+    minor = version.split(".")[1]
+    says = {"gitVersion": f"v{version}", "gitMajor": "1", "gitMinor": minor, "gitTreeState": "clean"}
+    flags = [f"-X={package}.{field}={value}" for package in _KUBERNETES_VERSION for field, value in says.items()]
+    return Tool(
+        name=name,
+        package=f"k8s.io/kubernetes/cmd/{name}",
+        version=version,
+        shown=f"Kubernetes v{version}",
+        module=module,
+        ldflags=("-s", "-w", *flags),
+    )
+
+
+KUBE_APISERVER = _kubernetes_tool("kube-apiserver", CONTROL_PLANE, "control-plane")
+KUBE_CONTROLLER_MANAGER = _kubernetes_tool("kube-controller-manager", CONTROL_PLANE, "control-plane")
+KUBE_SCHEDULER = _kubernetes_tool("kube-scheduler", CONTROL_PLANE, "control-plane")
+ETCD_SERVER = Tool(
+    name="etcd",
+    package="go.etcd.io/etcd/server/v3",
+    version=ETCD,
+    shown=f"etcd Version: {ETCD}",
+    module="control-plane",
+)
+KWOK_CONTROLLER = Tool(name="kwok", package="sigs.k8s.io/kwok/cmd/kwok", version=KWOK, shown=f"v{KWOK}", module="kwok")
+OCI_REGISTRY = Tool(
+    name="registry",
+    package="github.com/distribution/distribution/v3/cmd/registry",
+    version=REGISTRY,
+    shown=f"v{REGISTRY}",
+    module="registry",
+    ldflags=("-s", "-w", f"-X=github.com/distribution/distribution/v3/version.version=v{REGISTRY}"),
+)
+COSIGN_TOOL = Tool(
+    name="cosign",
+    package="github.com/sigstore/cosign/v3/cmd/cosign",
+    version=COSIGN,
+    shown=f"v{COSIGN}",
+    module="cosign",
+    asked="version",
+)
+CONTAINERD_TOOLS = tuple(
+    Tool(
+        name=name,
+        package=f"github.com/containerd/containerd/v2/cmd/{name}",
+        version=CONTAINERD,
+        shown=f"v{CONTAINERD}",
+        module="containerd",
+        ldflags=("-s", "-w", f"-X=github.com/containerd/containerd/v2/version.Version=v{CONTAINERD}"),
+    )
+    for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+)
+
+
+def kubelet_tool(version: str) -> Tool:
+    """The kubelet of a version of KUBELETS; ValueError for others."""
+    if version not in KUBELETS:
+        raise ValueError(f"no kubelet {version}; there are {', '.join(KUBELETS)}")
+    return _kubernetes_tool("kubelet", version, f"kubelet-{version.rpartition('.')[0]}")
+
+
+def all_tools() -> tuple[Tool, ...]:
+    """All programs, the quick ones first."""
+    quick = (OCI_REGISTRY, KWOK_CONTROLLER, *CONTAINERD_TOOLS, ETCD_SERVER, COSIGN_TOOL)
+    return (*quick, KUBE_SCHEDULER, KUBE_CONTROLLER_MANAGER, KUBE_APISERVER, *(kubelet_tool(one) for one in KUBELETS))

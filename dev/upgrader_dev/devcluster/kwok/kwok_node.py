@@ -1,0 +1,138 @@
+"""Nodes that are API objects only: kwok keeps their leases, their status and the phases of their pods."""
+
+import concurrent.futures
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import tenacity
+
+from upgrader.core.errors import DevClusterError
+from upgrader_dev.devcluster.base import nodes, record
+from upgrader_dev.devcluster.base.api import NODES, ApiServer, Object
+from upgrader_dev.devcluster.base.nodes import READY_SECONDS, NodeState
+from upgrader_dev.devcluster.base.spec import KwokSpec
+from upgrader_dev.devcluster.control_plane.control_plane import KWOK_LABEL
+
+_AT_ONCE = 8
+_MANAGED, _OFF, _CUT = "kwok", "off", "cut"
+
+
+class KwokNode:
+    """One of them. Without a kubelet there is nothing to enter, and exec and logs of its pods do not work."""
+
+    sort: Literal["kwok"] = "kwok"
+
+    def __init__(self, folder: Path, name: str, api: ApiServer) -> None:
+        self._cluster = folder
+        self._api = api
+        self.name = name
+
+    def power_off(self) -> None:
+        """Forgotten by kwok: no lease is renewed, its pods stay as they are."""
+        self._set_label(_OFF)
+
+    def power_on(self) -> None:
+        """Taken by kwok again, with a new boot id; until then it is not Ready."""
+        found = record.read_record(self._cluster)
+        spec = found.kwok_of(self.name)
+        wanted = node_object(
+            msgspec.structs.replace(spec, kernel=found.kwok_kernels.get(self.name) or spec.kernel), self.name
+        )
+        if self._api.create(NODES, wanted) is None:
+            booting = [{"type": "Ready", "status": "False", "reason": "Booting", "message": "powered on"}]
+            changes = {"status": {"nodeInfo": wanted["status"]["nodeInfo"], "conditions": booting}}
+            self._api.patch(f"{NODES}/{self.name}/status", changes)
+            self._set_label(_MANAGED)
+
+    def cut(self) -> None:
+        """As power_off for the API; join brings it back on the same boot."""
+        self._set_label(_CUT)
+
+    def join(self) -> None:
+        """Taken by kwok again."""
+        self._set_label(_MANAGED)
+
+    def set_kernel(self, kernel: str) -> None:
+        """Simulated: the kernel name from the next power-on."""
+        with record.change_record(self._cluster) as held:
+            held[0].kwok_of(self.name)
+            kernels = {**held[0].kwok_kernels, self.name: kernel}
+            held[0] = msgspec.structs.replace(held[0], kwok_kernels=kernels)
+
+    def wait_ready(self, seconds: float = READY_SECONDS) -> NodeState:
+        """Until kwok has made it Ready."""
+        return nodes.wait_for_node(
+            self._api, self.name, lambda state: state.ready == "True", seconds, "Ready", _no_reason
+        )
+
+    def wait_not_ready(self, seconds: float = READY_SECONDS) -> NodeState:
+        """Until the node controller has given it up."""
+        return nodes.wait_for_node(
+            self._api, self.name, lambda state: state.ready != "True", seconds, "silent", _no_reason
+        )
+
+    def _set_label(self, value: str) -> None:
+        self._api.patch(f"{NODES}/{self.name}", {"metadata": {"labels": {KWOK_LABEL: value}}})
+
+
+def create_nodes(api: ApiServer, spec: KwokSpec) -> None:
+    """Make the Node objects, several at a time; those that are there already stay as they are."""
+    with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+        made = [pool.submit(api.create, NODES, node_object(spec, name)) for name in spec.names()]
+        for each in made:
+            each.result()
+
+
+def wait_all(api: ApiServer, names: Sequence[str], seconds: float = READY_SECONDS) -> dict[str, NodeState]:
+    """Until all are Ready; one list per look instead of one request per node."""
+    wanted = set(names)
+
+    def look() -> dict[str, NodeState]:
+        listed = (api.get(NODES) or {})["items"] if wanted else []
+        states = {node["metadata"]["name"]: nodes.node_state(node) for node in listed}
+        return {name: states[name] for name in wanted & states.keys() if states[name].ready == "True"}
+
+    trying = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda ready: ready.keys() != wanted),
+        wait=tenacity.wait_fixed(0.2),
+        stop=tenacity.stop_after_delay(seconds),
+    )
+    try:
+        return trying(look)
+    except tenacity.RetryError as error:
+        late = sorted(wanted - look().keys())
+        raise DevClusterError(
+            f"{len(late)} of {len(wanted)} kwok nodes are not Ready after {seconds:g} s", details=", ".join(late[:10])
+        ) from error
+
+
+def node_object(spec: KwokSpec, name: str) -> Object:
+    """A Node as its kubelet would have registered it."""
+    resources = {"cpu": "64", "memory": "1Ti", "pods": "110", **({spec.resource: str(spec.gpus)} if spec.gpus else {})}
+    info = {
+        "kernelVersion": spec.kernel,
+        "kubeletVersion": f"v{spec.kubelet}",
+        "bootID": str(uuid.uuid4()),
+        "operatingSystem": "linux",
+        "architecture": "amd64",
+    }
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "type": "kwok",
+        **spec.labels,
+        KWOK_LABEL: _MANAGED,
+    }
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": [msgspec.to_builtins(taint) for taint in spec.taints]},
+        "status": {"allocatable": resources, "capacity": resources, "nodeInfo": info},
+    }
+
+
+def _no_reason() -> str:
+    return ""

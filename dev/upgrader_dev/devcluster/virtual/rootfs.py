@@ -1,0 +1,189 @@
+"""The tree of a virtual node: Debian's packages unpacked, two kernels, containerd, kubelets, and our few scripts."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from upgrader.images import base
+from upgrader.images.debian.values import Kernel
+from upgrader.images.drivers.builder.extraction import extract_archive
+from upgrader.images.drivers.builder.trees import make_root
+from upgrader.images.product import checkout_root
+from upgrader.process import run
+from upgrader_dev.devcluster.virtual import initramfs
+
+PACKAGES = (
+    "base-files",  # os-release
+    "busybox-static",  # init, and every small program
+    "containernetworking-plugins",
+    "grub-pc-bin",  # for the boot sector
+    "grub2-common",  # grub-set-default, grub-reboot: a node is told which kernel to boot as any Debian machine is
+    "iproute2",
+    "iptables",
+    "kmod",
+    "mount",
+    "qemu-guest-agent",
+    "runc",
+    "util-linux",
+)
+FILES = Path(__file__).parent / "files"
+BOOT_ARGUMENTS = (
+    # a panic boots anew, as on a real node, and so does a kernel that is stuck; the console says where it was
+    "root=/dev/vda1 console=ttyS0 quiet loglevel=5 net.ifnames=0 panic=5 random.trust_cpu=on softlockup_panic=1"
+    " softlockup_all_cpu_backtrace=1 mitigations=off nokaslr"
+    " no_timer_check tsc=reliable nmi_watchdog=0 audit=0 apparmor=0 cryptomgr.notests rcupdate.rcu_expedited=1"
+)
+
+_LEFT_OUT = (*base.LEFT_OUT, "./usr/share/doc", "./usr/share/man", "./usr/share/locale", "./usr/share/perl*")
+_UNWANTED = (
+    # what a virtual machine never has; the core of drivers/gpu/drm stays, since nvidia.ko imports from it
+    *(f"drivers/{name}" for name in ("hid", "hwmon", "iio", "infiniband", "input", "isdn", "media", "mtd", "scsi")),
+    *(f"drivers/{name}" for name in ("staging", "usb", "net/can", "net/ethernet", "net/usb", "net/wireless")),
+    *(f"drivers/gpu/drm/{name}" for name in ("amd", "gma500", "i915", "nouveau", "radeon", "vmwgfx")),
+    "sound",
+)
+_SCRIPTS = ("agent", "containerd", "images", "kubelet", "start", "stop")
+_FOLDERS = ("dev", "proc", "root", "run", "sys", "tmp", "var/lib/box", "var/log", "boot/grub", "etc/cdi", "etc/node")
+_SECONDS = 300.0
+_EPOCH = 1
+_PROGRAM, _FILE = 0o755, 0o644
+
+
+@contextmanager
+def _usual_modes() -> Iterator[None]:
+    """What is made meanwhile has the same mode whoever builds, also what other programs make in the tree."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@_usual_modes()
+def make_node_root(
+    root: Path, archive: Path, kernels: Mapping[Path, Kernel], programs: Sequence[Path], kubelets: Mapping[str, Path]
+) -> None:
+    """Make the tree.
+
+    Args:
+        root: where; made here.
+        archive: what mmdebstrap made of PACKAGES.
+        kernels: by the tree that its packages were unpacked to.
+        programs: containerd and what belongs to it.
+        kubelets: by version.
+
+    Raises:
+        ProcessError: something cannot be unpacked, or a program of the tree refuses.
+    """
+    make_root(root)
+    excluded = [f"--exclude={path}" for path in _LEFT_OUT]
+    extract_archive(["--file", archive, *excluded], root, timeout=_SECONDS)
+    for folder in _FOLDERS:
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    _add_busybox(root)
+    _add_files(root)
+    for program in programs:
+        _copy_file(program, root / "usr/bin" / program.name, _PROGRAM)
+    for version, program in kubelets.items():
+        (root / "opt/kubelet").mkdir(parents=True, exist_ok=True)
+        _copy_file(program, root / "opt/kubelet" / version, _PROGRAM)
+    for tree, kernel in kernels.items():
+        _add_kernel(root, tree, kernel.release)
+    _write_boot_menu(root, [kernel.release for kernel in kernels.values()])
+
+
+def boot_kernel() -> Path:
+    """The program by which an upgrade chooses the next kernel: the very one that we recommend for nodes with GRUB."""
+    return checkout_root() / "docs/examples/nodes/boot-kernel"
+
+
+def finish_root(root: Path) -> None:
+    """What only the building needed goes, and with it all that tells of when it was."""
+    shutil.rmtree(root / "usr/lib/grub")
+    set_times(root)
+
+
+def set_times(root: Path) -> None:
+    """Everything in the tree was last written at the same moment of 1970."""
+    for path in (root, *root.rglob("*")):
+        os.utime(path, (_EPOCH, _EPOCH), follow_symlinks=False)
+
+
+def _add_busybox(root: Path) -> None:
+    # each of its commands that no package has under this name
+    for command in run(["chroot", root, "/bin/busybox", "--list"], timeout=_SECONDS).text.split():
+        places = [root / folder / command for folder in ("usr/bin", "usr/sbin")]
+        if not any(place.is_symlink() or place.exists() for place in places):
+            places[0].symlink_to("busybox")
+    (root / "usr/sbin/init").unlink(missing_ok=True)
+    (root / "usr/bin/init").unlink(missing_ok=True)
+    (root / "usr/sbin/init").symlink_to("../bin/busybox")
+    (root / "usr/sbin/reboot").unlink(missing_ok=True)
+    (root / "usr/sbin/reboot").symlink_to("../bin/busybox")  # where every other machine has it
+
+
+def _add_files(root: Path) -> None:
+    # what the packages' own scripts would have set up, as far as it is used here
+    for name in ("iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"):
+        (root / "usr/sbin" / name).unlink(missing_ok=True)
+        (root / "usr/sbin" / name).symlink_to("xtables-nft-multi")
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (root / "etc/group").write_text("root:x:0:\n")
+    (root / "etc/mtab").unlink(missing_ok=True)
+    (root / "etc/mtab").symlink_to("/proc/self/mounts")
+    _copy_file(FILES / "inittab", root / "etc/inittab", _FILE)
+    for name in _SCRIPTS:
+        _copy_file(FILES / name, root / "etc/node" / name, _PROGRAM)
+    (root / "usr/local/sbin").mkdir(parents=True, exist_ok=True)
+    _copy_file(boot_kernel(), root / "usr/local/sbin/boot-kernel", _PROGRAM)
+
+
+def _copy_file(source: Path, target: Path, mode: int) -> None:
+    """Copy with a mode of our own: that of a checkout, or of a program in the cache, follows from somebody's umask."""
+    shutil.copyfile(source, target)
+    target.chmod(mode)
+
+
+def _add_kernel(root: Path, tree: Path, release: str) -> None:
+    target = root / "usr/lib/modules" / release
+    source = next(one for one in (tree / "usr/lib/modules" / release, tree / "lib/modules" / release) if one.is_dir())
+    unwanted = {source / "kernel" / name for name in _UNWANTED}
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        return {name for name in names if Path(folder) / name in unwanted}
+
+    shutil.copytree(source, target, symlinks=True, ignore=left_out)
+    for link in ("build", "source"):  # to headers that are not here
+        (target / link).unlink(missing_ok=True)
+    run(["chroot", root, "depmod", release], timeout=_SECONDS)
+    shutil.copy(tree / "boot" / f"vmlinuz-{release}", root / "boot")
+    script = (FILES / "initramfs").read_bytes()
+    (root / "boot" / f"initrd-{release}").write_bytes(initramfs.pack_initramfs(root, release, script))
+
+
+def _write_boot_menu(root: Path, releases: Sequence[str]) -> None:
+    (root / "boot/grub/grub.cfg").write_text((FILES / "grub.cfg").read_text() + boot_menu(releases))
+    environment = "/boot/grub/grubenv"
+    run(["chroot", root, "grub-editenv", environment, "create"], timeout=_SECONDS)
+    run(
+        ["chroot", root, "grub-editenv", environment, "set", f"saved_entry={grub_entry(releases[-1])}"],
+        timeout=_SECONDS,
+    )
+
+
+def grub_entry(release: str) -> str:
+    """GRUB's name for a kernel, for grub-set-default; GRUB takes what begins with a digit for a number."""
+    return f"gnulinux-{release}"
+
+
+def boot_menu(releases: Sequence[str]) -> str:
+    """GRUB's entries."""
+    return "".join(
+        f"menuentry 'Linux {release}' --id '{grub_entry(release)}' {{\n"
+        f"  linux /boot/vmlinuz-{release} {BOOT_ARGUMENTS} $machine\n"
+        f"  initrd /boot/initrd-{release}\n"
+        "}\n"
+        for release in releases
+    )

@@ -1,0 +1,5 @@
+"""`upgrader simulate`.
+
+Here: the command and its tables.
+Not here: the simulation (upgrader.simulate).
+"""

@@ -1,0 +1,178 @@
+"""Doing to the simulated cluster what was decided, and recording it as reconcile does."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from upgrader.core.checkpoint_request.request_machine import RESTARTED_EARLY
+from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, RequestView
+from upgrader.core.model.phases import NodePhase, RequestPhase, is_final, transition_of
+from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.core.node_upgrade.upgrade_state import Act, Decision, NodeView, Outcome, PodResult
+from upgrader.core.workloads.placement import Placement
+from upgrader.simulate.controller.objects import ABSENT, WAITING, Request, Upgrade, UpgradeGroup
+from upgrader.simulate.world import World
+
+SHARES = {"off": 0.1, "upgrade": 0.4, "driver": 0.2, "plugin": 0.1, "validate": 0.2}
+"""Parts of a node upgrade's time."""
+
+DONE = PodResult(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="done"))
+BUSY = PodResult(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="the driver is in use"))
+
+_BY_GROUP = frozenset({RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED})
+
+
+class Acts:
+    """Acts on the world; `look` is called when something of a group has changed by itself."""
+
+    def __init__(self, world: World, look: Callable[[str], None]) -> None:
+        self._world, self._look = world, look
+        self._attempts: dict[str, int] = {}
+
+    # ---------------------------------------------------------------------------------------------- nodes
+
+    def upgrade(self, group: UpgradeGroup, upgrade: Upgrade, view: NodeView, decision: Decision) -> bool:
+        """Acts of one upgrade, then its record; whether anything was done."""
+        for act in decision.acts:
+            self._node(group, upgrade, act)
+        if decision.phase is upgrade.phase and decision.reverting == upgrade.reverting:
+            upgrade.deadline = decision.deadline or upgrade.deadline
+            return bool(decision.acts)
+        now = self._world.agenda.time
+        if decision.phase is NodePhase.TAINTING and view.node is not None:
+            upgrade.gpus = view.node.gpus
+        if (decision.reverting and not upgrade.reverting) or decision.phase is NodePhase.RELEASING:
+            upgrade.why = upgrade.why or decision.message
+        if decision.phase is NodePhase.UNLOADING:
+            self._again(upgrade)
+        seconds = transition_of(decision.phase).seconds
+        upgrade.phase, upgrade.reverting = decision.phase, decision.reverting
+        upgrade.began[decision.phase] = now
+        upgrade.failure, upgrade.message, upgrade.since = decision.failure, decision.message, now
+        upgrade.deadline = None if seconds is None or is_final(decision.phase) else now + timedelta(seconds=seconds)
+        if decision.phase is NodePhase.PREPARED:
+            upgrade.deadline = group.ask_until
+        upgrade.walked = upgrade.walked or decision.phase is NodePhase.LOADING
+        upgrade.ended_at = now if is_final(decision.phase) else None
+        return True
+
+    def _again(self, upgrade: Upgrade) -> None:
+        """Before the walk through Unloading and Loading: a revert has node pods of its own."""
+        self._attempts[upgrade.uid] = self._attempts.get(upgrade.uid, -1) + 1
+        upgrade.upgrading = upgrade.validate = ABSENT
+        node = self._world.nodes.get(upgrade.node)
+        upgrade.operands = 0 if node is None or node.operands == "off" else 2
+        upgrade.driver_ready = upgrade.plugin_ready = False
+
+    def seconds(self, upgrade: Upgrade) -> int:
+        """How long the walk from Off to valid takes."""
+        return self._world.chances.upgrade(upgrade.node, self._attempts.get(upgrade.uid, 0))
+
+    def _node(self, group: UpgradeGroup, upgrade: Upgrade, act: Act) -> None:
+        if act is Act.CANCEL:
+            upgrade.upgrading = ABSENT
+            return
+        world, node = self._world, self._world.nodes[upgrade.node]
+        match act:
+            case Act.PREPARE:
+                upgrade.prepare = WAITING
+                self._later(upgrade, world.chances.prepare(upgrade.node), prepare=DONE)
+            case Act.CLOSE:
+                node.change(claimed_by=upgrade.uid, maintenance=group.name, closed_at=world.agenda.time)
+                world.ledger.close(node.name, world.now)
+            case Act.OPERANDS_OFF:
+                node.change(driver_key="none", operands="off", revision="")
+                self._part(upgrade, "off", operands=0)
+            case Act.UPGRADE:
+                upgrade.upgrading = WAITING
+                fails = world.failing.get(upgrade.node, 0)
+                world.failing[upgrade.node] = max(0, fails - 1)
+                self._part(upgrade, "upgrade", upgrading=BUSY if fails else DONE)
+            case Act.DRIVER_ON:
+                node.change(driver_key=upgrade.goal[0])
+                self._part(upgrade, "driver", driver_ready=True)
+            case Act.OPERANDS_ON:
+                node.change(operands="on")
+                self._part(upgrade, "plugin", plugin_ready=True)
+            case Act.VALIDATE:
+                upgrade.validate = WAITING
+                self._part(upgrade, "validate", validate=DONE)
+            case Act.RELEASE:
+                arrived = upgrade.walked and node.operands == "on" and not node.revision
+                revision = upgrade.goal[1] if arrived else node.revision
+                node.change(claimed_by="", released_by=upgrade.uid, maintenance="", closed_at=None, revision=revision)
+                world.ledger.release(node.name, world.now)
+            case Act.EVICT | Act.REMOVE_DRIVER | Act.CANCEL_FIRST:
+                raise AssertionError(
+                    "no pod of a simulation is replicated, no node reboots by itself, no upgrade hangs"
+                )
+        world.tell(node.name)
+
+    def _part(self, upgrade: Upgrade, part: str, **facts: object) -> None:
+        self._later(upgrade, max(1, round(SHARES[part] * self.seconds(upgrade))), **facts)
+
+    def _later(self, upgrade: Upgrade, seconds: int, **facts: object) -> None:
+        attempt = self._attempts.get(upgrade.uid, -1)
+
+        def arrive() -> None:
+            if self._attempts.get(upgrade.uid, -1) == attempt:
+                for name, value in facts.items():
+                    setattr(upgrade, name, value)
+                self._look(upgrade.group)
+
+        self._world.agenda.after(seconds, arrive)
+
+    # ---------------------------------------------------------------------------------------------- gangs
+
+    def request(
+        self,
+        group: UpgradeGroup,
+        request: Request,
+        view: RequestView,
+        decision: GangDecision,
+        where: Callable[[], Placement],
+    ) -> bool:
+        """Acts of one request, then its record; whether anything was done."""
+        for act in decision.acts:
+            self._gang(request, act, where)
+        now = self._world.agenda.time
+        if decision.new_id:
+            request.request_id = max(request.request_id + 1, int(now.timestamp()))
+            request.asked_at, request.acks, request.step, request.admitted_at = now, (), None, None
+        if decision.admitted:
+            request.admitted_at = now
+        if decision.phase is request.phase:
+            return bool(decision.acts) or decision.admitted
+        match decision.phase:
+            case RequestPhase.PARKED:
+                request.acks, request.step = view.answers, decision.step
+            case RequestPhase.STOPPING:
+                request.stopped_at = now
+                request.restart_by = now + timedelta(seconds=transition_of(RequestPhase.STOPPED).seconds or 0)
+            case RequestPhase.RESTARTING:
+                request.restarted_at = now
+                request.restarted_early = decision.reason == RESTARTED_EARLY
+            case RequestPhase.WITHDRAWN:
+                request.stopped_at = request.restart_by = None
+            case _:
+                pass
+        seconds = transition_of(decision.phase).seconds
+        request.phase, request.reason, request.message = decision.phase, decision.reason, decision.message
+        request.began[decision.phase] = now
+        request.deadline = None if seconds is None or is_final(decision.phase) else now + timedelta(seconds=seconds)
+        if decision.phase in _BY_GROUP:
+            request.deadline = group.ask_until
+        return True
+
+    def _gang(self, request: Request, act: GangAct, where: Callable[[], Placement]) -> None:
+        job = self._world.jobs[request.job]
+        match act:
+            case GangAct.REQUEST:
+                self._world.ask(job, request.request_id, request.park_seconds)
+            case GangAct.WITHDRAW:
+                self._world.withdraw(job)
+            case GangAct.STOP:
+                self._world.stop(job, request.name)
+            case GangAct.RESUME:
+                self._world.resume(job, where())
+            case GangAct.FENCE:
+                pass  # a stop that is on its way is a matter of two controllers; here is one

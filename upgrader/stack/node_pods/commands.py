@@ -1,0 +1,35 @@
+"""Containers that execute an order on a node, from the node image. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from upgrader.core.node_protocol.orders import NODE_VARIABLE, ORDER_VARIABLE
+from upgrader.stack.parts import NODE_PROGRAM, PULL_POLICY, Manifest
+from upgrader.stack.settings import StackSettings
+
+LOGS_ON_ERROR = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+
+
+def node_command(
+    name: str,
+    order: msgspec.Struct,
+    settings: StackSettings,
+    *,
+    command: str = "",
+    **fields: Any,  # noqa: ANN401 - any field of a Container
+) -> Manifest:
+    """A container with an order in its environment; the `command` of upgrader.node defaults to `name`."""
+    return {
+        "name": name,
+        "image": settings.node_image,
+        "imagePullPolicy": PULL_POLICY,
+        "command": [*NODE_PROGRAM, command or name],
+        "env": [
+            {"name": ORDER_VARIABLE, "value": msgspec.json.encode(order).decode()},
+            {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        ],
+        **fields,
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        **LOGS_ON_ERROR,
+    }

@@ -1,0 +1,381 @@
+"""Manifests of a node upgrade: prepare pod, upgrade Job, validation pod. Pure.
+
+All are bound to the node by name, without the scheduler, and tolerate all taints. docs/reference/node-contract.md has
+the contract of the images.
+"""
+
+import msgspec
+
+from upgrader.api import names
+from upgrader.api.resources import NODE_UPGRADES
+from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
+from upgrader.core.model.fleet import NodeFacts
+from upgrader.core.model.operands import Operand, PluginSettings
+from upgrader.core.model.phases import NodePhase, transition_of
+from upgrader.core.node_protocol.node_places import HOST_ROOT, RUN_DIRECTORY, STATE_DIRECTORY
+from upgrader.core.node_protocol.orders import (
+    Driver,
+    KubeletSettings,
+    KubeletTarget,
+    PrepareOrder,
+    Reboot,
+    UpgradeOrder,
+    ValidateDriverOrder,
+    ValidateOrder,
+)
+from upgrader.stack.naming import (
+    PREPARE,
+    UPGRADE,
+    VALIDATE,
+    prepare_name,
+    upgrade_name,
+    validation_name,
+)
+from upgrader.stack.node_pods.commands import LOGS_ON_ERROR, node_command
+from upgrader.stack.node_pods.node_states import expected_devices, plugin_settings
+from upgrader.stack.node_pods.validation import (
+    Workload,
+    driver_check,
+    driver_check_volumes,
+    runtime_fields,
+    workload_containers,
+)
+from upgrader.stack.operands import containers
+from upgrader.stack.operands.order import hook_done_file
+from upgrader.stack.parts import (
+    PULL_POLICY,
+    TOLERATE_ALL,
+    Manifest,
+    empty_dir_volume,
+    host_path,
+    owner_reference,
+    volume_mount,
+)
+from upgrader.stack.settings import StackSettings
+from upgrader.stack.vendors import find_vendor
+
+BUSY = 15
+"""Processes use the driver: the pod is run again until they end or the phase ends, without a limit of attempts."""
+
+OCCUPIED = 21
+"""Another upgrade works on the node: the pod is run again in the same way."""
+
+REPORTED_FAILURES = (1, *range(10, BUSY), *range(BUSY + 1, 21))
+"""Exit codes by which an upgrade reports a failure (docs/reference/node-contract.md; 1 is that of Python). These are
+final. Any other code is that of a killed container (137, 143, 255 after a power failure, 128 if it never started),
+which is run again.
+"""
+
+MAX_RETRIES = 3
+MARGIN_SECONDS = 60
+"""The deadline of the pods is this long before that of their phase, so that none runs on the node when a revert
+starts.
+"""
+
+_MANIFEST = "/manifest"
+_STATE = "/state"
+
+
+def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
+    """The pod that pulls and tests the images of the upgrade and of its revert while jobs run; it loads nothing."""
+    target = upgrade.spec.target
+    order = PrepareOrder(
+        kernel=target.kernel,
+        driver=_driver_of_state(target),
+        manifest=f"{_MANIFEST}/manifest.json",
+        kubelet=_kubelet_target(upgrade, reverting=False),
+        settings=_kubelet_settings(upgrade, reverting=False),
+        reboot=_reboot_order(upgrade, reverting=False),
+    )
+    container = _privileged_container(PREPARE, order, settings)
+    container["volumeMounts"].append(volume_mount("manifest", _MANIFEST, readOnly=True))
+    volumes = [host_path("host", "/"), empty_dir_volume("manifest")]
+    init_containers = [_driver_image("driver", target.driver_image, "manifest")]
+    for name, image, operand in _operand_images(target):
+        init_containers.append(_operand_image(name, image, operand, target))
+    if upgrade.spec.source.driver_image not in {"", target.driver_image}:
+        init_containers.append(_driver_image("former-driver", upgrade.spec.source.driver_image, "former-manifest"))
+        volumes.append(empty_dir_volume("former-manifest"))
+    source, target_images = upgrade.spec.source, {image for _, image, _ in _operand_images(target)}
+    init_containers += [
+        _operand_image(f"former-{name}", image, operand, source, former=True)
+        for name, image, operand in _operand_images(source)
+        if image not in target_images
+    ]
+    if order.kubelet is not None:
+        init_containers.append(_kubelet_image(target))
+        volumes.append(host_path("state", STATE_DIRECTORY))
+    spec = {"initContainers": init_containers, "containers": [container], "volumes": volumes, **_host_namespaces()}
+    seconds = _deadline_seconds(NodePhase.PREPARING)
+    return _upgrade_pod(prepare_name(upgrade), upgrade, PREPARE, {**spec, "activeDeadlineSeconds": seconds}, settings)
+
+
+def upgrade_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings) -> Manifest:
+    """The Job that unloads the driver, replaces the kubelet and reboots, in the direction of the upgrade or its
+    revert.
+
+    A pod that is killed is run again, which is safe because each step is idempotent; a failure that it reports is
+    final. The Job has no TTL, so that a restarted controller finds it by its name.
+
+    The Job is created suspended, and a second write starts it: a leader that was frozen may send the first write
+    after the end of its upgrade, when a node of the same name may be a different node.
+    """
+    order = UpgradeOrder(
+        upgrade=f"{upgrade.metadata.uid}{'-revert' if reverting else ''}",
+        undoes=upgrade.metadata.uid if reverting else "",
+        unload=_former_driver(upgrade, reverting=reverting),
+        kubelet=_kubelet_target(upgrade, reverting=reverting),
+        settings=_kubelet_settings(upgrade, reverting=reverting),
+        reboot=_reboot_order(upgrade, reverting=reverting),
+        forget=_hook_files(upgrade),
+    )
+    spec = {
+        "containers": [_privileged_container(UPGRADE, order, settings)],
+        "volumes": [host_path("host", "/")],
+        **_host_namespaces(),
+    }
+    pod = _upgrade_pod(upgrade_name(upgrade, reverting=reverting), upgrade, UPGRADE, spec, settings)
+    template = {key: pod["metadata"][key] for key in ("labels", "annotations")}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": pod["metadata"],
+        "spec": {
+            "suspend": True,
+            "backoffLimit": MAX_RETRIES,
+            "activeDeadlineSeconds": _deadline_seconds(NodePhase.UPGRADING),
+            "podFailurePolicy": {
+                "rules": [
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                    {"action": "Ignore", "onExitCodes": _exit_codes(BUSY, OCCUPIED)},
+                    {"action": "FailJob", "onExitCodes": _exit_codes(*REPORTED_FAILURES)},
+                ]
+            },
+            "template": {"metadata": template, "spec": pod["spec"]},
+        },
+    }
+
+
+def validation_pod(
+    upgrade: NodeUpgrade,
+    *,
+    reverting: bool,
+    node: NodeFacts,
+    settings: StackSettings,
+) -> Manifest:
+    """The pod that checks all devices of the node, then requests all of them, as jobs do, and uses each.
+
+    It requests the devices that the kubelet advertises now, so that it also starts if a device is missing, and
+    reports which. Devices that have no built-in program are used by the workload of the stack, with one container for
+    each device; without a workload they are only checked, and the result states that.
+
+    Args:
+        upgrade: the upgrade.
+        reverting: whether the node is reverted.
+        node: state of the node after the upgrade; no other pod has a device of it.
+        settings: settings of the stack.
+    """
+    after = upgrade.spec.source if reverting else upgrade.spec.target
+    limits = _device_limits(after.resource_name, node)
+    devices = sum(limits.values())
+    check = ValidateDriverOrder(
+        driver=_driver_of_state(after),
+        boot_id=node.boot_id,
+        resource=after.resource_name,
+        expected=max(expected_devices(upgrade, after, upgrade.status.found.gpus), node.gpus),
+    )
+    workload = Workload(image=after.workload_image, runtime_class=after.workload_runtime)
+    containers: list[Manifest]
+    if not find_vendor(after.vendor or after.driver_vendor).facts.workload:
+        order = ValidateOrder(
+            driver=_driver_of_state(after), boot_id=node.boot_id, devices=max(1, devices // after.shares)
+        )
+        init_containers, containers = [driver_check(check, settings)], [_builtin_workload(order, limits, settings)]
+    elif not workload.image:
+        final_check = msgspec.structs.replace(check, besides="checked only, because the stack has no workload")
+        init_containers, containers = [], [driver_check(final_check, settings, name=VALIDATE)]
+    else:
+        final_check = msgspec.structs.replace(
+            check, besides=f"{workload.image} ran on {devices} of them, on each separately"
+        )
+        init_containers = [driver_check(check, settings)]
+        containers = [driver_check(final_check, settings, name=VALIDATE), *workload_containers(workload, limits)]
+    spec = {
+        **runtime_fields(workload),
+        **({"initContainers": init_containers} if init_containers else {}),  # the API server drops an empty list
+        "containers": containers,
+        "volumes": driver_check_volumes(),
+        "activeDeadlineSeconds": _deadline_seconds(NodePhase.VALIDATING),
+    }
+    return _upgrade_pod(validation_name(upgrade, reverting=reverting), upgrade, VALIDATE, spec, settings)
+
+
+def _device_limits(resource: str, node: NodeFacts) -> dict[str, int]:
+    """Number of devices of each extended resource that a pod requests to get all GPUs, at least one."""
+    whole = {resource: node.gpus_whole} if node.gpus_whole else {}
+    return whole | dict(node.gpus_in_parts) or {resource: 1}
+
+
+def _builtin_workload(order: ValidateOrder, devices: dict[str, int], settings: StackSettings) -> Manifest:
+    run = volume_mount("run", RUN_DIRECTORY, readOnly=True)
+    unprivileged = {"allowPrivilegeEscalation": False}
+    container = node_command(VALIDATE, order, settings, securityContext=unprivileged, volumeMounts=[run])
+    limits = {name: str(count) for name, count in devices.items()}
+    return container | {"resources": container["resources"] | {"limits": limits}}
+
+
+def _exit_codes(*values: int) -> Manifest:
+    return {"containerName": UPGRADE, "operator": "In", "values": list(values)}
+
+
+def _driver_of_state(state: NodeState) -> Driver:
+    return Driver(vendor=state.driver_vendor, version=state.driver_version)
+
+
+def _former_driver(upgrade: NodeUpgrade, *, reverting: bool) -> Driver:
+    """The driver to unload. A node that joined again has no labels, but a driver of the stack may still be loaded."""
+    before = upgrade.spec.target if reverting else upgrade.spec.source
+    return (
+        _driver_of_state(before)
+        if before.driver_version
+        else Driver(vendor=upgrade.spec.target.driver_vendor, version="")
+    )
+
+
+def _hook_files(upgrade: NodeUpgrade) -> tuple[str, ...]:
+    """Files that managed runtime hooks left on the node, which are off while the upgrade Job runs."""
+    states = [state for state in (upgrade.spec.source, upgrade.spec.target) if state.runtime_key]
+    plugins = [
+        PluginSettings(
+            vendor=state.vendor or state.driver_vendor,
+            driver_vendor=state.driver_vendor,
+            resource_name=state.resource_name,
+        )
+        for state in states
+    ]
+    return tuple(sorted({file for plugin in plugins if (file := hook_done_file(plugin))}))
+
+
+def _kubelet_target(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletTarget | None:
+    """The kubelet to install in this direction; None if the stack does not manage it or its version does not change.
+
+    A revert installs the version before the upgrade at the path of the upgrade: an earlier revision may not have
+    managed the kubelet, and may not contain its path.
+    """
+    source, target = upgrade.spec.source, upgrade.spec.target
+    after = source if reverting else target
+    if not target.kubelet_version or not after.kubelet_version or source.kubelet_version == target.kubelet_version:
+        return None
+    return KubeletTarget(version=after.kubelet_version, binary=target.kubelet_binary)
+
+
+def ends_all_pods(upgrade: NodeUpgrade) -> bool:
+    """Whether the upgrade ends all pods on the node, with GPUs or without."""
+    return upgrade.spec.reboot is not None or sets_kubelet(upgrade)
+
+
+def sets_kubelet(upgrade: NodeUpgrade) -> bool:
+    """Whether the upgrade changes how the kubelet places pods on CPUs, which requires a node without running pods."""
+    return upgrade.spec.source.kubelet_settings != upgrade.spec.target.kubelet_settings
+
+
+def _kubelet_settings(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletSettings | None:
+    """The settings of the kubelet in this direction; None if they do not change."""
+    if not sets_kubelet(upgrade):
+        return None
+    source, target = upgrade.spec.source, upgrade.spec.target
+    after = source if reverting else target
+    return KubeletSettings(
+        binary=target.kubelet_binary or source.kubelet_binary, values=dict(sorted(after.kubelet_settings.items()))
+    )
+
+
+def _reboot_order(upgrade: NodeUpgrade, *, reverting: bool) -> Reboot | None:
+    """The reboot in this direction; a revert leads to the kernel before the upgrade and does nothing if that still
+    runs.
+    """
+    reboot = upgrade.spec.reboot
+    if reboot is None:
+        return None
+    kernel = reboot.source if reverting else reboot.target
+    return Reboot(kernel=kernel, select=tuple(reboot.select), restart=tuple(reboot.restart))
+
+
+def _driver_image(name: str, image: str, volume: str) -> Manifest:
+    """A container that shows that a driver image is on the node and runs there."""
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": PULL_POLICY,
+        "command": ["/driver/prepare", _MANIFEST],
+        "volumeMounts": [volume_mount(volume, _MANIFEST)],
+        **LOGS_ON_ERROR,
+    }
+
+
+def _operand_images(state: NodeState) -> list[tuple[str, str, Operand]]:
+    """Images of operands that change in upgrades: name of the container, image, operand."""
+    images = [("runtime", state.runtime_image, Operand.RUNTIME), ("plugin", state.plugin_image, Operand.DEVICE_PLUGIN)]
+    return [entry for entry in images if entry[1]]
+
+
+def _operand_image(name: str, image: str, operand: Operand, state: NodeState, *, former: bool = False) -> Manifest:
+    """A container that shows that an operand image is on the node and runs there with its options, except for a
+    former one.
+    """
+    check = find_vendor(state.vendor or state.driver_vendor).image_checks[operand](
+        None if former else plugin_settings(state)
+    )
+    container = containers.operand_container(name, image, check) | LOGS_ON_ERROR
+    container.pop("volumeMounts")
+    return container
+
+
+def _kubelet_image(target: NodeState) -> Manifest:
+    return {
+        "name": "kubelet",
+        "image": target.kubelet_artifact,
+        "imagePullPolicy": PULL_POLICY,
+        "args": ["install", f"{_STATE}/kubelet/{target.kubelet_version}"],
+        "volumeMounts": [volume_mount("state", _STATE)],
+        **LOGS_ON_ERROR,
+    }
+
+
+def _privileged_container(name: str, order: msgspec.Struct, settings: StackSettings) -> Manifest:
+    host = volume_mount("host", HOST_ROOT, mountPropagation="HostToContainer")
+    return node_command(name, order, settings, securityContext={"privileged": True}, volumeMounts=[host])
+
+
+def _host_namespaces() -> Manifest:
+    # /healthz of the kubelet is on the loopback interface of the node, and the kubelet is found among its processes.
+    return {"hostPID": True, "hostNetwork": True}
+
+
+def _deadline_seconds(phase: NodePhase) -> int:
+    return (transition_of(phase).seconds or 0) - MARGIN_SECONDS
+
+
+def _upgrade_pod(name: str, upgrade: NodeUpgrade, component: str, spec: Manifest, settings: StackSettings) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": settings.namespace,
+            "labels": {names.LABEL_COMPONENT: component, names.LABEL_STACK: upgrade.spec.stack},
+            "annotations": {names.ANNOTATION_NODE_UPGRADE: upgrade.metadata.name},
+            "ownerReferences": [owner_reference(NODE_UPGRADES, upgrade.metadata)],
+        },
+        "spec": {
+            "nodeName": upgrade.spec.node.name,
+            "restartPolicy": "Never",
+            "serviceAccountName": settings.service_account,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "tolerations": TOLERATE_ALL,
+            "priorityClassName": settings.priority_class,
+            "terminationGracePeriodSeconds": 5,
+            **spec,
+        },
+    }

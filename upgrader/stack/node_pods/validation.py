@@ -1,0 +1,76 @@
+"""Containers of validation pods and preflight Jobs that check the devices of a node and use them. Pure."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
+from upgrader.core.node_protocol.orders import ValidateDriverOrder
+from upgrader.stack.node_pods.commands import LOGS_ON_ERROR, node_command
+from upgrader.stack.parts import POD_RESOURCES, PULL_POLICY, Manifest, host_path, volume_mount
+from upgrader.stack.settings import StackSettings
+
+DRIVER_CHECK, WORKLOAD = "driver", "workload"
+
+_DRIVERS = f"{STATE_DIRECTORY}/drivers"
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """An image of a program that uses one GPU and exits with code 0 on success, for example NVIDIA's sample
+    vectorAdd.
+
+    `runtime_class` is the RuntimeClass that makes GPUs available; empty means the default runtime.
+    """
+
+    image: str
+    runtime_class: str = ""
+
+
+def driver_check(order: ValidateDriverOrder, settings: StackSettings, *, name: str = DRIVER_CHECK) -> Manifest:
+    """The container that checks the loaded driver, its devices and the devices that the kubelet advertises."""
+    return node_command(
+        name,
+        order,
+        settings,
+        command="validate-driver",
+        # Devices of a real driver are opened, which requires a privileged container.
+        securityContext={"privileged": True},
+        volumeMounts=[
+            volume_mount("run", RUN_DIRECTORY, readOnly=True),
+            volume_mount("drivers", _DRIVERS, readOnly=True),
+            volume_mount("pod-resources", POD_RESOURCES, readOnly=True),
+        ],
+    )
+
+
+def driver_check_volumes() -> list[Manifest]:
+    """The volumes of the driver check."""
+    return [
+        host_path("run", RUN_DIRECTORY),
+        host_path("drivers", _DRIVERS),
+        host_path("pod-resources", POD_RESOURCES),
+    ]
+
+
+def workload_containers(workload: Workload, devices: Mapping[str, int]) -> list[Manifest]:
+    """A container for each advertised device; the containers run concurrently, so that each has another device.
+
+    `devices` are numbers of devices by extended resource. A sample uses only the first GPU that it finds; in
+    consecutive containers that would be the same one.
+    """
+    return [
+        {
+            "name": f"{WORKLOAD}-{number}",
+            "image": workload.image,
+            "imagePullPolicy": PULL_POLICY,
+            "resources": {"limits": {resource: "1"}},
+            "securityContext": {"allowPrivilegeEscalation": False},
+            **LOGS_ON_ERROR,
+        }
+        for number, resource in enumerate(name for name, count in devices.items() for _ in range(count))
+    ]
+
+
+def runtime_fields(workload: Workload) -> Manifest:
+    """The fields of the pod that the workload requires."""
+    return {"runtimeClassName": workload.runtime_class} if workload.runtime_class else {}
