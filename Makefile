@@ -131,5 +131,5 @@ demo: binaries ## a rolling upgrade under a training gang on real kernels with N
 bench: binaries ## prints figures and ratios; asserts nothing about time
 	$(BIN)/python -m tests.bench
 
-image: setup packages ## the controller's image as build/controller.tar
-	$(BIN)/upgrader dev image --output build/controller.tar
+image: setup packages ## the controller's image as build/controller.tar (IMAGE="--simulated-gpus" adds the vendor sim)
+	$(BIN)/upgrader dev image --output build/controller.tar $(IMAGE)

@@ -75,10 +75,10 @@ def main(report: Report, fleets: Sequence[FleetSpec] = FLEETS) -> None:
 
 def _fleet(report: Report, spec: FleetSpec) -> tuple[Result, Result, bool]:
     fleet = make_fleet(spec)
-    fitting = fits(Simulation(fleet, Strategy.OURS, MEDIANS))
+    fitting = fits(Simulation(fleet, Strategy.CONTROLLER, MEDIANS))
     name = f"{fleet.name}{'' if fitting else ' (not every gang fits the budget)'}"
     started = time.perf_counter()
-    ours = simulate_rollout(fleet, Strategy.OURS, MEDIANS)
+    ours = simulate_rollout(fleet, Strategy.CONTROLLER, MEDIANS)
     report.add(f"{name}: one rollout", time.perf_counter() - started, "s", seed=spec.seed)
     kill = simulate_rollout(fleet, Strategy.KILL, MEDIANS)
     for one in (ours, kill):
@@ -104,7 +104,9 @@ def _runs(report: Report) -> None:
     known = msgspec.structs.replace(
         SETTINGS, durations=measure_earlier_rollout(fleet, msgspec.structs.replace(SETTINGS, seed=HISTORY))
     )
-    found = [simulate_rollout(fleet, Strategy.OURS, msgspec.structs.replace(known, seed=seed)) for seed in RUN_SEEDS]
+    found = [
+        simulate_rollout(fleet, Strategy.CONTROLLER, msgspec.structs.replace(known, seed=seed)) for seed in RUN_SEEDS
+    ]
     finish = [one.seconds for one in found if one.seconds is not None]
     median = statistics.median(finish)
     report.add(f"{fleet.name}: runs that came to their end", len(finish) / len(found), "share", seed=RUN_SEEDS[0])

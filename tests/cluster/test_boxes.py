@@ -140,11 +140,11 @@ def test_an_error_inside_says_what_and_where(dev_cluster):
 
 def test_the_api_server_can_be_paused_and_ended(dev_cluster):
     dev_cluster.pause_api_server()
-    paused = dev_cluster.api.ready(seconds=1)
+    paused = dev_cluster.api.is_ready(seconds=1)
     dev_cluster.resume_api_server()
-    until(lambda: dev_cluster.api.ready(seconds=5))
+    until(lambda: dev_cluster.api.is_ready(seconds=5))
     dev_cluster.stop_api_server()
-    stopped = dev_cluster.api.ready(seconds=5)
+    stopped = dev_cluster.api.is_ready(seconds=5)
     dev_cluster.start_api_server()
 
     assert (paused, stopped) == (False, False)

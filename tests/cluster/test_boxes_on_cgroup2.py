@@ -12,7 +12,7 @@ import pytest
 from tests.support import box_facts, carried
 from upgrader_dev.devcluster import VmSpec
 from upgrader_dev.devcluster.base import record
-from upgrader_dev.devcluster.cgroups.choice import NEEDED
+from upgrader_dev.devcluster.cgroups.choice import REQUIRED
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
 
@@ -62,7 +62,7 @@ def test_what_a_kubelet_needs_is_switched_on_and_said(facts):
 
 
 def test_a_box_takes_its_own_cgroup_for_the_root_and_keeps_no_process_in_it(facts):
-    assert facts["own"] | {"given below": set(facts["own"]["given below"]) >= set(NEEDED)} == {
+    assert facts["own"] | {"given below": set(facts["own"]["given below"]) >= set(REQUIRED)} == {
         "process 1": "0::/init",
         "mounted": [["/sys/fs/cgroup", "cgroup2"]],
         "given below": True,

@@ -8,8 +8,8 @@ from tests.support.leftovers import until
 from upgrader.process import run
 from upgrader.process.daemon import is_alive, reap_child, start_daemon
 from upgrader_dev.devcluster.cgroups import ROOT
-from upgrader_dev.devcluster.cgroups.version1 import Separate
-from upgrader_dev.devcluster.cgroups.version2 import Unified
+from upgrader_dev.devcluster.cgroups.version1 import SeparateCgroups
+from upgrader_dev.devcluster.cgroups.version2 import UnifiedCgroups
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -24,15 +24,15 @@ def own(request):
     name = f"upg0-test-{os.getpid()}"
     separate = (ROOT / "memory").is_dir()
     if request.param == 1:
-        made = Separate(ROOT, name) if separate else None
+        made = SeparateCgroups(ROOT, name) if separate else None
     else:
         root = BESIDE if separate else ROOT
-        made = Unified(root, name) if (root / "cgroup.controllers").exists() else None
+        made = UnifiedCgroups(root, name) if (root / "cgroup.controllers").exists() else None
     if made is None:
         pytest.skip(f"this machine has no cgroups of version {request.param}")
-    made.make()
+    made.create()
     yield made
-    made.strike()
+    made.kill_all()
     made.remove()
 
 
@@ -40,7 +40,7 @@ def own(request):
 def program(own, tmp_path):
     """Its pid, and the file that it writes to all the time."""
     written = tmp_path / "written"
-    words = own.entered(UNSHARE, ["sh", "-c", 'while :; do echo >>"$0"; done', str(written)])
+    words = own.enter_command(UNSHARE, ["sh", "-c", 'while :; do echo >>"$0"; done', str(written)])
     pid = start_daemon(words, log=tmp_path / "log")
     until(written.exists, (tmp_path / "log").read_text)
     yield pid, written
@@ -51,7 +51,7 @@ def program(own, tmp_path):
 def test_its_namespace_begins_at_its_cgroups(own, program):
     seen = run(["nsenter", f"--target={program[0]}", "--cgroup", "cat", f"/proc/{program[0]}/cgroup"], timeout=10).text
 
-    unified = isinstance(own, Unified)
+    unified = isinstance(own, UnifiedCgroups)
     groups = [line.split(":")[2] for line in seen.splitlines() if line.startswith("0::") or not unified]
     assert set(groups) == ({"/init"} if unified else {"/"})
 
@@ -72,7 +72,7 @@ def test_what_is_frozen_does_nothing_until_it_is_thawed(own, program):
 def test_what_is_frozen_can_be_killed_and_its_cgroups_removed(own, program):
     pid, _ = program
     own.freeze()
-    own.strike()
+    own.kill_all()
     run(["kill", "-KILL", str(pid)], timeout=10, check=False)
 
     until(lambda: not is_alive(pid))

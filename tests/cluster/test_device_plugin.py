@@ -19,7 +19,7 @@ def test_a_pod_gets_the_device_files_that_it_asked_for(installed):
     bench.api.create(path, {"metadata": {"name": "asks"}, "spec": spec})
     soon(lambda: bench.api.get(f"{path}/asks")["status"]["phase"] in {"Succeeded", "Failed"}, 60)
 
-    visible, *lines = bench.api.text(f"{path}/asks/log").splitlines()
+    visible, *lines = bench.api.read_text(f"{path}/asks/log").splitlines()
 
     names = visible.split(",")
     assert len(names) == 2

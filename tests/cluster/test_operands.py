@@ -54,7 +54,7 @@ def seen_by(bench, name, count):
     spec = {"nodeName": bench.node.name, "restartPolicy": "Never", "containers": [container]}
     bench.api.create(PODS, {"metadata": {"name": name}, "spec": spec})
     soon(lambda: bench.api.get(f"{PODS}/{name}")["status"]["phase"] in {"Succeeded", "Failed"}, 60)
-    lines = bench.api.text(f"{PODS}/{name}/log").splitlines()
+    lines = bench.api.read_text(f"{PODS}/{name}/log").splitlines()
     bench.api.delete(f"{PODS}/{name}?gracePeriodSeconds=0")
     return lines
 

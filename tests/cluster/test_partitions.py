@@ -66,5 +66,5 @@ def test_partitions_count_as_gpus_and_are_validated_by_their_own_name(partitione
 
     found = bench.api.get(f"{bench.pods}/{validation_name(upgrade, reverting=False)}")
     looked = next(one for one in found["status"]["initContainerStatuses"] if one["name"] == "driver")
-    assert f"8 x {PARTITION} offered" in looked["state"]["terminated"]["message"]
+    assert f"8 x {PARTITION} advertised" in looked["state"]["terminated"]["message"]
     assert found["spec"]["containers"][0]["resources"]["limits"][PARTITION] == "8"

@@ -53,7 +53,7 @@ def test_power_off_leaves_the_disk_only(mark, name):
         node.pause()
 
     off = machine()
-    cable = cluster.addresses.cable(cluster.addresses.last(1))
+    cable = cluster.addresses.cable_name(cluster.addresses.last_octet(1))
     # Of this cluster only: another that begins or ends meanwhile has links before it has a process to be known by.
     assert {link for link in on.links - off.links if link.startswith(cluster.addresses.link)} == {cable}
     assert {Path(path).name for path in on.cgroups - off.cgroups} >= {f"{cluster.addresses.link}-gpu-a"}

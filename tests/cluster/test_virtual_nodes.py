@@ -244,7 +244,7 @@ def test_down_leaves_nothing_of_virtual_nodes(mark, name):
     before = machine()
     cluster = start_cluster(ClusterSpec(name=name, boxes=0, vms=1), print)
     cluster.virtual_node("vm-a").pause()
-    tap = cluster.addresses.cable(cluster.addresses.last(1))
+    tap = cluster.addresses.cable_name(cluster.addresses.last_octet(1))
     cluster.close()
     seen = running(mark)
     assert tap in machine().links

@@ -19,7 +19,7 @@ from upgrader.kube.client import KubeCluster
 from upgrader_dev.demo import stage as stages
 from upgrader_dev.demo import waiting
 from upgrader_dev.demo.controller import Controller
-from upgrader_dev.demo.journals import JobStory, read_job
+from upgrader_dev.demo.journals import JobHistory, read_job
 from upgrader_dev.demo.manifests import POOL
 from upgrader_dev.demo.scenes import run_command
 from upgrader_dev.demo.stage import Stage
@@ -131,7 +131,7 @@ class Pool:
 
     # ---- looking
 
-    def story(self, name: str) -> JobStory:
+    def story(self, name: str) -> JobHistory:
         return read_job(self.made.journals(name))
 
     async def nodes(self) -> dict[str, Any]:

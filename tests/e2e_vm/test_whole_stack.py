@@ -39,7 +39,7 @@ async def seen_by(pool: VirtualPool, node: str, name: str, count: int) -> list[s
     await waiting.poll_until(over, 90, f"pod {name} ends")
     ended = api.get(f"{PODS}/{name}")["status"]
     assert ended["phase"] == "Succeeded", ended
-    lines = api.text(f"{PODS}/{name}/log").splitlines()
+    lines = api.read_text(f"{PODS}/{name}/log").splitlines()
     api.delete(f"{PODS}/{name}?gracePeriodSeconds=0")
     return lines
 

@@ -38,7 +38,7 @@ def sizes_of(draws: Draws, nodes: int) -> list[int]:
     """Members of gangs, a whole node each; at most one node stays idle."""
     sizes: list[int] = []
     while sum(sizes) < nodes - 1:
-        sizes.append(min(draws.number(1, 3), nodes - sum(sizes)))
+        sizes.append(min(draws.draw_number(1, 3), nodes - sum(sizes)))
     return sizes
 
 
@@ -47,8 +47,8 @@ async def on_the_reconcilers(nodes: int, sizes: list[int], budget: int) -> tuple
     rig = Rig()
     await pool(rig, nodes=nodes, images=("1.0", "2.0"))
     for number, members in enumerate(sizes):
-        rig.fleet.job(f"g{number}", members=members, gpus=GPUS)
-        await rig.until(lambda name=f"g{number}": rig.fleet.trainers[name].step > 0)
+        rig.fleet.add_job(f"g{number}", members=members, gpus=GPUS)
+        await rig.run_until(lambda name=f"g{number}": rig.fleet.trainers[name].step > 0)
     fleet = seen(rig, sizes)
     seen_batches: dict[int, tuple[frozenset[str], frozenset[str]]] = {}
 
@@ -59,10 +59,10 @@ async def on_the_reconcilers(nodes: int, sizes: list[int], budget: int) -> tuple
                 every = frozenset(node for group in batch.groups for node in group.nodes)
                 seen_batches[batch.number] = (every, frozenset(gang.rsplit("/", 1)[-1] for gang in gangs))
 
-    rig.plan(PLAN, rig.stack(rig.spec("2.0", plugin="2")), strategy={"maxUnavailable": budget})
+    rig.apply_plan(PLAN, rig.apply_stack(rig.make_spec("2.0", plugin="2")), strategy={"maxUnavailable": budget})
     rig.others.append(note)
-    await rig.until(lambda: rig.over(PLAN), 6000)
-    assert rig.plan_now(PLAN).status.phase is PlanPhase.COMPLETED, rig.where()
+    await rig.run_until(lambda: rig.is_over(PLAN), 6000)
+    assert rig.plan_now(PLAN).status.phase is PlanPhase.COMPLETED, rig.describe_state()
     stops = Counter(request.spec.gang.rsplit("/", 1)[-1] for request in rig.requests())
     upgraded = rig.nodes_on(rig.stack_now().status.update_revision or "")
     ordered = tuple(seen_batches[number] for number in sorted(seen_batches))
@@ -72,7 +72,7 @@ async def on_the_reconcilers(nodes: int, sizes: list[int], budget: int) -> tuple
 def seen(rig: Rig, sizes: list[int]) -> Fleet:
     """The same fleet for the simulation: every gang where the rig has it."""
     where: dict[str, list[str]] = {}
-    for pod in rig.cluster.store.all(PODS):
+    for pod in rig.cluster.store.copy_all(PODS):
         if has_owner(pod, "Job") and pod["metadata"]["namespace"] == "default":
             where.setdefault(pod["metadata"]["ownerReferences"][0]["name"], []).append(pod["spec"]["nodeName"])
     jobs = tuple(
@@ -84,15 +84,17 @@ def seen(rig: Rig, sizes: list[int]) -> Fleet:
 
 def simulated(fleet: Fleet, budget: int) -> Rollout:
     """The rollout of the fleet by `upgrader simulate`."""
-    simulation = Simulation(fleet, Strategy.OURS, Settings(rollout=StrategyFacts(max_unavailable=budget), spread=False))
+    simulation = Simulation(
+        fleet, Strategy.CONTROLLER, Settings(rollout=StrategyFacts(max_unavailable=budget), spread=False)
+    )
     result = simulation.run()
-    assert simulation.ours is not None
+    assert simulation.controller is not None
     batches = tuple(
         (
             frozenset(node for group in batch.groups for node in group.nodes),
             frozenset(gang.rsplit("/", 1)[-1] for group in batch.groups for gang in group.gangs),
         )
-        for batch in simulation.ours.batches
+        for batch in simulation.controller.batches
     )
     stops = {name.rsplit("/", 1)[-1]: count for name, count in simulation.world.ledger.interruptions.items()}
     return Rollout(batches=batches, interruptions=stops, upgraded=result.upgraded)
@@ -101,8 +103,8 @@ def simulated(fleet: Fleet, budget: int) -> Rollout:
 @pytest.mark.parametrize("seed", range(SEEDS[PROFILE]))
 async def test_both_upgrade_a_fleet_in_the_same_batches(seed: int) -> None:
     draws = Draws(seed, "engines")
-    nodes = draws.number(3, 8)
+    nodes = draws.draw_number(3, 8)
     sizes = sizes_of(draws, nodes)
-    budget = draws.among([max(sizes), max(sizes) + 1, nodes]) * GPUS
+    budget = draws.draw_choice([max(sizes), max(sizes) + 1, nodes]) * GPUS
     fleet, real = await on_the_reconcilers(nodes, sizes, budget)
     assert simulated(fleet, budget) == real

@@ -34,7 +34,7 @@ async def _rebooted_twice(after: int, reboot: Reboot) -> None:
     rig = Twice()
     await rig.begin()
     for _ in range(after):
-        await rig.second()
+        await rig.run_second()
     rig.machines.reboot(NODE, reboot)
     await rig.comes_to_rest(seconds=300)
 
@@ -50,17 +50,17 @@ async def _rebooted_in_a_plan(after: int, reboot: Reboot) -> None:
     await rig.train()
     rig.newer(KERNEL, THIRD)
     for _ in range(after):
-        await rig.second()
+        await rig.run_second()
     rig.machines.reboot(NODE, reboot)
     for _ in range(max(reboot.away, reboot.ready, reboot.info, reboot.label) + 1):
-        await rig.second()
+        await rig.run_second()
     gang = rig.fleet.trainers["gang"]
 
     def rests() -> bool:
         return rig.serves(NODE) and all(is_final(one.status.phase) for one in [*rig.upgrades(), *rig.upgrades("newer")])
 
-    await rig.until(rests, 300)
+    await rig.run_until(rests, 300)
     step = gang.step
-    await rig.until(lambda: gang.step > step + 3, 120)
+    await rig.run_until(lambda: gang.step > step + 3, 120)
     assert gang.lost == 0
     rig.assert_nothing_left()

@@ -9,12 +9,12 @@ from tests.support.simulated import HOUR, UPGRADE
 from upgrader.core.constraints.budget import allowed_gpus
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.simulate import stack
-from upgrader.simulate.fleets.fleet import Event, Fleet, Happening, SimJob, SimNode
-from upgrader.simulate.job import Life
+from upgrader.simulate.fleets.fleet import Event, EventKind, Fleet, SimJob, SimNode
+from upgrader.simulate.job import JobState
 from upgrader.simulate.run import Simulation
 from upgrader.simulate.settings import DAY, Settings, Strategy
 
-H = Happening
+H = EventKind
 LONGEST = 8 * HOUR
 """Beyond the deadlines of all phases of a batch, one after the other, revert included."""
 
@@ -99,14 +99,16 @@ class Watch:
     """Looks at everything after each thing that happens."""
 
     def __init__(self, fleet, chosen):
-        self.sim = Simulation(fleet, Strategy.OURS, chosen)
-        self.ours, self.world = self.sim.ours, self.sim.world
+        self.sim = Simulation(fleet, Strategy.CONTROLLER, chosen)
+        self.controller, self.world = self.sim.controller, self.sim.world
         self.before = self._jobs()
         self.stops, self.started = {}, 0
 
     def _jobs(self):
         jobs = self.world.jobs.values()
-        return {job.spec.name: (job.life, job.record, job.answer, job.request, job.pods_at, job.uids()) for job in jobs}
+        return {
+            job.spec.name: (job.state, job.record, job.answer, job.request, job.pods_at, job.pod_uids()) for job in jobs
+        }
 
     def run(self, *looks):
         while self.sim.step():
@@ -121,26 +123,26 @@ class Watch:
         for name, (_, record, *_) in after.items():
             if not record or name not in self.before or self.before[name][1]:
                 continue
-            life, _, answer, request, pods_at, uids = self.before[name]
-            assert life is Life.HALTED, f"{name} was {life} when it was stopped"
+            state, _, answer, request, pods_at, uids = self.before[name]
+            assert state is JobState.HALTED, f"{name} was {state} when it was stopped"
             assert answer is not None
             assert answer.parked
             assert answer.request_id == request
-            stopped_by = next(one for one in self.ours.requests if one.name == record)
+            stopped_by = next(one for one in self.controller.requests if one.name == record)
             assert set(stopped_by.members) == set(uids), "all members that there are were asked"
             assert {one.pod_uid for one in stopped_by.acks} == set(uids)
-            self.stops.setdefault(name, []).append(self.sim.agenda.now)
+            self.stops.setdefault(name, []).append(self.sim.queue.now)
             least = self.world.jobs[name].spec.min_runtime
             seen = pods_at + self.sim.settings.skew
-            assert not least or self.sim.agenda.now >= seen + least, "its time slice is not over"
+            assert not least or self.sim.queue.now >= seen + least, "its time slice is not over"
 
     def budget_is_kept(self, after):
         del after
-        started = len(self.ours.batches)
+        started = len(self.controller.batches)
         if started == self.started:
             return
         self.started = started
-        batch = self.ours.batches[-1]
+        batch = self.controller.batches[-1]
         mine = {node for one in batch.groups for node in one.nodes}
         pool = {name: node.spec.gpus for name, node in self.world.nodes.items()}
         serving = {
@@ -162,22 +164,22 @@ class Watch:
 
     def the_batch_takes_no_more_than_it_was_priced_at(self, after):
         del after
-        batch = self.ours.open
+        batch = self.controller.open_batch
         if batch is None or any(one.what is H.JOB_GROWS for one in self.sim.fleet.events):
             return
         closed = {name for name, node in self.world.nodes.items() if node.claimed_by}
         mine = {node for one in batch.groups for node in one.nodes}
         gone = sum(self.world.nodes[name].spec.gpus for name in closed & mine)
         for job in self.world.jobs.values():
-            if job.record and job.life in {Life.ENDING, Life.AWAY}:
+            if job.record and job.state in {JobState.ENDING, JobState.AWAY}:
                 gone += sum(job.spec.gpus for home in job.homes if home not in closed and home in self.world.nodes)
         assert gone <= sum(one.gpus for one in batch.groups)
 
     def only_the_batch_is_touched(self, after):
         del after
-        batch = self.ours.open
+        batch = self.controller.open_batch
         mine = {node for one in batch.groups for node in one.nodes} if batch else set()
-        failed = {one.node for one in self.ours.upgrades if one.over and one.failure}
+        failed = {one.node for one in self.controller.upgrades if one.is_over and one.failure}
         blocked = {name for name, node in self.world.nodes.items() if node.claimed_by or node.maintenance}
         assert blocked <= mine | failed
 
@@ -187,24 +189,24 @@ class Watch:
         new = {image.key for image in self.world.images if image.version == stack.NEW}
         for name in self.stops.keys() - grown:
             job = self.world.jobs[name]
-            if job.life in {Life.STARTING, Life.TRAINING, Life.HALTED}:
+            if job.state in {JobState.STARTING, JobState.TRAINING, JobState.HALTED}:
                 there = [self.world.nodes[place] for place in job.places]
                 assert len({node.driver_key in new for node in there}) == 1
 
     def open_phases_have_deadlines(self, after):
         del after
-        if self.ours.open is None:
+        if self.controller.open_batch is None:
             return
-        now = self.sim.agenda.time
+        now = self.sim.queue.time
         late = msgspec.UNSET
-        for one in (*self.ours.upgrades, *self.ours.requests):
-            if not one.over and one.deadline is not None and (now - one.deadline).total_seconds() > 120:
+        for one in (*self.controller.upgrades, *self.controller.requests):
+            if not one.is_over and one.deadline is not None and (now - one.deadline).total_seconds() > 120:
                 late = one
         # What waits for its siblings counts by their deadlines, and those by their own.
         assert late is msgspec.UNSET or any(
             one.deadline is not None and one.deadline >= now
-            for one in (*self.ours.upgrades, *self.ours.requests)
-            if not one.over and one.group == late.group
+            for one in (*self.controller.upgrades, *self.controller.requests)
+            if not one.is_over and one.group == late.group
         )
 
 
@@ -227,7 +229,7 @@ def test_the_budget_is_kept_by_every_batch_and_nothing_else_is_touched(fleet, ch
         watch.only_the_batch_is_touched,
         watch.open_phases_have_deadlines,
     )
-    event(f"{len(watch.ours.batches)} batches")
+    event(f"{len(watch.controller.batches)} batches")
 
 
 @given(fleets(), SETTINGS)
@@ -235,14 +237,14 @@ def test_the_budget_is_kept_by_every_batch_and_nothing_else_is_touched(fleet, ch
 def test_everything_ends_and_nothing_stays_stopped_or_marked(fleet, chosen):
     watch = Watch(fleet, msgspec.structs.replace(chosen, refill=0))
     watch.run()
-    world, ours = watch.world, watch.ours
+    world, controller = watch.world, watch.controller
     # Who never answers well is asked again and again: the batch that is open at the horizon ends by its deadlines.
-    while ours.open is not None and watch.sim.agenda.step(DAY + LONGEST):
+    while controller.open_batch is not None and watch.sim.queue.run_next(DAY + LONGEST):
         pass
-    event(ours.phase.value)
-    kept = {one.node for one in ours.upgrades if one.over and one.failure == "RevertFailed"}
-    assert ours.open is None
-    assert all(one.over for one in (*ours.upgrades, *ours.requests))
+    event(controller.phase.value)
+    kept = {one.node for one in controller.upgrades if one.is_over and one.failure == "RevertFailed"}
+    assert controller.open_batch is None
+    assert all(one.is_over for one in (*controller.upgrades, *controller.requests))
     assert [
         name for name, node in world.nodes.items() if (node.claimed_by or node.maintenance) and name not in kept
     ] == []
@@ -252,5 +254,5 @@ def test_everything_ends_and_nothing_stays_stopped_or_marked(fleet, chosen):
 @given(fleets(), SETTINGS)
 @examples(30)
 def test_the_same_seed_gives_the_same_rollout(fleet, chosen):
-    first, second = (Simulation(fleet, Strategy.OURS, chosen).run() for _ in range(2))
+    first, second = (Simulation(fleet, Strategy.CONTROLLER, chosen).run() for _ in range(2))
     assert first == second

@@ -16,7 +16,7 @@ from upgrader.checkpoint.methods import checkpoint_methods
 from upgrader.kube.client import KubeCluster
 from upgrader_dev.simulated.apiserver.cluster import FakeCluster
 from upgrader_dev.simulated.cluster.fleet import Fleet
-from upgrader_dev.simulated.cluster.speaking import Speaking
+from upgrader_dev.simulated.cluster.pod_programs import PodPrograms
 
 T = TypeVar("T")
 
@@ -63,12 +63,12 @@ class PlayedPods:
     def __init__(self) -> None:
         self.cluster = FakeCluster()
         self._fleet = Fleet(cluster=self.cluster)
-        self._fleet.node("gpu-a")
-        Speaking(self.cluster, self._fleet.mailbox)
+        self._fleet.add_node("gpu-a")
+        PodPrograms(self.cluster, self._fleet.mailbox)
 
     async def start(self, method: str) -> Pod:
         """A pod that trains and is asked this method; given once it has said its first step."""
-        self._fleet.job(f"asked-by-{method}", gpus=0, method=method)
+        self._fleet.add_job(f"asked-by-{method}", gpus=0, method=method)
         pods = await self.eventually(lambda: self.cluster.list(PODS), lambda found: found[-1:] != [], 60)
         name = pods[-1].metadata.name
         pod = await self.eventually(lambda: self._get(name), lambda one: one.status.phase == "Running", 60)

@@ -75,7 +75,7 @@ def story(name: str, mark: str, say: Clock) -> Facts:
 def _bridge(found: record.Record) -> None:
     """A bridge that boxes are plugged into, as on every host of boxes; this machine's own cable is in it, too."""
     link, card = found.addresses.link, Path("/sys/class/net/eth0/address").read_text().strip()
-    own = network.commands_inside(found.addresses, found.addresses.last(found.vms[0].index)).splitlines()
+    own = network.interface_commands(found.addresses, found.addresses.last_octet(found.vms[0].index)).splitlines()
     lines = [
         f"link add {link} address {card} type bridge",
         f"link set {link} alias upgrader:{found.token}",
@@ -108,7 +108,7 @@ def _limits(cluster: Cluster, _node: BoxNode, pods: PlainPods) -> Facts:
     ended = greedy["status"]["containerStatuses"][0]["state"]["terminated"]
     return {
         "pod": [(folder / name).read_text().strip() for name in ("memory.max", "cpu.max")],
-        "inside": until(lambda: cluster.api.text(f"{PODS}/limited/log"), seconds=SECONDS).split(),
+        "inside": until(lambda: cluster.api.read_text(f"{PODS}/limited/log"), seconds=SECONDS).split(),
         "took more": (ended["reason"], ended["exitCode"]),
     }
 

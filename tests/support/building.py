@@ -13,7 +13,7 @@ def build_jobs(rig: Rig) -> list[dict[str, Any]]:
     """All build Jobs, the oldest first."""
     found = [
         one
-        for one in rig.cluster.store.all(JOBS)
+        for one in rig.cluster.store.copy_all(JOBS)
         if one["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == BUILD
     ]
     return sorted(found, key=lambda one: int(one["metadata"]["resourceVersion"]))
@@ -24,7 +24,7 @@ def build_ends(rig: Rig, result: BuildResult | Refusal | None, code: int = 0, me
     (job,) = [one for one in build_jobs(rig) if not one.get("status", {}).get("conditions")]
     name, namespace, pods = job["metadata"]["name"], job["metadata"]["namespace"], rig.cluster.store
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
-    pod = next(iter(pods.owned(PODS, job["metadata"]["uid"])), None)
+    pod = next(iter(pods.list_owned(PODS, job["metadata"]["uid"])), None)
     if pod is None:
         labels = {**job["spec"]["template"]["metadata"]["labels"], "index": "0"}
         meta = {"name": f"{name}-pod", "namespace": namespace, "labels": labels, "ownerReferences": [owner]}

@@ -11,7 +11,7 @@ _KINDS = {kind.kind: owner_resource(kind) for kind in DECLARING}
 
 
 def deployed(store: ObjectStore, name: str, annotations: Mapping[str, Mapping[str, str]] | None = None) -> None:
-    """The ReplicaSet of a pod of `fleet.replica`, and its Deployment; `annotations` by kind."""
+    """The ReplicaSet of a pod of `fleet.add_replica`, and its Deployment; `annotations` by kind."""
     said = annotations or {}
     above = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "uid": f"d-{name}", "controller": True}
     for kind, uid, references in (("ReplicaSet", f"rs-{name}", [above]), ("Deployment", f"d-{name}", [])):

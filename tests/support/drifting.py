@@ -24,9 +24,9 @@ def made_by_recipe(rig: Rig, version: str, kernel: str = KERNEL) -> None:
 async def on_recipes_driver() -> Rig:
     """One node in service on driver 1.0, made by a recipe."""
     made = Rig()
-    made.fleet.node("gpu-0")
+    made.fleet.add_node("gpu-0")
     made_by_recipe(made, "1.0")
-    made.stack(made.spec("1.0"))
+    made.apply_stack(made.make_spec("1.0"))
     await made.settle()
     return made
 
@@ -39,7 +39,7 @@ def built(rig: Rig, version: str, kernel: str) -> None:
 
 def images_of(rig: Rig, kernel: str) -> list[tuple[str, str, str]]:
     """Version, recipe and phase of each DriverImage for a kernel."""
-    found = (one for one in rig.all(DRIVER_IMAGES, DriverImage) if one.spec.kernel == kernel)
+    found = (one for one in rig.list_objects(DRIVER_IMAGES, DriverImage) if one.spec.kernel == kernel)
     return sorted((one.spec.version, one.spec.recipe or "", one.status.phase.value) for one in found)
 
 
@@ -50,7 +50,7 @@ def reboots(rig: Rig, name: str, *, boot: str, kernel: str = NEXT) -> None:
 
 def asks(rig: Rig, spec: dict[str, Any], mode: str, **plan: Any) -> str:
     """The stack with what it does about drift."""
-    return rig.stack(spec | {"onDrift": mode} | ({"driftPlan": plan} if plan else {}))
+    return rig.apply_stack(spec | {"onDrift": mode} | ({"driftPlan": plan} if plan else {}))
 
 
 def condition(rig: Rig, kind: str) -> tuple[str, str, str] | None:
@@ -64,7 +64,7 @@ def reason(rig: Rig, kind: str) -> str:
 
 
 def plans(rig: Rig) -> list[UpgradePlan]:
-    return sorted(rig.all(UPGRADE_PLANS, UpgradePlan), key=lambda one: one.metadata.creation_timestamp)
+    return sorted(rig.list_objects(UPGRADE_PLANS, UpgradePlan), key=lambda one: one.metadata.creation_timestamp)
 
 
 def writes_to(rig: Rig, since: int) -> list[str]:

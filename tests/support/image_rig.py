@@ -38,7 +38,7 @@ def make() -> Rig:
 
 
 def image(rig: Rig, name: str = "one") -> DriverImage:
-    return next(one for one in rig.all(DRIVER_IMAGES, DriverImage) if one.metadata.name == name)
+    return next(one for one in rig.list_objects(DRIVER_IMAGES, DriverImage) if one.metadata.name == name)
 
 
 async def look(rig: Rig, name: str = "one") -> tuple[D, str]:

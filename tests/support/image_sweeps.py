@@ -37,7 +37,7 @@ class Clusters(RigSession):
         super().__init__(rigs[name] or Rig())
         self.rigs, self.name = rigs, name
 
-    def of_context(self, name):
+    def for_context(self, name):
         return Clusters(self.rigs, name)
 
     @asynccontextmanager
@@ -51,7 +51,7 @@ class Clusters(RigSession):
 def cluster(*kernels):
     rig = Rig()
     for number, one in enumerate(kernels):
-        rig.fleet.node(f"gpu-{number}", kernel=one)
+        rig.fleet.add_node(f"gpu-{number}", kernel=one)
     return rig
 
 

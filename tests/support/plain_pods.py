@@ -37,7 +37,7 @@ class PlainPods:
         """Exit code and output of a pod that runs to its end."""
         pod = until(lambda: self.get(name), lambda pod: pod["status"]["phase"] in {"Succeeded", "Failed"})
         code = pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
-        return code, self._cluster.api.text(f"{PODS}/{name}/log")
+        return code, self._cluster.api.read_text(f"{PODS}/{name}/log")
 
     def restarts(self, name: str) -> int:
         """How often the container of a pod that runs was started anew; -1 while it does not run."""

@@ -17,7 +17,7 @@ LIKELY = 0.01
 def has(seed: int, faults: list[Fault]) -> bool:
     """Whether these faults are likely to happen in the run of a seed."""
     drawn = draw_rates(Draws(seed, "faults"))
-    return all(drawn.at(fault) >= LIKELY for fault in faults)
+    return all(drawn.rate_of(fault) >= LIKELY for fault in faults)
 
 
 def breaks(seed: int, nodes: int, laws: set[str]) -> bool:

@@ -14,10 +14,10 @@ from upgrader_dev.simulated.cluster.rig import Rig
 async def pool(rig: Rig, *, nodes: int = 1, images: Sequence[str] = ("1.0",)) -> str:
     """Nodes on driver 1.0, with images of these drivers."""
     for number in range(nodes):
-        rig.fleet.node(f"gpu-{number}")
+        rig.fleet.add_node(f"gpu-{number}")
     for version in images:
-        rig.image(version)
-    revision = rig.stack(rig.spec("1.0"))
+        rig.put_image(version)
+    revision = rig.apply_stack(rig.make_spec("1.0"))
     await rig.settle()
     return revision
 
@@ -65,7 +65,7 @@ def remove_upgrades(rig: Rig, plan: str | None = None) -> None:
         if one.status.phase is not NodePhase.SUCCEEDED:
             rig.cluster.store.remove(NODE_UPGRADES, one.metadata.name)
     for kind in (JOBS, PODS):
-        for each in list(rig.cluster.store.all(kind)):
+        for each in list(rig.cluster.store.copy_all(kind)):
             if each["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) in {"prepare", "upgrade", "validate"}:
                 rig.cluster.store.remove(kind, each["metadata"]["name"], each["metadata"]["namespace"])
 
@@ -77,9 +77,9 @@ def claimed(rig: Rig) -> bool:
 async def on_nvidia(rig: Rig, spec: Object, *nodes: str) -> None:
     """Nodes on NVIDIA's driver 535.1, installed by a stack."""
     for name in nodes:
-        rig.fleet.node(name)
-    rig.image("535.1")
-    for one in rig.all(DRIVER_IMAGES, DriverImage):
+        rig.fleet.add_node(name)
+    rig.put_image("535.1")
+    for one in rig.list_objects(DRIVER_IMAGES, DriverImage):
         rig.cluster.store.change(DRIVER_IMAGES, one.metadata.name, {"spec": {"vendor": "nvidia"}})
-    rig.stack(spec)
+    rig.apply_stack(spec)
     await rig.settle()

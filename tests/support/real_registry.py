@@ -1,16 +1,25 @@
-"""distribution's registry, the one of the embedded cluster, on a port of loopback, with its files at hand."""
+"""The registry of the embedded cluster (distribution) on a port of loopback, with its files at hand.
+
+It is a process, or a container where DOCKER_HOST names an engine.
+"""
 
 import contextlib
 import http.client
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.image import DockerImage
 
 from tests.support.authors import free_port
 from tests.support.programs import soon, started
 from upgrader_dev.devcluster.base import versions
 from upgrader_dev.devcluster.base.binaries import find_program
+
+QUIET = {"OTEL_TRACES_EXPORTER": "none"}
 
 
 class RealRegistry:
@@ -44,10 +53,33 @@ def real_registry(folder: Path, *, settings: dict[str, object] | None = None) ->
         **(settings or {}),
     }
     (folder / "registry.yaml").write_text(json.dumps(whole))  # JSON is YAML
-    words = [str(find_program(versions.OCI_REGISTRY, print)), "serve", str(folder / "registry.yaml")]
-    with started(words, log=folder / "log", env={"OTEL_TRACES_EXPORTER": "none"}):
+    program = find_program(versions.OCI_REGISTRY, print)
+    with _in_container(program, folder) if engine() else _as_process(program, folder):
         soon(lambda: _answers(port))
         yield RealRegistry(f"127.0.0.1:{port}", folder / "files")
+
+
+def engine() -> str:
+    """The socket of a container engine that is set for tests (DOCKER_HOST, as of Docker or Podman); empty: none."""
+    return os.environ.get("DOCKER_HOST", "")
+
+
+def _as_process(program: Path, folder: Path) -> contextlib.AbstractContextManager[object]:
+    return started([str(program), "serve", str(folder / "registry.yaml")], log=folder / "log", env=QUIET)
+
+
+@contextlib.contextmanager
+def _in_container(program: Path, folder: Path) -> Iterator[None]:
+    """The same program in a container, which shares the network of the machine and the folder."""
+    context = folder / "image"
+    context.mkdir()
+    shutil.copy(program, context / "registry")
+    (context / "Dockerfile").write_text('FROM scratch\nCOPY registry /registry\nENTRYPOINT ["/registry", "serve"]\n')
+    with DockerImage(path=str(context), tag=f"localhost/upgrader-test-registry:{os.getpid()}") as image:
+        container = DockerContainer(str(image)).with_kwargs(network_mode="host").with_envs(**QUIET)
+        container.with_volume_mapping(str(folder), str(folder), "rw").with_command(str(folder / "registry.yaml"))
+        with container:
+            yield
 
 
 def _answers(port: int) -> bool:

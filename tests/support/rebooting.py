@@ -87,7 +87,7 @@ class Machines:
         up = reboot is None or self.rig.seconds - since > reboot.away
         kernels = {
             one["status"].get("key"): one["spec"]["kernel"]
-            for one in self.rig.cluster.store.all(DRIVER_IMAGES)
+            for one in self.rig.cluster.store.copy_all(DRIVER_IMAGES)
             if "status" in one
         }
         drivers = self._pods(name, {"driver"})
@@ -112,7 +112,7 @@ class Machines:
     def _pods(self, name: str, components: frozenset[str] | set[str]) -> list[Object]:
         return [
             pod
-            for pod in self.rig.cluster.store.on_node(name)
+            for pod in self.rig.cluster.store.pods_on_node(name)
             if pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) in components
         ]
 
@@ -154,13 +154,13 @@ class Twice(Rig):
     async def train(self) -> None:
         nodes = ("gpu-0", "gpu-1", NODE)
         for name in nodes:
-            self.fleet.node(name)
+            self.fleet.add_node(name)
         for kernel in (KERNEL, NEXT, THIRD):
-            self.image("1.0", kernel=kernel)
-        self.versions = {self.stack(self.spec("1.0")): "1.0"}
+            self.put_image("1.0", kernel=kernel)
+        self.versions = {self.apply_stack(self.make_spec("1.0")): "1.0"}
         await self.settle()
-        self.fleet.job("gang", members=2, gpus=8)
-        await self.until(lambda: self.fleet.trainers["gang"].step > 3)
+        self.fleet.add_job("gang", members=2, gpus=8)
+        await self.run_until(lambda: self.fleet.trainers["gang"].step > 3)
         self.machines = Machines(self, dict.fromkeys(nodes, KERNEL))
         self.others.append(self.machines)
         self.fleet.pod_results = self.machines.pod_result
@@ -168,10 +168,10 @@ class Twice(Rig):
     def newer(self, *kernels: str) -> None:
         """A plan to driver 2.0, of which there are images for these kernels."""
         for kernel in kernels:
-            self.image("2.0", kernel=kernel)
-        revision = self.stack(self.spec("2.0"))
+            self.put_image("2.0", kernel=kernel)
+        revision = self.apply_stack(self.make_spec("2.0"))
         self.versions[revision] = "2.0"
-        self.plan("newer", revision)
+        self.apply_plan("newer", revision)
 
     def back(self) -> list[NodeUpgrade]:
         return [one for one in self.upgrades() if one.spec.reason is UpgradeReason.REPAIR]
@@ -192,7 +192,7 @@ class Twice(Rig):
         version = self.versions.get(labels_of(self, name).get(names.LABEL_REVISION, ""))
         fitting = {
             one["status"].get("key")
-            for one in self.cluster.store.all(DRIVER_IMAGES)
+            for one in self.cluster.store.copy_all(DRIVER_IMAGES)
             if "status" in one
             and (one["spec"]["version"], one["spec"]["kernel"]) == (version, self.machines.runs[name])
         }
@@ -206,12 +206,12 @@ class Twice(Rig):
         )
 
     async def comes_to_rest(self, *, seconds: int) -> None:
-        await self.until(self.in_service, seconds)
+        await self.run_until(self.in_service, seconds)
         before = {one.metadata.uid for one in self.upgrades()}
         for _ in range(60):
-            await self.second()
+            await self.run_second()
         later = {one.metadata.uid for one in self.upgrades()} - before
-        assert (self.in_service(), later) == (True, set()), self.where()
+        assert (self.in_service(), later) == (True, set()), self.describe_state()
         gang = self.fleet.trainers["gang"]
         assert (gang.stops, gang.lost, self.requests()) == (0, 0, [])
         self.assert_nothing_left()

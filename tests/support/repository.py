@@ -11,6 +11,13 @@ from upgrader.api.names import GROUP
 
 ROOT = Path(__file__).parents[2]
 
+DATED = ROOT / "docs/contributing/design"
+GENERATED = {ROOT / "docs" / page for page in ("reference/phases.md", "reference/plan-json.md")}
+"""Pages that `make generate` writes."""
+
+FORECAST = ROOT / "docs/contributing/forecast-1750.md"
+"""The page that tests/bench/page.py writes."""
+
 _BLOCK = re.compile(r"^```ya?ml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -23,3 +30,9 @@ def documented_manifests() -> Iterator[tuple[str, dict[str, Any]]]:
         for manifest in yaml.safe_load_all(text):
             if isinstance(manifest, dict) and str(manifest.get("apiVersion", "")).startswith(f"{GROUP}/"):
                 yield f"{page.relative_to(ROOT)}: {manifest['kind']} {manifest['metadata']['name']}", manifest
+
+
+def written_pages() -> list[Path]:
+    """The pages that people write and keep current: neither generated ones nor dated notes."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for page in pages if DATED not in page.parents and page not in {*GENERATED, FORECAST}]

@@ -47,7 +47,7 @@ REPAIRS = (
         defect="A pod's expected-runtime of thousands of years raised OverflowError in each look: no plan went on.",
         laws=(6, 9),
         finds=Run(seed=31, nodes=2),
-        faults=(Fault.ODD_TEXT,),
+        faults=(Fault.MALFORMED_TEXT,),
         changes=(
             *_ISOLATION,
             Change(
@@ -68,7 +68,7 @@ REPAIRS = (
         defect="A JSON text of thousands of brackets in an annotation raised RecursionError in each look.",
         laws=(6, 9),
         finds=Run(seed=9, nodes=1),
-        faults=(Fault.ODD_TEXT,),
+        faults=(Fault.MALFORMED_TEXT,),
         changes=(
             *_ISOLATION,
             Change(
@@ -83,7 +83,7 @@ REPAIRS = (
         defect="A time that is not in the calendar once it is shown in UTC raised OverflowError in each look.",
         laws=(6, 9),
         finds=Run(seed=11, nodes=1),
-        faults=(Fault.ODD_TEXT,),
+        faults=(Fault.MALFORMED_TEXT,),
         changes=(
             *_ISOLATION,
             Change(
@@ -256,7 +256,7 @@ REPAIRS = (
         defect="One node's unreadable annotation ended each step of its plan: what was begun on others had no step.",
         laws=(6,),
         finds=Run(seed=7752, nodes=2),
-        faults=(Fault.ODD_NODE, Fault.BATCH_INTERRUPTED),
+        faults=(Fault.MALFORMED_NODE, Fault.BATCH_INTERRUPTED),
         changes=(
             Change(
                 path="core/constraints/node_blockers.py",

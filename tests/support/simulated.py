@@ -4,7 +4,7 @@ from typing import Any
 
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.simulate.controller.objects import Upgrade
-from upgrader.simulate.fleets.fleet import Event, Fleet, Happening, SimJob, SimNode
+from upgrader.simulate.fleets.fleet import Event, EventKind, Fleet, SimJob, SimNode
 from upgrader.simulate.run import Simulation
 from upgrader.simulate.settings import Settings, Strategy
 
@@ -22,7 +22,7 @@ def job(name: str, *at: str, **facts: Any) -> SimJob:
     return SimJob(name=name, nodes=at, **{**known, **facts})
 
 
-def event(at: int, what: Happening, subject: str, value: str = "") -> Event:
+def event(at: int, what: EventKind, subject: str, value: str = "") -> Event:
     return Event(at=at, what=what, subject=subject, value=value)
 
 
@@ -30,7 +30,9 @@ def fleet(*names: str, jobs: tuple[SimJob, ...] = (), events: tuple[Event, ...] 
     return Fleet(name="tiny", nodes=nodes(*names), jobs=jobs, events=events)
 
 
-def rollout(made: Fleet, strategy: Strategy = Strategy.OURS, *, budget: int | str = "100%", **facts: Any) -> Simulation:
+def rollout(
+    made: Fleet, strategy: Strategy = Strategy.CONTROLLER, *, budget: int | str = "100%", **facts: Any
+) -> Simulation:
     """With every duration at its median; `pace` is more of the strategy."""
     pace = StrategyFacts(max_unavailable=budget, **facts.pop("pace", {}))
     known = {"spread": False, "upgrade": UPGRADE, "rollout": pace}
@@ -42,11 +44,11 @@ def walk(simulation: Simulation) -> list[tuple[int, str, str]]:
     seen: dict[str, str] = {}
     found = []
     while simulation.step():
-        if simulation.ours is None:
+        if simulation.controller is None:
             continue
-        for one in (*simulation.ours.upgrades, *simulation.ours.requests):
+        for one in (*simulation.controller.upgrades, *simulation.controller.requests):
             name = one.uid if isinstance(one, Upgrade) else one.name
             if seen.get(name) != one.phase.value:
                 seen[name] = one.phase.value
-                found.append((simulation.agenda.now, one.node if isinstance(one, Upgrade) else name, one.phase.value))
+                found.append((simulation.queue.now, one.node if isinstance(one, Upgrade) else name, one.phase.value))
     return found

@@ -22,7 +22,7 @@ class StuckPods:
     _since: dict[str, str] = field(default_factory=dict)
 
     def __call__(self) -> None:
-        for pod in self.cluster.store.all(PODS):
+        for pod in self.cluster.store.copy_all(PODS):
             meta, node = pod["metadata"], pod["spec"].get("nodeName")
             if meta.get("labels", {}).get(names.LABEL_COMPONENT) == self.component and node in self.nodes:
                 statuses = {
@@ -66,7 +66,7 @@ class RefusedPods:
     _tries: int = 0
 
     def __call__(self) -> None:
-        for pod in self.cluster.store.all(PODS):
+        for pod in self.cluster.store.copy_all(PODS):
             meta, node = pod["metadata"], pod["spec"].get("nodeName")
             owner = next(iter(meta.get("ownerReferences", [])), None)
             if meta.get("labels", {}).get(names.LABEL_COMPONENT) == self.component and node in self.nodes and owner:

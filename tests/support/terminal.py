@@ -25,7 +25,7 @@ class RigSession(Session):
 
     async def sleep(self, seconds: float) -> None:
         if self.controller:
-            await self.rig.second()
+            await self.rig.run_second()
         else:
             self.rig.cluster.clock.advance(seconds)
 

@@ -17,7 +17,7 @@ def suspended(rig: Rig, job: str = "gang") -> bool:
 
 
 def asked(rig: Rig) -> list[str]:
-    pods = rig.cluster.store.all(PODS, "default")
+    pods = rig.cluster.store.copy_all(PODS, "default")
     return [pod["metadata"]["name"] for pod in pods if names.ANNOTATION_REQUEST in pod["metadata"]["annotations"]]
 
 
@@ -44,8 +44,8 @@ def strip_stack(rig: Rig) -> None:
 async def stopped(rig: Rig, *, nodes: int = 2) -> str:
     """A plan has stopped its gang; its revision."""
     revision = await start_training(rig, nodes=nodes)
-    rig.plan("up", revision)
-    await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: phase(rig) is RequestPhase.STOPPED)
     return revision
 
 
@@ -53,6 +53,6 @@ async def silent(rig: Rig) -> str:
     """A plan has asked both members of its gang, and neither answers; its revision."""
     revision = await start_training(rig)
     rig.fleet.trainers["gang"].answers = lambda _pod, _request, _step: None
-    rig.plan("up", revision)
-    await rig.until(lambda: len(asked(rig)) == 2)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: len(asked(rig)) == 2)
     return revision

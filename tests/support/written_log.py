@@ -41,7 +41,9 @@ class Log:
         self.objects[key] = after
         verb = "merge" if by is Author.CONTROLLER else ""
         sent = self.now - timedelta(seconds=self.late) if verb else None
-        self.judge.read(Entry(at=self.now, kind=kind, author=by, verb=verb, before=before, after=after, sent=sent))
+        self.judge.judge_entry(
+            Entry(at=self.now, kind=kind, author=by, verb=verb, before=before, after=after, sent=sent)
+        )
 
     @property
     def laws(self):

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +44,13 @@ CONTROLLER_PARTS = (
 
 CONTROLLER_LACKS = ("grpcio", "pyelftools")
 """The packages of the lock file that they do not need: those of the node image and of builds."""
+
+SIMULATED_VENDOR = {
+    "upgrader_dev/__init__.py": "dev/upgrader_dev/__init__.py",
+    "upgrader_dev/vendor": "dev/upgrader_dev/vendor",
+    "gpu_upgrader_sim.dist-info/entry_points.txt": "Containerfiles/upgrader/simulated-vendor.txt",
+}
+"""The parts of the other distribution that make the vendor `sim` available to the controller, and its entry point."""
 
 BUILDER_PACKAGES = (
     *base.PACKAGES,
@@ -121,13 +128,14 @@ class Images:
         packages = self._packages_image("node", python.select_entries(self._read_lock(), NODE_PACKAGES))
         return self._package_image("node", ("packages", packages), NODE_PARTS)
 
-    def upgrader_image(self, cosign: Path) -> Layout:
+    def upgrader_image(self, cosign: Path, *, simulated_gpus: bool = False) -> Layout:
         """The image of the controller and the commands for a cluster. It contains cosign, a static program that
-        verifies driver images.
+        verifies driver images, and with `simulated_gpus` the vendor `sim`.
         """
         requirements = python.lock_entries(self._read_lock(), without=CONTROLLER_LACKS)
-        packages = self._packages_image("upgrader", requirements)
-        return self._package_image("upgrader", ("cosign", self._cosign_image(cosign, packages)), CONTROLLER_PARTS)
+        parent = ("cosign", self._cosign_image(cosign, self._packages_image("upgrader", requirements)))
+        added = SIMULATED_VENDOR if simulated_gpus else {}
+        return self._package_image("upgrader", parent, CONTROLLER_PARTS, added)
 
     def _cosign_image(self, program: Path, packages: Layout) -> Layout:
         def fill(context: Path) -> None:
@@ -215,18 +223,24 @@ class Images:
 
         return self._build_image(f"kubelet-{version}", recipe, [digest, _find_busybox().read_bytes()], fill)
 
-    def _package_image(self, name: str, parent: tuple[str, Layout], parts_of_package: Sequence[str]) -> Layout:
-        """Parts of this package, compiled, in an image on top of the locked packages that they need."""
-        package = self._root / "upgrader"
+    def _package_image(
+        self, name: str, parent: tuple[str, Layout], parts_of_package: Sequence[str], added: Mapping[str, str] = {}
+    ) -> Layout:
+        """Parts of this package, compiled, in an image on top of the locked packages that they need.
+
+        `added`: further files and folders of the checkout, by their path in the image's folder of packages.
+        """
+        sources = {f"upgrader/{part}": self._root / "upgrader" / part for part in parts_of_package}
+        sources |= {target: self._root / source for target, source in added.items()}
 
         def fill(context: Path) -> None:
-            for part in parts_of_package:
-                _copy_part(package / part, context / "app" / "upgrader" / part)
+            for target, source in sources.items():
+                _copy_part(source, context / "app" / target)
             python.compile_all(context / "app", python=PYTHON)
 
         parts: list[bytes | str] = [str(PYTHON)]
-        for part in parts_of_package:
-            parts += [part, *store.folder_contents(package / part)]
+        for target, source in sources.items():
+            parts += [target, *store.folder_contents(source)]
         return self._build_image(name, self._root / "Containerfiles" / name, parts, fill, parent=parent)
 
     def _packages_image(self, name: str, requirements: str) -> Layout:

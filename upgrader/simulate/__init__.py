@@ -1,1 +1,1 @@
-"""A rollout over virtual time: the planner and the phases of the product, driven through fleets that are made up."""
+"""A rollout in virtual time: the planner and the state machines of the product, driven through generated fleets."""

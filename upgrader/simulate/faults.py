@@ -1,4 +1,4 @@
-"""What happens to nodes and jobs while a rollout is under way. What names nobody that is there does nothing."""
+"""Events of nodes and jobs during a rollout. An event whose subject does not exist has no effect."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from upgrader.simulate.fleets.fleet import Event, Happening
-from upgrader.simulate.job import HAS_PODS, Life
+from upgrader.simulate.fleets.fleet import Event, EventKind
+from upgrader.simulate.job import HAS_PODS, JobState
 
 if TYPE_CHECKING:
     from upgrader.simulate.job import Job
@@ -16,69 +16,69 @@ if TYPE_CHECKING:
 
 NODE_EVENTS = frozenset(
     {
-        Happening.NODE_NOT_READY,
-        Happening.NODE_READY,
-        Happening.NODE_CORDONED,
-        Happening.NODE_LEAVES,
-        Happening.NODE_JOINS,
-        Happening.NODE_RENAMED,
-        Happening.UPGRADE_FAILS,
+        EventKind.NODE_NOT_READY,
+        EventKind.NODE_READY,
+        EventKind.NODE_CORDONED,
+        EventKind.NODE_LEAVES,
+        EventKind.NODE_JOINS,
+        EventKind.NODE_RENAMED,
+        EventKind.UPGRADE_FAILS,
     }
 )
-"""What happens to nodes; the rest happens to jobs."""
+"""Events of nodes; the others are events of jobs."""
 
 
 def apply_event(world: World, event: Event) -> None:
-    """Let it happen."""
-    if event.what is Happening.NODE_JOINS:
-        like = world.nodes.get(event.value)
-        if like is not None and event.subject not in world.nodes:
-            world.join(msgspec.structs.replace(like.spec, name=event.subject))
+    """Apply an event to the cluster."""
+    if event.what is EventKind.NODE_JOINS:
+        template = world.nodes.get(event.value)
+        if template is not None and event.subject not in world.nodes:
+            world.add_node(msgspec.structs.replace(template.spec, name=event.subject))
     elif event.what in NODE_EVENTS:
         node = world.nodes.get(event.subject)
         if node is not None:
-            _to_node(world, node, event)
+            _apply_to_node(world, node, event)
     else:
         job = world.jobs.get(event.subject)
-        if job is not None and job.life is not Life.OVER:
-            _to_job(world, job, event)
+        if job is not None and job.state is not JobState.OVER:
+            _apply_to_job(world, job, event)
 
 
-def _to_node(world: World, node: Node, event: Event) -> None:
+def _apply_to_node(world: World, node: Node, event: Event) -> None:
     match event.what:
-        case Happening.NODE_NOT_READY:
-            node.change(ready=False)
+        case EventKind.NODE_NOT_READY:
+            node.set_fields(ready=False)
             for job in list(node.used):
-                world.kill(world.jobs[job], lose=True)
-        case Happening.NODE_READY:
-            node.change(ready=True)
-        case Happening.NODE_CORDONED:
-            node.change(cordoned=True)
-        case Happening.NODE_LEAVES:
-            world.leave(node.name)
-        case Happening.NODE_RENAMED:
-            world.leave(node.name)
-            world.join(msgspec.structs.replace(node.spec, name=event.value))
+                world.kill_job(world.jobs[job], lose=True)
+        case EventKind.NODE_READY:
+            node.set_fields(ready=True)
+        case EventKind.NODE_CORDONED:
+            node.set_fields(cordoned=True)
+        case EventKind.NODE_LEAVES:
+            world.remove_node(node.name)
+        case EventKind.NODE_RENAMED:
+            world.remove_node(node.name)
+            world.add_node(msgspec.structs.replace(node.spec, name=event.value))
         case _:
             world.failing[node.name] = int(event.value or 1)
-    world.tell(node.name)
+    world.notify_change(node.name)
 
 
-def _to_job(world: World, job: Job, event: Event) -> None:
+def _apply_to_job(world: World, job: Job, event: Event) -> None:
     match event.what:
-        case Happening.JOB_ENDS:
-            world.finish(job)
-        case Happening.JOB_GROWS:
-            if event.value in world.nodes and job.life in HAS_PODS:
-                world.grow(job, event.value)
-        case Happening.JOB_RESUMED:
+        case EventKind.JOB_ENDS:
+            world.finish_job(job)
+        case EventKind.JOB_GROWS:
+            if event.value in world.nodes and job.state in HAS_PODS:
+                world.add_member(job, event.value)
+        case EventKind.JOB_RESUMED:
             world.resume_by_user(job)
-        case Happening.UNEQUAL_STEPS:
+        case EventKind.UNEQUAL_STEPS:
             job.unequal = True
-        case Happening.SLOW_CHECKPOINT:
+        case EventKind.SLOW_CHECKPOINT:
             job.slow = int(event.value)
-        case Happening.PDB_BLOCKS:
+        case EventKind.PDB_BLOCKS:
             job.pdb = event.value or "budget"
         case _:
             job.pdb = ""
-    world.touch(job)
+    world.handle_change(job)

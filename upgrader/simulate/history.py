@@ -1,4 +1,4 @@
-"""What a controller would have measured in a rollout: durations for the forecast of the next."""
+"""Durations that a controller measures in a rollout, for the forecast of the next rollout."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,20 +17,20 @@ Phase = TypeVar("Phase", NodePhase, RequestPhase)
 
 
 def measure_earlier_rollout(fleet: Fleet, settings: Settings) -> Durations:
-    """From one whole rollout of the same fleet, with these settings and so this seed.
+    """Durations of one whole rollout of the same fleet, with these settings and seed.
 
     Raises:
         ConfigurationError: the budget is neither a number of GPUs nor a percentage.
     """
-    simulation = Simulation(fleet, Strategy.OURS, settings)
+    simulation = Simulation(fleet, Strategy.CONTROLLER, settings)
     simulation.run()
-    return durations_of_rollout(simulation.ours) if simulation.ours is not None else Durations()
+    return durations_of_rollout(simulation.controller) if simulation.controller is not None else Durations()
 
 
 def durations_of_rollout(rollout: Controller) -> Durations:
-    """From all upgrades and requests of a rollout that came as far."""
-    upgrades = [one.began for one in rollout.upgrades if not one.reverting]
-    requests = [one.began | {_R.REQUESTED: one.asked_at} for one in rollout.requests]
+    """Durations of all upgrades and requests of a rollout that passed the phases."""
+    upgrades = [upgrade.began for upgrade in rollout.upgrades if not upgrade.reverting]
+    requests = [request.began | {_R.REQUESTED: request.asked_at} for request in rollout.requests]
     return measured_durations(
         list(_seconds_between(upgrades, _N.TAINTING, _N.RELEASING)),
         preparations=list(_seconds_between(upgrades, _N.PREPARING, _N.PREPARED)),

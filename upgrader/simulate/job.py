@@ -1,4 +1,4 @@
-"""A simulated job: where it runs, how far it is, what it was asked and what it answered."""
+"""A simulated job: its nodes, its progress, its request and its acknowledgement."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -14,47 +14,47 @@ NAMESPACE = "ml"
 VOLUME = "/data"
 
 
-class Life(StrEnum):
-    """What its pods do."""
+class JobState(StrEnum):
+    """The state of its pods."""
 
-    WAITING = "Waiting"  # no node yet
-    STARTING = "Starting"  # has nodes, does not train yet
+    WAITING = "Waiting"  # no nodes yet
+    STARTING = "Starting"  # has nodes, and does not train yet
     TRAINING = "Training"
-    HALTED = "Halted"  # writes a checkpoint, or is parked after one
-    ENDING = "Ending"  # its pods get SIGTERM
-    AWAY = "Away"  # suspended, no pods
+    HALTED = "Halted"  # writes a checkpoint, or is parked
+    ENDING = "Ending"  # its pods got SIGTERM
+    AWAY = "Away"  # suspended, without pods
     OVER = "Over"
 
 
-HAS_PODS = frozenset({Life.STARTING, Life.TRAINING, Life.HALTED, Life.ENDING})
+HAS_PODS = frozenset({JobState.STARTING, JobState.TRAINING, JobState.HALTED, JobState.ENDING})
 
 
 @dataclass(kw_only=True)
 class Job:
-    """Changed through `touch`, or followed by it: what was read of it before is never stale."""
+    """Changed only together with `touch`, so that cached facts are never stale."""
 
     spec: SimJob
-    life: Life = Life.WAITING
+    state: JobState = JobState.WAITING
     places: tuple[str, ...] = ()  # nodes of its members, while it has pods
-    homes: tuple[str, ...] = ()  # where it ran last
+    homes: tuple[str, ...] = ()  # its last nodes
     generation: int = 0  # of its pods
     pods_at: int = 0  # when they started
     done: int = 0  # seconds trained until `since`: its step
     since: int = 0
-    work: int | None = None  # seconds to train in all
-    declared: int | None = None  # and what it says about that
+    work: int | None = None  # seconds to train in total
+    declared: int | None = None  # the declared total
     suspended: bool = False
-    record: str = ""  # the request in our stop annotation
+    record: str = ""  # the request in the stop annotation
     request: int = 0
-    parks: int = 0  # seconds that it was asked to stay parked
-    asked: int = 0  # how often
-    answer: Answer | None = None  # of every member, save its uid
+    parks: int = 0  # requested park seconds
+    request_count: int = 0  # number of requests
+    answer: Answer | None = None  # of every member, without its uid
     unequal: bool = False  # its members answer with different steps
-    slow: int = 0  # seconds that each of its checkpoints takes, if that was said
-    pdb: str = ""  # a PodDisruptionBudget that allows nothing
+    slow: int = 0  # seconds of each of its checkpoints, if an event sets them
+    pdb: str = ""  # a PodDisruptionBudget that allows no disruption
     placement: Placement = field(default_factory=Placement)
-    token: int = 0  # of what was scheduled for it; a later one makes it void
-    restored: int = 0  # how often it trained again after a restart
+    token: int = 0  # of its scheduled actions; a new token cancels them
+    restored: int = 0  # number of restarts after which it trained
     _gang: Gang | None = None
 
     @property
@@ -67,27 +67,27 @@ class Job:
         """GPUs of all its members."""
         return self.spec.gpus * max(len(self.places), len(self.homes), self.spec.size)
 
-    def step(self, now: int) -> int:
+    def step_at(self, now: int) -> int:
         """Seconds trained."""
-        return self.done + (now - self.since if self.life is Life.TRAINING else 0)
+        return self.done + (now - self.since if self.state is JobState.TRAINING else 0)
 
-    def touch(self) -> None:
-        """It changed."""
+    def discard_cache(self) -> None:
+        """Discard cached facts after a change."""
         self._gang = None
 
-    def uid(self, member: int) -> str:
-        """Of a member's pod."""
+    def pod_uid(self, member: int) -> str:
+        """The uid of a member's pod."""
         return f"{self.spec.name}-{member}.{self.generation}"
 
-    def uids(self) -> tuple[str, ...]:
-        """Of all pods that it has."""
-        return tuple(self.uid(member) for member in range(len(self.places)))
+    def pod_uids(self) -> tuple[str, ...]:
+        """The uids of all its pods."""
+        return tuple(self.pod_uid(member) for member in range(len(self.places)))
 
-    def gang(self, begin: datetime, skew: timedelta) -> Gang:
-        """As the controller reads it; `skew`: how far the clocks of its nodes are ahead."""
+    def gang_facts(self, begin: datetime, skew: timedelta) -> Gang:
+        """The facts that the controller reads; `skew`: the offset of its nodes' clocks."""
         if self._gang is None:
             spec = self.spec
-            members = self.members(begin, skew)
+            members = self.member_facts(begin, skew)
             self._gang = Gang(
                 name=self.name,
                 namespace=NAMESPACE,
@@ -105,53 +105,53 @@ class Job:
             )
         return self._gang
 
-    def members(self, begin: datetime, skew: timedelta) -> tuple[MemberFacts, ...]:
-        """Its pods."""
+    def member_facts(self, begin: datetime, skew: timedelta) -> tuple[MemberFacts, ...]:
+        """The facts of its pods."""
         started = begin + timedelta(seconds=self.pods_at) + skew
         return tuple(
             MemberFacts(
-                pod=f"{self.spec.name}-{at}",
-                uid=self.uid(at),
+                pod=f"{self.spec.name}-{index}",
+                uid=self.pod_uid(index),
                 namespace=NAMESPACE,
                 node=node,
                 container="trainer",
                 phase="Running",
                 gpus=self.spec.gpus,
-                terminating=self.life is Life.ENDING,
+                terminating=self.state is JobState.ENDING,
                 request=str(self.request) if self.request else "",
                 volume_paths=(VOLUME,),
                 mounted=True,
                 started_at=started,
             )
-            for at, node in enumerate(self.places)
+            for index, node in enumerate(self.places)
         )
 
-    def answers(self) -> tuple[Answer, ...]:
-        """What its members say; together, since they agreed on the step before."""
-        said = self.answer
-        if said is None:
+    def member_answers(self) -> tuple[Answer, ...]:
+        """The answers of its members; together, since they agreed on the step before."""
+        answer = self.answer
+        if answer is None:
             return ()
-        odd = len(self.places) - 1 if self.unequal else None
+        unequal_member = len(self.places) - 1 if self.unequal else None
         return tuple(
             Answer(
-                pod_uid=self.uid(at),
-                request_id=said.request_id,
-                step=said.step + (at == odd),
-                uri=said.uri,
-                parked=said.parked,
-                refused=said.refused,
+                pod_uid=self.pod_uid(index),
+                request_id=answer.request_id,
+                step=answer.step + (index == unequal_member),
+                uri=answer.uri,
+                parked=answer.parked,
+                refused=answer.refused,
             )
-            for at in range(len(self.places))
+            for index in range(len(self.places))
         )
 
-    def owner(self) -> OwnerFacts:
-        """Its Job object."""
+    def owner_facts(self) -> OwnerFacts:
+        """The facts of its Job object."""
         pods = len(self.places)
         return OwnerFacts(
             suspended=self.suspended,
             stopped_by=self.record,
             active=pods,
-            finished=self.life is Life.OVER,
+            finished=self.state is JobState.OVER,
             wanted=max(self.spec.size, pods),
         )
 

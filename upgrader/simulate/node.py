@@ -1,4 +1,4 @@
-"""A simulated node: what it carries as labels and taints, and what runs on it."""
+"""A simulated node: its labels and taints, and the jobs on it."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,7 +11,7 @@ from upgrader.simulate.fleets.fleet import SimNode
 
 @dataclass(kw_only=True)
 class Node:
-    """Changed through `change` only, so that what was read of it before is never stale."""
+    """Changed only with `change`, so that cached facts are never stale."""
 
     spec: SimNode
     uid: str
@@ -25,9 +25,9 @@ class Node:
     maintenance: str = ""
     closed_at: datetime | None = None
     reserved: bool = False
-    """A soft mark: new pods rather go elsewhere."""
+    """A soft mark: new pods prefer other nodes."""
     used: dict[str, int] = field(default_factory=dict)
-    """GPUs by name of the job that has them."""
+    """GPUs by the name of their job."""
     _facts: NodeFacts | None = None
 
     @property
@@ -37,22 +37,22 @@ class Node:
 
     @property
     def free(self) -> int:
-        """GPUs that a pod could get."""
+        """GPUs that new pods can get."""
         return self.spec.gpus - sum(self.used.values()) if self.operands == "on" else 0
 
     @property
     def in_service(self) -> bool:
-        """Whether a scheduler places new pods on it; taints are looked at elsewhere."""
+        """Whether the scheduler places new pods on it; taints are checked separately."""
         return self.ready and not self.cordoned and self.operands == "on"
 
-    def change(self, **facts: str | bool | datetime | None) -> None:
-        """Set some of its fields."""
-        for name, value in facts.items():
+    def set_fields(self, **node_facts: str | bool | datetime | None) -> None:
+        """Set fields."""
+        for name, value in node_facts.items():
             setattr(self, name, value)
         self._facts = None
 
-    def facts(self) -> NodeFacts:
-        """As the controller reads it."""
+    def node_facts(self) -> NodeFacts:
+        """The facts that the controller reads."""
         if self._facts is None:
             gpus = self.spec.gpus if self.operands == "on" else 0
             self._facts = NodeFacts(
@@ -78,7 +78,7 @@ class Node:
         return self._facts
 
 
-def new_node(spec: SimNode, uid: str) -> Node:
-    """In service on the old revision."""
+def make_node(spec: SimNode, uid: str) -> Node:
+    """A node in service on the old revision."""
     key = stack.make_image(stack.OLD, spec.kernel).key
     return Node(spec=spec, uid=uid, driver_key=key, revision=stack.make_target(stack.OLD).revision)

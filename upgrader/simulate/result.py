@@ -1,4 +1,4 @@
-"""What a simulated rollout came to."""
+"""The result of a simulated rollout."""
 
 from msgspec import Struct
 
@@ -6,18 +6,18 @@ HOUR = 3600
 
 
 class Predicted(Struct, frozen=True, kw_only=True):
-    """What the forecast said before anything was started; times in seconds from the begin."""
+    """The forecast before the start; times in seconds from the begin."""
 
     batches: int
     interruptions: int
     lost_gpu_hours: float
     lower_bound_gpu_hours: float
-    finish_p50: int | None = None  # None: something is blocked, so nobody can say
+    finish_p50: int | None = None  # None: something is blocked, so there is no forecast
     finish_p95: int | None = None
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """One strategy on one fleet. Everything in it is simulated. GPU-hours are of GPUs that did no work."""
+    """One strategy on one fleet. All values are simulated. GPU-hours are those of GPUs without work."""
 
     fleet: str
     strategy: str
@@ -26,15 +26,15 @@ class Result(Struct, frozen=True, kw_only=True):
     gpus: int
     jobs: int  # that ran at the begin
     upgraded: int  # nodes on the new revision
-    seconds: int | None  # until the last node was upgraded and the last gang trained again; None: it never came to that
+    seconds: int | None  # until the last node is upgraded and the last gang trains; None: this did not happen
     ended: str  # how it ended, as a sentence
     interruptions: int
     gangs_interrupted: int
     most_interruptions: int  # of one gang
-    lost_gpu_hours: float  # all of the following
+    lost_gpu_hours: float  # the sum of the following
     upgrades_gpu_hours: float  # nodes out of service
     gangs_gpu_hours: float  # gangs that did not train beyond that: checkpoint, parked, waiting, restart
-    thrown_away_gpu_hours: float  # work done after the checkpoint that a gang came back from
+    thrown_away_gpu_hours: float  # work after the checkpoint from which a gang resumed
     idle_gpu_hours: float  # free GPUs on cordoned nodes
     lower_bound_gpu_hours: float
     left: int = 0  # nodes still on the old revision

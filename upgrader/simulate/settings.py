@@ -1,4 +1,4 @@
-"""What a simulation is given beside its fleet."""
+"""The settings of a simulation in addition to its fleet."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -15,9 +15,9 @@ BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 
 
 class Strategy(StrEnum):
-    """Who upgrades."""
+    """The upgrader."""
 
-    OURS = "ours"
+    CONTROLLER = "ours"
     KILL = "kill"
     WAIT = "wait"
 
@@ -26,14 +26,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Durations are in seconds."""
 
     rollout: StrategyFacts = StrategyFacts(max_unavailable="5%")
-    durations: Durations | None = None  # what the controller has measured; None: its defaults
+    durations: Durations | None = None  # durations that the controller has measured; None: its defaults
     seed: int = 0
     spread: bool = True  # whether durations are drawn; otherwise each is its median
     upgrade: tuple[int, int] = UPGRADE
     begin: datetime = BEGIN
-    horizon: int = 14 * DAY  # what has not ended by then is given up
-    tolerated_failures: int = 0  # a rollout of ours pauses when there are more, and nobody resumes it here
-    label_seconds: int = 1  # that the others take to write one label of a node's state; 0: none
-    skew: int = 0  # how far the clocks of nodes and jobs are ahead of the controller's
-    refill: int = 0  # median length of jobs from a queue that never runs dry; 0: there is none
-    shuffle: bool = False  # whether what falls into the same second comes in any order
+    horizon: int = 14 * DAY  # the simulation ends at this time
+    tolerated_failures: int = 0  # the rollout pauses after more failures, and is never resumed
+    label_seconds: int = 1  # seconds in which a baseline writes one label; 0: none
+    skew: int = 0  # offset of the clocks of nodes and jobs from the controller's clock
+    refill: int = 0  # median length of jobs from a queue that is never empty; 0: no queue
+    shuffle: bool = False  # whether actions in the same second run in random order

@@ -1,4 +1,4 @@
-"""The stack of a simulation: which driver its nodes have and get. Nothing of it is loaded anywhere."""
+"""The stack of a simulation: the drivers before and after the upgrade. No driver is loaded."""
 
 import hashlib
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ PLUGIN = "simulated/plugin@sha256:" + hashlib.sha256(b"plugin").hexdigest()
 
 
 def make_target(version: str) -> Target:
-    """What a revision asks of the nodes."""
+    """The requirements of a revision."""
     return with_revision(
         Target(
             stack="simulated",
@@ -38,5 +38,5 @@ def make_image(version: str, kernel: str) -> ImageFacts:
 
 def make_images(kernels: Iterable[str]) -> tuple[ImageFacts, ...]:
     """Both drivers for all kernels, by key."""
-    made = [make_image(version, kernel) for kernel in set(kernels) for version in (OLD, NEW)]
-    return tuple(sorted(made, key=lambda one: one.key))
+    images = [make_image(version, kernel) for kernel in set(kernels) for version in (OLD, NEW)]
+    return tuple(sorted(images, key=lambda image: image.key))

@@ -1,4 +1,4 @@
-"""The simulated cluster: nodes, jobs and a scheduler that fills what is free. It knows nothing of who upgrades it."""
+"""The simulated cluster: nodes, jobs and a scheduler. It does not depend on the upgrader."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -8,66 +8,68 @@ from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.model.fleet import Snapshot
 from upgrader.core.workloads.placement import Placement
 from upgrader.simulate import faults, stack
-from upgrader.simulate.agenda import Agenda
-from upgrader.simulate.durations import Chances
+from upgrader.simulate.durations import DurationSampler
+from upgrader.simulate.event_queue import EventQueue
 from upgrader.simulate.fleets.fleet import Fleet, SimJob, SimNode
-from upgrader.simulate.job import HAS_PODS, VOLUME, Job, Life
+from upgrader.simulate.job import HAS_PODS, VOLUME, Job, JobState
 from upgrader.simulate.ledger import Ledger, Stall
-from upgrader.simulate.node import Node, new_node
+from upgrader.simulate.node import Node, make_node
 
 GRACE = 5
-"""Seconds from SIGTERM until a pod is gone."""
+"""Seconds from SIGTERM until a pod is removed."""
 
 REFUSAL = 1
 """Seconds until a job refuses."""
 
 
 class World:
-    """All state of the cluster. `changed` is told the name of each job or node that changed, and what kind it is."""
+    """The state of the cluster. `changed`: listeners that get the name of each changed job or node."""
 
-    def __init__(self, fleet: Fleet, agenda: Agenda, chances: Chances, *, skew: int = 0, refill: int = 0) -> None:
-        self.agenda, self.chances, self.ledger = agenda, chances, Ledger()
+    def __init__(
+        self, fleet: Fleet, queue: EventQueue, sampler: DurationSampler, *, skew: int = 0, refill: int = 0
+    ) -> None:
+        self.queue, self.sampler, self.ledger = queue, sampler, Ledger()
         self.skew, self.refill = timedelta(seconds=skew), refill
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
         self.changed: list[Callable[[str], None]] = []
         self.images = stack.make_images(node.kernel for node in fleet.nodes)
         self.failing: dict[str, int] = {}
-        """Nodes on which the upgrade Job fails, and how many times more."""
+        """Nodes on which the upgrade Job fails, with the remaining number of failures."""
         self._stalls: dict[str, Stall] = {}
         self._waiting: list[Job] = []
-        self._due = False
-        self._made = 0
+        self._is_scheduled = False
+        self._count = 0
         for node in fleet.nodes:
-            self.join(node)
+            self.add_node(node)
         for job in fleet.jobs:
-            self._enter(job)
+            self._add_job(job)
         for event in fleet.events:
-            agenda.at(event.at, partial(faults.apply_event, self, event))
+            queue.schedule_at(event.at, partial(faults.apply_event, self, event))
 
     @property
     def now(self) -> int:
         """Seconds from the begin."""
-        return self.agenda.now
+        return self.queue.now
 
     @property
     def stalled(self) -> bool:
-        """Whether a job that was stopped does not train yet."""
+        """Whether a stopped job does not train yet."""
         return bool(self._stalls)
 
     @property
     def waiting(self) -> bool:
-        """Whether a job waits for a place."""
+        """Whether a job waits for nodes."""
         return bool(self._waiting)
 
     def snapshot(self) -> Snapshot:
-        """What the controller reads."""
-        begin = self.agenda.begin
-        gangs = (job.gang(begin, self.skew) for job in self.jobs.values() if job.life in HAS_PODS)
+        """The snapshot that the controller reads."""
+        begin = self.queue.begin
+        gangs = (job.gang_facts(begin, self.skew) for job in self.jobs.values() if job.state in HAS_PODS)
         return Snapshot(
             cluster="simulated",
-            taken_at=self.agenda.time,
-            nodes=tuple(self.nodes[name].facts() for name in sorted(self.nodes)),
+            taken_at=self.queue.time,
+            nodes=tuple(self.nodes[name].node_facts() for name in sorted(self.nodes)),
             gangs=tuple(sorted(gangs, key=lambda gang: gang.name)),
             images=self.images,
             pdb_blocked={job.name: job.pdb for job in self.jobs.values() if job.pdb},
@@ -76,31 +78,31 @@ class World:
 
     # ---------------------------------------------------------------------------------------------- nodes
 
-    def join(self, spec: SimNode) -> None:
-        """A node on the old revision."""
-        self._made += 1
-        self.nodes[spec.name] = new_node(spec, f"uid-{self._made}-{spec.name}")
-        self.tell(spec.name)
+    def add_node(self, spec: SimNode) -> None:
+        """Add a node on the old revision."""
+        self._count += 1
+        self.nodes[spec.name] = make_node(spec, f"uid-{self._count}-{spec.name}")
+        self.notify_change(spec.name)
 
-    def leave(self, name: str) -> None:
-        """A node is deleted, with the pods on it."""
+    def remove_node(self, name: str) -> None:
+        """Delete a node, with its pods."""
         node = self.nodes.pop(name)
         for job in list(node.used):
-            self.kill(self.jobs[job], lose=True)
-        self.ledger.release(name, self.now)
-        self.tell(name)
+            self.kill_job(self.jobs[job], lose=True)
+        self.ledger.end_outage(name, self.now)
+        self.notify_change(name)
 
-    def tell(self, name: str) -> None:
-        """Something changed; a scheduler looks again, and so does whoever listens."""
+    def notify_change(self, name: str) -> None:
+        """Notify the listeners of a change, and schedule the scheduler."""
         for listener in self.changed:
             listener(name)
-        if not self._due:
-            self._due = True
-            self.agenda.at(self.now, self._schedule)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.queue.schedule_at(self.now, self._schedule)
 
     # ----------------------------------------------------------------------------------------------- jobs
 
-    def _enter(self, spec: SimJob) -> None:
+    def _add_job(self, spec: SimJob) -> None:
         trained = -spec.start if spec.running else 0
         job = Job(
             spec=spec,
@@ -110,243 +112,243 @@ class World:
         )
         self.jobs[spec.name] = job
         if not spec.running:
-            self.agenda.at(spec.start, lambda: self._queue(job))
+            self.queue.schedule_at(spec.start, lambda: self._queue_job(job))
             return
-        self._take(job, spec.nodes)
+        self._bind_pods(job, spec.nodes)
         job.pods_at = spec.start
-        self._train(job)
+        self._start_training(job)
 
-    def grow(self, job: Job, place: str) -> None:
-        """One more member."""
+    def add_member(self, job: Job, place: str) -> None:
+        """Add a member."""
         node = self.nodes[place]
         node.used[job.spec.name] = node.used.get(job.spec.name, 0) + job.spec.gpus
         job.places = job.homes = (*job.places, place)
-        self.touch(job)
+        self.handle_change(job)
 
     def resume_by_user(self, job: Job) -> None:
-        """Its user wants it to run; our record stays where it was."""
+        """The user resumes a job; the controller's record stays."""
         if job.suspended:
             job.suspended = False
-            if job.life is Life.AWAY:
-                self._queue(job)
-            self.touch(job)
+            if job.state is JobState.AWAY:
+                self._queue_job(job)
+            self.handle_change(job)
 
-    def _queue(self, job: Job) -> None:
-        job.life = Life.WAITING
+    def _queue_job(self, job: Job) -> None:
+        job.state = JobState.WAITING
         self._waiting.append(job)
-        self.touch(job)
+        self.handle_change(job)
 
-    def touch(self, job: Job) -> None:
-        """Something of it changed."""
-        job.touch()
-        self.tell(job.spec.name)
+    def handle_change(self, job: Job) -> None:
+        """Handle a change of a job."""
+        job.discard_cache()
+        self.notify_change(job.spec.name)
 
-    def _take(self, job: Job, places: tuple[str, ...]) -> None:
+    def _bind_pods(self, job: Job, places: tuple[str, ...]) -> None:
         for place in places:
             self.nodes[place].used[job.spec.name] = self.nodes[place].used.get(job.spec.name, 0) + job.spec.gpus
         job.places = job.homes = places
         job.generation += 1
         job.pods_at = self.now
 
-    def _free(self, job: Job) -> None:
+    def _release_nodes(self, job: Job) -> None:
         for place in job.places:
             if place in self.nodes:
                 self.nodes[place].used.pop(job.spec.name, None)
         job.places = ()
 
-    def _train(self, job: Job) -> None:
+    def _start_training(self, job: Job) -> None:
         stall = self._stalls.pop(job.spec.name, None)
         if stall is not None:
             stall.until = self.now
-        job.life, job.since = Life.TRAINING, self.now
+        job.state, job.since = JobState.TRAINING, self.now
         job.token += 1
         if job.work is not None:
             token = job.token
-            self.agenda.after(max(0, job.work - job.done), lambda: self._finish(job, token))
-        self.touch(job)
+            self.queue.schedule_after(max(0, job.work - job.done), lambda: self._finish_if_current(job, token))
+        self.handle_change(job)
 
-    def _halt(self, job: Job) -> None:
-        """It stops training; what comes next is said by its life."""
-        if job.life is Life.TRAINING:
-            job.done = job.step(self.now)
+    def _stop_training(self, job: Job) -> None:
+        """Stop its training; the caller sets its next state."""
+        if job.state is JobState.TRAINING:
+            job.done = job.step_at(self.now)
             stall = Stall(job=job.spec.name, gpus=job.spec.gpus, homes=job.places, since=self.now)
             self.ledger.stalls.append(stall)
             self._stalls[job.spec.name] = stall
         job.since = self.now
         job.token += 1
 
-    def _finish(self, job: Job, token: int) -> None:
+    def _finish_if_current(self, job: Job, token: int) -> None:
         if job.token == token:
-            self.finish(job)
+            self.finish_job(job)
 
-    def finish(self, job: Job) -> None:
-        """It ends by itself."""
-        self._halt(job)
+    def finish_job(self, job: Job) -> None:
+        """Complete a job."""
+        self._stop_training(job)
         stall = self._stalls.pop(job.spec.name, None)
         if stall is not None:
             stall.until = self.now
-        self._free(job)
+        self._release_nodes(job)
         if job in self._waiting:
             self._waiting.remove(job)
-        job.life, job.suspended, job.request, job.answer = Life.OVER, False, 0, None
-        self.touch(job)
+        job.state, job.suspended, job.request, job.answer = JobState.OVER, False, 0, None
+        self.handle_change(job)
 
-    def ask(self, job: Job, request: int, park_seconds: int) -> None:
-        """All members see the request: as soon as they train they write a checkpoint and park, or refuse."""
+    def send_request(self, job: Job, request: int, park_seconds: int) -> None:
+        """Send a request to all members: as soon as they train they write a checkpoint and park, or refuse."""
         if job.request == request:
             return
         job.request, job.answer, job.parks = request, None, park_seconds
-        if job.life is Life.TRAINING:
-            self._hear(job)
+        if job.state is JobState.TRAINING:
+            self._handle_request(job)
 
-    def _hear(self, job: Job) -> None:
+    def _handle_request(self, job: Job) -> None:
         request = job.request
-        job.asked += 1
-        if job.asked <= job.spec.refuses:
+        job.request_count += 1
+        if job.request_count <= job.spec.refuses:
             refusal = Answer(pod_uid="", request_id=request, step=0, refused="not now")
-            self.agenda.after(REFUSAL, lambda: self._answer(job, request, refusal))
-            self.touch(job)
+            self.queue.schedule_after(REFUSAL, lambda: self._set_answer(job, request, refusal))
+            self.handle_change(job)
             return
-        self._halt(job)
-        job.life = Life.HALTED
-        said = Answer(pod_uid="", request_id=request, step=job.done, uri=f"{VOLUME}/checkpoint", parked=True)
-        seconds = job.slow or self.chances.checkpoint(job.spec, job.asked)
-        self.agenda.after(seconds, lambda: self._answer(job, request, said))
-        self.agenda.after(seconds + job.parks, lambda: self._unpark(job, request))
-        self.touch(job)
+        self._stop_training(job)
+        job.state = JobState.HALTED
+        acknowledgement = Answer(pod_uid="", request_id=request, step=job.done, uri=f"{VOLUME}/checkpoint", parked=True)
+        seconds = job.slow or self.sampler.draw_checkpoint(job.spec, job.request_count)
+        self.queue.schedule_after(seconds, lambda: self._set_answer(job, request, acknowledgement))
+        self.queue.schedule_after(seconds + job.parks, lambda: self._unpark_job(job, request))
+        self.handle_change(job)
 
-    def _answer(self, job: Job, request: int, answer: Answer) -> None:
-        if job.request == request and job.life in {Life.HALTED, Life.TRAINING}:
+    def _set_answer(self, job: Job, request: int, answer: Answer) -> None:
+        if job.request == request and job.state in {JobState.HALTED, JobState.TRAINING}:
             job.answer = answer
-            self.touch(job)
+            self.handle_change(job)
 
-    def _unpark(self, job: Job, request: int) -> None:
-        if job.request == request and job.life is Life.HALTED:
-            self._train_on(job)
+    def _unpark_job(self, job: Job, request: int) -> None:
+        if job.request == request and job.state is JobState.HALTED:
+            self._resume_training(job)
 
-    def _train_on(self, job: Job) -> None:
+    def _resume_training(self, job: Job) -> None:
         job.answer = None
-        self._train(job)
+        self._start_training(job)
 
-    def withdraw(self, job: Job) -> None:
-        """The request is taken back; it trains on."""
+    def withdraw_request(self, job: Job) -> None:
+        """Withdraw the request; the job continues to train."""
         job.request, job.answer = 0, None
-        if job.life is Life.HALTED:
-            self._train(job)
-        self.touch(job)
+        if job.state is JobState.HALTED:
+            self._start_training(job)
+        self.handle_change(job)
 
-    def stop(self, job: Job, record: str) -> None:
-        """Suspended, with our record; its pods end."""
-        if job.life not in HAS_PODS:
+    def stop_job(self, job: Job, record: str) -> None:
+        """Suspend a job, with the controller's record; its pods end."""
+        if job.state not in HAS_PODS:
             job.suspended, job.record = True, record
-            self.touch(job)
+            self.handle_change(job)
             return
         self.ledger.interruptions[job.spec.name] += 1
         job.suspended, job.record = True, record
-        self._halt(job)
-        job.life = Life.ENDING
-        self.agenda.after(GRACE, lambda: self._gone(job))
-        self.touch(job)
+        self._stop_training(job)
+        job.state = JobState.ENDING
+        self.queue.schedule_after(GRACE, lambda: self._remove_pods(job))
+        self.handle_change(job)
 
-    def _gone(self, job: Job) -> None:
-        if job.life is not Life.ENDING:
+    def _remove_pods(self, job: Job) -> None:
+        if job.state is not JobState.ENDING:
             return
-        self._free(job)
+        self._release_nodes(job)
         job.request, job.answer = 0, None
         if job.suspended:
-            job.life = Life.AWAY
-            self.touch(job)
+            job.state = JobState.AWAY
+            self.handle_change(job)
         else:
-            self._queue(job)
+            self._queue_job(job)
 
-    def resume(self, job: Job, placement: Placement) -> None:
-        """Our record goes and it may run again."""
+    def resume_job(self, job: Job, placement: Placement) -> None:
+        """Remove the controller's record, so that the job may run again."""
         job.suspended, job.record, job.placement = False, "", placement
-        if job.life is Life.AWAY:
-            self._queue(job)
+        if job.state is JobState.AWAY:
+            self._queue_job(job)
         else:
-            self.touch(job)
+            self.handle_change(job)
 
-    def kill(self, job: Job, *, lose: bool) -> None:
-        """A member is evicted or lost: the gang stops, and comes back from the last checkpoint that it made by itself.
+    def kill_job(self, job: Job, *, lose: bool) -> None:
+        """Evict or lose a member: the gang stops, and resumes from its last periodic checkpoint.
 
-        With `lose`, what it did since then is thrown away.
+        With `lose`, its work since then is lost.
         """
-        if job.life not in HAS_PODS or job.life is Life.ENDING:
+        if job.state not in HAS_PODS or job.state is JobState.ENDING:
             return
-        if job.life is not Life.STARTING:
+        if job.state is not JobState.STARTING:
             self.ledger.interruptions[job.spec.name] += 1
-        self._halt(job)
+        self._stop_training(job)
         if lose:
             lost = job.done % job.spec.period
             job.done -= lost
             self.ledger.thrown_away += lost * job.spec.gpus * len(job.places)
-        job.life = Life.ENDING
-        self.agenda.after(GRACE, lambda: self._gone(job))
-        self.touch(job)
+        job.state = JobState.ENDING
+        self.queue.schedule_after(GRACE, lambda: self._remove_pods(job))
+        self.handle_change(job)
 
     # ------------------------------------------------------------------------------------------ scheduler
 
     def _schedule(self) -> None:
-        """First come, first served, whole gangs only; those that find no room wait without keeping others waiting."""
-        self._due = False
+        """Schedule waiting jobs in order, whole gangs only; a job without room does not block others."""
+        self._is_scheduled = False
         for job in list(self._waiting):
-            places = self._room(job)
+            places = self._find_nodes(job)
             if places is not None:
                 self._waiting.remove(job)
-                self._place(job, places)
+                self._place_job(job, places)
         if self.refill:
-            self._fill()
+            self._fill_free_nodes()
 
-    def _room(self, job: Job) -> tuple[str, ...] | None:
-        """Nodes for all its members: those that it had before anything else, then by name."""
+    def _find_nodes(self, job: Job) -> tuple[str, ...] | None:
+        """Nodes for all its members: its previous nodes first, then by name."""
         size = max(job.spec.size, len(job.homes))
-        own = [name for name in job.homes if name in self.nodes and self._fits(self.nodes[name], job)]
+        own = [name for name in job.homes if name in self.nodes and self._fits_node(self.nodes[name], job)]
         if len(own) >= size:
             return tuple(own[:size])
-        found, had = own, set(own)
+        chosen, had = own, set(own)
         for name in sorted(self.nodes, key=lambda name: (self.nodes[name].reserved, name)):
-            if len(found) >= size:
+            if len(chosen) >= size:
                 break
-            if name not in had and self._fits(self.nodes[name], job):
-                found.append(name)
-        return tuple(found) if len(found) >= size else None
+            if name not in had and self._fits_node(self.nodes[name], job):
+                chosen.append(name)
+        return tuple(chosen) if len(chosen) >= size else None
 
-    def _fits(self, node: Node, job: Job) -> bool:
-        steer = job.placement
-        if not node.in_service or node.free < job.spec.gpus or node.revision in steer.left_behind:
+    def _fits_node(self, node: Node, job: Job) -> bool:
+        placement = job.placement
+        if not node.in_service or node.free < job.spec.gpus or node.revision in placement.left_behind:
             return False
-        if node.maintenance and node.maintenance != steer.group:
+        if node.maintenance and node.maintenance != placement.group:
             return False
-        return bool(node.revision) or not steer.settled
+        return bool(node.revision) or not placement.settled
 
-    def _place(self, job: Job, places: tuple[str, ...]) -> None:
-        self._take(job, places)
-        job.life = Life.STARTING
+    def _place_job(self, job: Job, places: tuple[str, ...]) -> None:
+        self._bind_pods(job, places)
+        job.state = JobState.STARTING
         job.token += 1
         stall = self._stalls.get(job.spec.name)
         if stall is not None:
             stall.places, stall.placed = places, self.now
-        token, seconds = job.token, self.chances.restart(job.spec, job.generation)
-        self.agenda.after(seconds, lambda: self._started(job, token))
-        self.touch(job)
+        token, seconds = job.token, self.sampler.draw_restart(job.spec, job.generation)
+        self.queue.schedule_after(seconds, lambda: self._finish_start(job, token))
+        self.handle_change(job)
 
-    def _started(self, job: Job, token: int) -> None:
+    def _finish_start(self, job: Job, token: int) -> None:
         if job.token == token:
             job.restored += 1
-            self._train(job)
+            self._start_training(job)
             if job.request:
-                self._hear(job)
+                self._handle_request(job)
 
-    def _fill(self) -> None:
-        """A queue that never runs dry: every free GPU gets a job at once."""
+    def _fill_free_nodes(self) -> None:
+        """Simulate an endless queue: every free GPU gets a job immediately."""
         for name in sorted(self.nodes):
             node = self.nodes[name]
             if node.in_service and not node.maintenance and node.free:
-                self._made += 1
-                length = self.chances.draw("filler", str(self._made), self.refill, 3 * self.refill)
+                self._count += 1
+                length = self.sampler.draw_seconds("filler", str(self._count), self.refill, 3 * self.refill)
                 spec = SimJob(
-                    name=f"filler-{self._made:05}",
+                    name=f"filler-{self._count:05}",
                     size=1,
                     gpus=node.free,
                     start=self.now,
@@ -355,5 +357,5 @@ class World:
                 )
                 job = Job(spec=spec, work=length, declared=length)
                 self.jobs[spec.name] = job
-                self._take(job, (name,))
-                self._train(job)
+                self._bind_pods(job, (name,))
+                self._start_training(job)

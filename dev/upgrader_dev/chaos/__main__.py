@@ -1,4 +1,4 @@
-"""`python -m upgrader_dev.chaos --seed 1 --runs 200`: plays seeds, and prints those that break a law."""
+"""`python -m upgrader_dev.chaos --seed 1 --runs 200`: plays seeds and prints the seeds that break a law."""
 
 import argparse
 import os
@@ -15,55 +15,55 @@ from upgrader_dev.chaos.faults import Fault
 from upgrader_dev.chaos.run import Outcome, play_run
 
 
-class Raised(Struct, frozen=True, kw_only=True):
-    """A run that did not come to its end: an error of the world itself, or one that nothing of the product caught."""
+class FailedRun(Struct, frozen=True, kw_only=True):
+    """A run that raised an error: an error of the simulation, or an error of the product that no code handled."""
 
     seed: int
     text: str
 
     @property
     def failed(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
     def __str__(self) -> str:
-        """With the traceback."""
+        """The seed and the traceback."""
         return f"seed {self.seed}: raised an error\n{self.text}"
 
 
 def main(arguments: list[str] | None = None, run_seed: Callable[..., Outcome] = play_run) -> int:
-    """Play seeds; 1 when a law was broken in any of them."""
+    """Play seeds; the exit status is 1 if a seed broke a law or raised an error."""
     parser = argparse.ArgumentParser(prog="chaos", description="Seeded rollouts with faults, judged by the laws.")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
-    parser.add_argument("--runs", type=int, default=1, help="how many seeds from there on")
-    parser.add_argument("--nodes", type=int, default=0, help="so many nodes in every run, instead of a few by chance")
-    parser.add_argument("--without", type=Fault, action="append", default=[], help="a fault that does not happen")
-    parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, help="processes that play beside each other"
-    )
-    parser.add_argument("--verbose", action="store_true", help="a line for every run")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--runs", type=int, default=1, help="the number of seeds")
+    parser.add_argument("--nodes", type=int, default=0, help="nodes of every run; 0: a random number")
+    parser.add_argument("--without", type=Fault, action="append", default=[], help="a fault to leave out")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="parallel processes")
+    parser.add_argument("--verbose", action="store_true", help="print a line for every run")
+    options = parser.parse_args(arguments)
     began, failed = time.monotonic(), 0
-    play = partial(play_seed, run_seed, nodes=given.nodes, off=frozenset(given.without))
-    for outcome in play_seeds(play, range(given.seed, given.seed + given.runs), min(given.workers, given.runs)):
+    play = partial(play_seed, run_seed, nodes=options.nodes, off=frozenset(options.without))
+    for outcome in play_seeds(
+        play, range(options.seed, options.seed + options.runs), min(options.workers, options.runs)
+    ):
         failed += outcome.failed
-        if given.verbose or outcome.failed:
-            print_outcome(outcome, given.nodes)
+        if options.verbose or outcome.failed:
+            print_outcome(outcome, options.nodes)
     seconds = time.monotonic() - began
-    sys.stdout.write(f"{given.runs} runs in {seconds:.1f} s, {failed} broke a law or raised an error\n")
+    sys.stdout.write(f"{options.runs} runs in {seconds:.1f} s, {failed} broke a law or raised an error\n")
     return int(failed > 0)
 
 
-def play_seed(run_seed: Callable[..., Outcome], seed: int, *, nodes: int, off: Container[Fault]) -> Outcome | Raised:
-    """Play one seed; an error in it does not end the others."""
+def play_seed(run_seed: Callable[..., Outcome], seed: int, *, nodes: int, off: Container[Fault]) -> Outcome | FailedRun:
+    """Play one seed; an error in it does not end the other runs."""
     try:
         return run_seed(seed, nodes=nodes, off=off)
-    except Exception:  # noqa: BLE001 - it is shown, and counts as failed
-        return Raised(seed=seed, text=traceback.format_exc())
+    except Exception:  # noqa: BLE001 - the traceback is printed, and the run counts as failed
+        return FailedRun(seed=seed, text=traceback.format_exc())
 
 
-def play_seeds(play: partial[Outcome | Raised], seeds: range, workers: int) -> Iterator[Outcome | Raised]:
-    """What became of each seed, in their order."""
+def play_seeds(play: partial[Outcome | FailedRun], seeds: range, workers: int) -> Iterator[Outcome | FailedRun]:
+    """The outcome of each seed, in the order of the seeds."""
     if workers < 2:
         yield from map(play, seeds)
         return
@@ -71,7 +71,7 @@ def play_seeds(play: partial[Outcome | Raised], seeds: range, workers: int) -> I
         yield from pool.map(play, seeds)
 
 
-def print_outcome(outcome: Outcome | Raised, nodes: int) -> None:
+def print_outcome(outcome: Outcome | FailedRun, nodes: int) -> None:
     sys.stdout.write(f"{outcome}\n")
     if outcome.failed:
         size = f" NODES={nodes}" if nodes else ""

@@ -1,4 +1,4 @@
-"""Chances of one run: each subject has a stream of its own, so that what one of them draws changes no other's."""
+"""Random numbers of a run: each subject has its own stream, and draws of one subject do not change another's."""
 
 import random
 from collections.abc import Sequence
@@ -8,30 +8,30 @@ T = TypeVar("T")
 
 
 class Draws:
-    """A stream of chances that depends on a seed and a subject only."""
+    """A stream of random numbers that depends only on a seed and a subject."""
 
     def __init__(self, seed: int, subject: str) -> None:
         self._seed = seed
-        self._random = random.Random(f"{seed} {subject}")  # noqa: S311 - the same every time, no secret
+        self._random = random.Random(f"{seed} {subject}")  # noqa: S311 - reproducible, and not a secret
 
-    def of(self, subject: str) -> "Draws":
+    def stream_for(self, subject: str) -> "Draws":
         """The stream of another subject."""
         return Draws(self._seed, subject)
 
-    def happens(self, chance: float) -> bool:
-        """True in that part of all draws."""
+    def is_hit(self, chance: float) -> bool:
+        """True with this probability."""
         return chance > 0 and self._random.random() < chance
 
-    def number(self, low: int, high: int) -> int:
-        """Between two numbers, both of them among the results."""
+    def draw_number(self, low: int, high: int) -> int:
+        """A number between two numbers, both included."""
         return self._random.randint(low, high)
 
-    def among(self, choices: Sequence[T]) -> T:
-        """One of several."""
+    def draw_choice(self, choices: Sequence[T]) -> T:
+        """One of the choices."""
         return self._random.choice(choices)
 
-    def some(self, choices: Sequence[T], most: int) -> list[T]:
-        """Up to so many of them, in their order."""
+    def draw_sample(self, choices: Sequence[T], most: int) -> list[T]:
+        """Up to `most` of the choices, in their order."""
         count = self._random.randint(0, min(most, len(choices)))
         picked = set(self._random.sample(range(len(choices)), count))
         return [choice for index, choice in enumerate(choices) if index in picked]

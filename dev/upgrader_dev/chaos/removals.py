@@ -1,4 +1,4 @@
-"""Objects of ours that somebody deletes by force: their finalizers are taken away, and nobody is told."""
+"""Forced deletions: objects of the operator are removed regardless of their finalizers."""
 
 from typing import Any
 
@@ -13,25 +13,25 @@ from upgrader.api.resources import (
     ResourceKind,
 )
 from upgrader_dev.chaos.draws import Draws
-from upgrader_dev.chaos.laws.known import is_ours
+from upgrader_dev.chaos.laws.cluster_state import is_of_operator
 from upgrader_dev.simulated.apiserver.store import ObjectStore
 
-OWN: tuple[ResourceKind[Any], ...] = (CHECKPOINT_REQUESTS, NODE_UPGRADES, UPGRADE_PLANS, DRIVER_IMAGES)
-IN_OUR_NAMESPACE: tuple[ResourceKind[Any], ...] = (JOBS, PODS, DAEMONSETS)
+OPERATOR_KINDS: tuple[ResourceKind[Any], ...] = (CHECKPOINT_REQUESTS, NODE_UPGRADES, UPGRADE_PLANS, DRIVER_IMAGES)
+NAMESPACE_KINDS: tuple[ResourceKind[Any], ...] = (JOBS, PODS, DAEMONSETS)
 
 
 class Removals:
-    """Takes objects away."""
+    """Removes objects by force."""
 
     def __init__(self, store: ObjectStore, draws: Draws) -> None:
         self._store, self._draws = store, draws
 
-    def remove_something(self) -> None:
-        """One object of ours."""
-        kind = self._draws.among([*OWN, *IN_OUR_NAMESPACE])
-        found = [stored.value for stored in self._store.all_stored(kind)]
-        if kind in IN_OUR_NAMESPACE:
-            found = [value for value in found if is_ours(value)]
-        if found:
-            meta = self._draws.among(found)["metadata"]
+    def remove_object(self) -> None:
+        """Remove one object of the operator."""
+        kind = self._draws.draw_choice([*OPERATOR_KINDS, *NAMESPACE_KINDS])
+        objects = [stored.value for stored in self._store.list_stored(kind)]
+        if kind in NAMESPACE_KINDS:
+            objects = [value for value in objects if is_of_operator(value)]
+        if objects:
+            meta = self._draws.draw_choice(objects)["metadata"]
             self._store.remove(kind, meta["name"], meta.get("namespace", ""))

@@ -1,4 +1,4 @@
-"""Hostile tenants: everything that somebody may make who owns one namespace and wishes others ill."""
+"""Hostile tenants: what a user with write access to one namespace may create."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -60,60 +60,62 @@ COMPONENTS = ("prepare", "validate", "upgrade", "driver", "monitoring", "node-fe
 
 
 _WANTED = {"Preparing": "prepare", "Upgrading": "upgrade", "Validating": "validate"}
-"""Whose answer a node upgrade waits for, by its phase."""
+"""The component whose result a node upgrade waits for, by its phase."""
 
 
 class Tenants:
-    """What they make; nothing of it outside their namespace."""
+    """Creates the objects of hostile tenants, all in their namespace."""
 
     def __init__(self, rig: Rig, fleet: FleetSpec, draws: Draws) -> None:
         self._rig, self._fleet, self._draws = rig, fleet, draws
         self._store = rig.cluster.store
-        self._made = 0
-        self.happening: Mapping[Fault, Callable[[], None]] = {
-            Fault.ODD_TEXT: self._odd_text,
-            Fault.ODD_NUMBERS: self._odd_numbers,
-            Fault.FORGED_POD: self._forged_pod,
-            Fault.FORGED_REQUEST: self._forged_request,
-            Fault.FORGED_RECORD: self._forged_record,
+        self._count = 0
+        self.actions: Mapping[Fault, Callable[[], None]] = {
+            Fault.MALFORMED_TEXT: self._put_malformed_pod,
+            Fault.EXTREME_NUMBERS: self._put_extreme_job,
+            Fault.FORGED_POD: self._put_forged_pod,
+            Fault.FORGED_REQUEST: self._put_forged_request,
+            Fault.FORGED_RECORD: self._put_forged_record,
         }
 
-    def _name(self, what: str) -> str:
-        self._made += 1
-        return f"{what}-{self._made}"
+    def _next_name(self, what: str) -> str:
+        self._count += 1
+        return f"{what}-{self._count}"
 
-    def _node(self) -> str:
-        return f"gpu-{self._draws.number(0, self._fleet.nodes - 1)}"
+    def _draw_node(self) -> str:
+        return f"gpu-{self._draws.draw_number(0, self._fleet.nodes - 1)}"
 
-    def _odd_text(self) -> None:
-        """A pod with annotations that nobody can read; the scheduler places it, or does not."""
-        said = {name: self._draws.among(TEXTS) for name in self._draws.some(ANNOTATIONS, 4)}
-        labels = {"kueue.x-k8s.io/max-exec-time-seconds": "9" * 60} if self._draws.happens(0.2) else {}
-        self._pod(self._name("odd"), annotations=said, labels=labels, gpus=self._draws.among([0, 1]))
+    def _put_malformed_pod(self) -> None:
+        """A pod with malformed annotations, which the scheduler may place."""
+        annotations = {name: self._draws.draw_choice(TEXTS) for name in self._draws.draw_sample(ANNOTATIONS, 4)}
+        labels = {"kueue.x-k8s.io/max-exec-time-seconds": "9" * 60} if self._draws.is_hit(0.2) else {}
+        self._put_pod(
+            self._next_name("odd"), annotations=annotations, labels=labels, gpus=self._draws.draw_choice([0, 1])
+        )
 
-    def _odd_numbers(self) -> None:
+    def _put_extreme_job(self) -> None:
         spec: Object = {
             "parallelism": 1,
             "completions": 1,
-            "activeDeadlineSeconds": self._draws.among([2**63 - 1, 0, 10**18]),
+            "activeDeadlineSeconds": self._draws.draw_choice([2**63 - 1, 0, 10**18]),
             "template": {
                 "metadata": {"annotations": {names.ANNOTATION_METHOD: "file"}},
                 "spec": {"containers": [{"name": "x", "resources": {"limits": {RESOURCE: "1"}}}]},
             },
         }
-        meta = {"name": self._name("long"), "namespace": NAMESPACE}
-        self._store.put(JOBS, {"metadata": meta, "spec": spec, "status": {"startTime": self._now()}})
+        meta = {"name": self._next_name("long"), "namespace": NAMESPACE}
+        self._store.put(JOBS, {"metadata": meta, "spec": spec, "status": {"startTime": self._current_time()}})
 
-    def _forged_pod(self) -> None:
-        """Any label and any owner may be written on one's own pod, and any node."""
-        upgrades = [stored.value for stored in self._store.all_stored(NODE_UPGRADES)]
-        under_way = [each for each in upgrades if not is_final(NodePhase(_phase_of(each)))]
-        upgrade = self._draws.among(under_way or upgrades) if upgrades else None
-        component = self._draws.among(COMPONENTS)
-        if under_way and upgrade is not None and self._draws.happens(0.7):
+    def _put_forged_pod(self) -> None:
+        """A tenant may set any label, owner and node on its own pod."""
+        upgrades = [stored.value for stored in self._store.list_stored(NODE_UPGRADES)]
+        under_way = [upgrade for upgrade in upgrades if not is_final(NodePhase(_phase_of(upgrade)))]
+        upgrade = self._draws.draw_choice(under_way or upgrades) if upgrades else None
+        component = self._draws.draw_choice(COMPONENTS)
+        if under_way and upgrade is not None and self._draws.is_hit(0.7):
             component = _WANTED.get(_phase_of(upgrade), component)
         labels = {names.LABEL_COMPONENT: component, names.LABEL_STACK: "pool-a"}
-        annotations, owners, node = {}, [], self._node()
+        annotations, owners, node = {}, [], self._draw_node()
         if upgrade is not None:
             meta = upgrade["metadata"]
             annotations = {names.ANNOTATION_NODE_UPGRADE: meta["name"], names.ANNOTATION_READABLE: "sim 2.0 x"}
@@ -128,40 +130,44 @@ class Tenants:
             "conditions": [{"type": "Ready", "status": str(not ended)}],
             "containerStatuses": [{"name": "x", "ready": not ended, "state": done if ended else {}}],
         }
-        self._pod(
-            self._name(component), labels=labels, annotations=annotations, owners=owners, node=node, status=status
+        self._put_pod(
+            self._next_name(component), labels=labels, annotations=annotations, owners=owners, node=node, status=status
         )
 
-    def _forged_request(self) -> None:
-        jobs = [stored.value for stored in self._store.all_stored(JOBS, "default")]
-        job = self._draws.among(jobs)["metadata"] if jobs else {"name": "train", "uid": "nobody"}
-        upgrades = [stored.value for stored in self._store.all_stored(NODE_UPGRADES)]
-        group = self._draws.among(upgrades)["spec"]["group"] if upgrades else "c-1"
-        endpoint = self._draws.among([":8080/checkpoint", ":8080/../../../../apis/apps/v1"])
+    def _put_forged_request(self) -> None:
+        jobs = [stored.value for stored in self._store.list_stored(JOBS, "default")]
+        job = self._draws.draw_choice(jobs)["metadata"] if jobs else {"name": "train", "uid": "nobody"}
+        upgrades = [stored.value for stored in self._store.list_stored(NODE_UPGRADES)]
+        group = self._draws.draw_choice(upgrades)["spec"]["group"] if upgrades else "c-1"
+        endpoint = self._draws.draw_choice([":8080/checkpoint", ":8080/../../../../apis/apps/v1"])
         spec: Object = {
             "gang": f"default/Job/{job['name']}",
             "plan": PLAN,
-            "group": self._draws.among([group, "elsewhere"]),
+            "group": self._draws.draw_choice([group, "elsewhere"]),
             "owner": {"kind": "Job", "name": job["name"], "uid": job["uid"]},
-            "members": [{"pod": "mine", "uid": "mine", "node": self._node(), "container": "x"}],
-            "requestId": self._draws.among([1, 2**31, 2**53]),
-            "askedAt": self._draws.among([self._now(), "9999-12-31T23:59:59Z"]),
+            "members": [{"pod": "mine", "uid": "mine", "node": self._draw_node(), "container": "x"}],
+            "requestId": self._draws.draw_choice([1, 2**31, 2**53]),
+            "askedAt": self._draws.draw_choice([self._current_time(), "9999-12-31T23:59:59Z"]),
             "parkSeconds": 60,
-            "method": self._draws.among(["file", "http"]),
+            "method": self._draws.draw_choice(["file", "http"]),
             "endpoint": endpoint,
         }
-        labels = {names.LABEL_PLAN: PLAN, f"{names.GROUP}/batch": self._draws.among(["1", "x", "9" * 60])}
-        body = {"metadata": {"name": self._name("forged"), "namespace": NAMESPACE, "labels": labels}, "spec": spec}
-        self._admitted(CHECKPOINT_REQUESTS, body)
+        labels = {names.LABEL_PLAN: PLAN, f"{names.GROUP}/batch": self._draws.draw_choice(["1", "x", "9" * 60])}
+        body = {"metadata": {"name": self._next_name("forged"), "namespace": NAMESPACE, "labels": labels}, "spec": spec}
+        self._put_if_absent(CHECKPOINT_REQUESTS, body)
 
-    def _forged_record(self) -> None:
-        record = self._draws.among(['{"x":' + "[" * DEEP, "not json", "{}", '{"plan": 7, "request": []}'])
-        meta = {"name": self._name("record"), "namespace": NAMESPACE, "annotations": {names.ANNOTATION_STOPPED: record}}
+    def _put_forged_record(self) -> None:
+        record = self._draws.draw_choice(['{"x":' + "[" * DEEP, "not json", "{}", '{"plan": 7, "request": []}'])
+        meta = {
+            "name": self._next_name("record"),
+            "namespace": NAMESPACE,
+            "annotations": {names.ANNOTATION_STOPPED: record},
+        }
         template = {"spec": {"containers": [{"name": "x"}]}}
         spec = {"parallelism": 1, "completions": 1, "suspend": True, "template": template}
         self._store.put(JOBS, {"metadata": meta, "spec": spec, "status": {}})
 
-    def _pod(
+    def _put_pod(
         self,
         name: str,
         *,
@@ -180,13 +186,13 @@ class Tenants:
         body = {"metadata": meta | {"ownerReferences": owners or []}, "spec": spec}
         self._store.put(PODS, body | {"status": status or {"phase": "Pending"}})
 
-    def _admitted(self, kind: Any, body: Object) -> None:  # noqa: ANN401 - a kind of any type
-        """What the API server's schema does not admit is not made."""
+    def _put_if_absent(self, kind: Any, body: Object) -> None:  # noqa: ANN401 - a kind of any type
+        """Create an object if its name is free."""
         meta = body["metadata"]
-        if self._store.stored(kind, meta["name"], meta["namespace"]) is None:
+        if self._store.find_stored(kind, meta["name"], meta["namespace"]) is None:
             self._store.put(kind, body)
 
-    def _now(self) -> str:
+    def _current_time(self) -> str:
         return timing.format_time(self._rig.cluster.clock.now())
 
 

@@ -1,4 +1,4 @@
-"""`upgrader dev` and `upgrader demo`, which the command line finds by entry points.
+"""`upgrader dev` and `upgrader demo`, which the command line loads by entry points.
 
 Here: the commands and their tables.
 Not here: the embedded cluster and the demo (devcluster, demo).

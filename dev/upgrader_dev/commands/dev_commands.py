@@ -64,9 +64,9 @@ def up(name: str, boxes: int, vm_nodes: int, kwok: int, kubelet: str) -> int:
 @name_argument
 def down(name: str) -> int:
     """Delete the cluster NAME (default: dev)."""
-    there = name in devcluster.cluster_names()
+    exists = name in devcluster.cluster_names()
     devcluster.delete_cluster(name)
-    click.echo(f"cluster {name} deleted" if there else f"cluster {name} not found", err=True)
+    click.echo(f"cluster {name} deleted" if exists else f"cluster {name} not found", err=True)
     return exit_codes.DONE
 
 
@@ -89,11 +89,11 @@ def binaries() -> int:
 @output_option
 def status(output: str) -> int:
     """Show the clusters on this machine."""
-    found = [devcluster.cluster_status(name) for name in devcluster.cluster_names()]
+    statuses = [devcluster.cluster_status(name) for name in devcluster.cluster_names()]
     if output == "table":
-        render.print_renderable(figures.cluster_table(found))
+        render.print_renderable(figures.cluster_table(statuses))
     else:
-        print_value(found, output)
+        print_value(statuses, output)
     return exit_codes.DONE
 
 
@@ -107,11 +107,15 @@ def status(output: str) -> int:
     " can pull. Defaults to an image that is built from the archive of this machine.",
 )
 @click.option("--builder", is_flag=True, help="Build the image of build pods instead (for UPGRADER_BUILDER_IMAGE).")
-def image(out: Path, base_image: str, *, builder: bool) -> int:
+@click.option("--simulated-gpus", is_flag=True, help="Add the vendor `sim`, for clusters without GPUs.")
+def image(out: Path, base_image: str, *, builder: bool, simulated_gpus: bool) -> int:
     """Build the image of the controller, or that of the pods that build driver images."""
     with Images(_print_progress, base_image=base_image) as images:
         cosign = devcluster.cosign_program(_print_progress)
-        layout = images.builder_image(cosign) if builder else images.upgrader_image(cosign)
+        if builder:
+            layout = images.builder_image(cosign)
+        else:
+            layout = images.upgrader_image(cosign, simulated_gpus=simulated_gpus)
         write_archive(layout, out)
     click.echo(layout.image.digest)
     click.echo(f"{out}: {layout.size / 1e6:.0f} MB", err=True)

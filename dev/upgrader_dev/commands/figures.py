@@ -10,22 +10,22 @@ from upgrader_dev.demo.report import JobReport, Report
 from upgrader_dev.devcluster import Status
 
 
-def cluster_table(found: Sequence[Status]) -> RenderableType:
+def cluster_table(clusters: Sequence[Status]) -> RenderableType:
     """The clusters on this machine."""
-    if not found:
+    if not clusters:
         return Text("No embedded cluster found on this machine.")
     table = empty_table("Cluster", "Up", "API server", "Registry", "Boxes", "Virtual", "Kwok", "Kubeconfig")
-    for one in found:
-        up = "yes" if one.running else "no"
+    for cluster in clusters:
+        up = "yes" if cluster.running else "no"
         table.add_row(
-            one.name,
+            cluster.name,
             up,
-            one.server,
-            one.registry,
-            _format_powers(one.boxes),
-            _format_powers(one.vms),
-            str(one.kwok),
-            one.kubeconfig,
+            cluster.server,
+            cluster.registry,
+            _format_powers(cluster.boxes),
+            _format_powers(cluster.vms),
+            str(cluster.kwok),
+            cluster.kubeconfig,
         )
     return table
 
@@ -58,17 +58,17 @@ def demo_tables(report: Report) -> RenderableType:
         if node.kind != "kwok":
             drivers = (node.kernel, node.module) if real else (node.driver,)
             versions = (
-                show_change(one.before, one.after) if one is not None else ""
-                for one in (*drivers, node.device_plugin, node.kubelet)
+                show_change(change.before, change.after) if change is not None else ""
+                for change in (*drivers, node.device_plugin, node.kubelet)
             )
             nodes.add_row(node.name, node.kind, *versions, str(node.api_writes))
     upgrades = empty_table(
         "Node", "Reason", "Ended", "Prepared in", "Cordon to uncordon", "Of that draining", "Upgrading"
     )
     for upgrade in report.upgrades:
-        took = [upgrade.seconds.get(phase) for phase in ("Draining", "Upgrading")]
-        spans = (upgrade.seconds.get("Preparing"), upgrade.closed_seconds, *took)
-        upgrades.add_row(upgrade.node, upgrade.reason, upgrade.phase, *(_format_seconds(one) for one in spans))
+        phases = [upgrade.seconds.get(phase) for phase in ("Draining", "Upgrading")]
+        spans = (upgrade.seconds.get("Preparing"), upgrade.closed_seconds, *phases)
+        upgrades.add_row(upgrade.node, upgrade.reason, upgrade.phase, *(_format_seconds(seconds) for seconds in spans))
     parts = [
         titled_table("Jobs, from their logs", jobs),
         *(Text(job_sentence(job)) for job in report.jobs),

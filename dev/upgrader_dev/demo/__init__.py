@@ -1,1 +1,1 @@
-"""The demo: two training jobs live through an upgrade of driver, plugin and kubelet; every number is measured."""
+"""The demo: an upgrade of driver, plugin and kubelet with running training jobs; every number is measured."""

@@ -1,8 +1,8 @@
-"""Counting what our user wrote to the API server for the upgrade of a node, from the audit log. Pure.
+"""Counts the writes of the controller's user to the API server for the upgrade of a node, from the audit log. Pure.
 
-Counted are NodeUpgrades, Nodes, pods, Jobs and Events (docs/contributing/design: at most 20 for an upgrade); the
-request with the jobs is counted beside it, and a dry run stores nothing. A create has its name in the body, which the
-audit policy of the embedded cluster keeps for these kinds; so it does for Events, which are counted for their Node.
+NodeUpgrades, Nodes, pods, Jobs and Events are counted (docs/contributing/design: at most 20 for an upgrade); writes to
+the request and the jobs are not, and a dry run stores nothing. The name of a created object is in the body, which the
+audit policy of the embedded cluster logs for these kinds; Events are counted for their Node.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 WRITES = frozenset({"create", "update", "patch", "delete"})
 REFUSED = 400
-"""A refused write (a conflict with the kubelet's own, say) wrote nothing."""
+"""A rejected write (for example a conflict with a write of the kubelet) stores nothing."""
 
 COUNTED = frozenset({"nodeupgrades", "nodes", "pods", "jobs", "events"})
 
@@ -39,7 +39,7 @@ class Regarding(Struct, frozen=True):
 
 
 class Body(Struct, frozen=True, rename="camel"):
-    """What was created, as far as it says for which node."""
+    """The part of a created object that identifies its node."""
 
     metadata: Meta = Meta()
     involved_object: Regarding = Regarding()
@@ -50,7 +50,7 @@ class Status(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True, rename="camel"):
-    """The few fields of an audit.k8s.io/v1 Event that are read."""
+    """The fields of an audit.k8s.io/v1 Event that are read."""
 
     verb: str = ""
     request_uri: str = msgspec.field(name="requestURI", default="")
@@ -61,45 +61,45 @@ class Entry(Struct, frozen=True, rename="camel"):
     response_status: Status = Status()
 
     @property
-    def wrote(self) -> bool:
-        """Whether it changed what the API server stores."""
-        dry = "dryRun" in parse_qs(urlsplit(self.request_uri).query)
-        return self.verb in WRITES and self.response_status.code < REFUSED and not dry
+    def is_write(self) -> bool:
+        """Whether it changed a stored object."""
+        is_dry_run = "dryRun" in parse_qs(urlsplit(self.request_uri).query)
+        return self.verb in WRITES and self.response_status.code < REFUSED and not is_dry_run
 
 
 def parse_entries(text: bytes) -> list[Entry]:
-    """The whole lines of an audit log."""
-    return [msgspec.json.decode(one, type=Entry) for one in text.split(b"\n")[:-1]]
+    """The entries of an audit log, without an incomplete last line."""
+    return [msgspec.json.decode(line, type=Entry) for line in text.split(b"\n")[:-1]]
 
 
 def writes_per_node(
     log: Iterable[Entry], *, user: str, since: str, namespace: str, upgrades: Mapping[str, str]
 ) -> dict[str, int]:
-    """Writes by node.
+    """The number of writes by node.
 
     Args:
         log: the audit log.
-        user: whose writes count.
-        since: RFC 3339; earlier ones do not count.
-        namespace: ours; pods and Jobs elsewhere belong to the request.
-        upgrades: node by the name of every object that belongs to its upgrade (its NodeUpgrade, pods and Job).
+        user: the user whose writes are counted.
+        since: RFC 3339; earlier writes are not counted.
+        namespace: the operator's namespace; pods and Jobs in other namespaces belong to the request.
+        upgrades: node by the name of every object of its upgrade (its NodeUpgrade, pods and Job).
     """
     counts = dict.fromkeys(upgrades.values(), 0)
-    for one in log:
-        ref = one.object_ref
-        if ref is None or one.user.username != user or one.request_received_timestamp < since:
+    for entry in log:
+        ref = entry.object_ref
+        if ref is None or entry.user.username != user or entry.request_received_timestamp < since:
             continue
-        if ref.resource not in COUNTED or not one.wrote:
+        if ref.resource not in COUNTED or not entry.is_write:
             continue
         if ref.resource in {"pods", "jobs"} and ref.namespace != namespace:
             continue
-        node = _node_of(one, ref, upgrades)
+        node = _find_node(entry, ref, upgrades)
         if node in counts:
             counts[node] += 1
     return counts
 
 
-def _node_of(entry: Entry, ref: ObjectRef, upgrades: Mapping[str, str]) -> str:
+def _find_node(entry: Entry, ref: ObjectRef, upgrades: Mapping[str, str]) -> str:
     body = entry.request_object or Body()
     if ref.resource == "events":
         return body.involved_object.name if body.involved_object.kind == "Node" else ""

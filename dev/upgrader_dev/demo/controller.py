@@ -1,4 +1,4 @@
-"""The controller as a process of its own beside the embedded cluster, under its own service account."""
+"""The controller as a process on the host, with its own service account, for the embedded cluster."""
 
 import os
 import signal
@@ -23,12 +23,12 @@ _STOP_SECONDS = 20.0
 
 
 class Controller:
-    """One process of `upgrader controller`."""
+    """A process of `upgrader controller`."""
 
     def __init__(
         self, cluster: Cluster, folder: Path, node_image: str, name: str = "controller", *, server: str = ""
     ) -> None:
-        """`server`: where it finds the API server, if not at its own address (a proxy)."""
+        """`server`: the address of the API server, if it is not the cluster's (a proxy)."""
         self._cluster = cluster
         self._folder = folder
         self._node_image = node_image
@@ -38,7 +38,7 @@ class Controller:
         self.pid = 0
 
     def start(self, **settings: str) -> None:
-        """Start it; `settings` are more UPGRADER_ variables, without the prefix."""
+        """Start the process; `settings` are additional UPGRADER_ variables, without the prefix."""
         kubeconfig = service_account_kubeconfig(self._cluster, self._folder, self._server)
         if not self.running:
             self._release_lease()
@@ -48,15 +48,15 @@ class Controller:
             "UPGRADER_INSECURE_REGISTRIES": self._cluster.registry,
             "UPGRADER_ACTIVE_SECONDS": "0.5",
             "UPGRADER_IDLE_SECONDS": "3",
-            "UPGRADER_NOTICE_SECONDS": "120",  # a slow machine is no news here
+            "UPGRADER_NOTICE_SECONDS": "120",  # a slow machine is expected here
             "UPGRADER_IDENTITY": self.name,
         }
-        more = {f"UPGRADER_{key}": value for key, value in settings.items()}
+        additional = {f"UPGRADER_{key}": value for key, value in settings.items()}
         words: list[str | Path] = [sys.executable, "-m", "upgrader", "--kubeconfig", kubeconfig, "controller"]
-        self.pid = daemon.start_daemon(words, log=self.log, env=variables | more)
+        self.pid = daemon.start_daemon(words, log=self.log, env=variables | additional)
 
     def _release_lease(self) -> None:
-        """Of the process before this, which has ended, perhaps by force: here nobody has to wait until it is over."""
+        """Release the lease of the previous process, which may have been killed, so that nothing waits for it."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{CONTROLLER}"
         lease = self._cluster.api.get(path) or {}
         holder = lease.get("spec", {}).get("holderIdentity") or ""
@@ -65,18 +65,20 @@ class Controller:
 
     @property
     def running(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process runs."""
         return bool(self.pid) and daemon.is_alive(self.pid)
 
     def last_reconcile(self, kind: str) -> float:
-        """When an object of this kind was last looked at to the end (Unix time), by its metrics; 0 while unknown."""
-        address = self._address()
+        """Unix time of the last complete reconciliation of this kind, from the metrics; 0 if unknown."""
+        address = self._metrics_address()
         if not address:
             return 0.0
         try:
-            with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
-                text = answer.read().decode()
-        except urllib.error.URLError:  # the address is the former process's; the present one has not said its own yet
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as response:
+                text = response.read().decode()
+        except (
+            urllib.error.URLError
+        ):  # the address belongs to the previous process; the current one has not logged its own yet
             return 0.0
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
@@ -84,29 +86,29 @@ class Controller:
                     return sample.value
         return 0.0
 
-    def _address(self) -> str:
-        """Where this process listens, as its log says."""
+    def _metrics_address(self) -> str:
+        """The address of the metrics endpoint, from the log."""
         for line in reversed(self.log.read_text(encoding="utf-8").splitlines()):
             if '"probes and metrics"' in line:
-                said = msgspec.json.decode(line)
-                return f"{said['host']}:{said['port']}"
+                fields = msgspec.json.decode(line)
+                return f"{fields['host']}:{fields['port']}"
         return ""
 
     def signal(self, number: signal.Signals) -> None:
-        """SIGSTOP, SIGCONT, SIGKILL..."""
+        """Send a signal, such as SIGSTOP, SIGCONT or SIGKILL."""
         if self.running:
             os.kill(self.pid, number)
 
     def stop(self) -> None:
-        """End it as a pod's end does, and wait."""
+        """End the process as the deletion of its pod does, and wait."""
         self.signal(signal.SIGTERM)
         self.wait_ended()
 
     def wait_ended(self, seconds: float = _STOP_SECONDS) -> None:
-        """Until the process has ended; collected, so that its pid cannot be taken for it.
+        """Wait for the end of the process, and collect it, so that its pid is not used again.
 
         Raises:
-            DevClusterError: it lives on.
+            DevClusterError: it still runs.
         """
         if not self.pid:
             return
@@ -117,16 +119,16 @@ class Controller:
 
 
 def service_account_kubeconfig(cluster: Cluster, folder: Path, server: str = "") -> Path:
-    """A kubeconfig with a token of the controller's service account, so that its rights are tried as they ship.
+    """A kubeconfig with a token of the controller's service account, so that the shipped RBAC rules are tested.
 
-    `server`: another address than the API server's own.
+    `server`: the address of the API server, if it is not the cluster's.
     """
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
-    answer = cluster.api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
-    if answer is None:
-        raise DevClusterError(f"service account {ACCOUNT} gave no token")
+    response = cluster.api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
+    if response is None:
+        raise DevClusterError(f"service account {ACCOUNT} has no token")
     admin = msgspec.yaml.decode(cluster.kubeconfig.read_bytes())
-    admin["users"] = [{"name": admin["users"][0]["name"], "user": {"token": answer["status"]["token"]}}]
+    admin["users"] = [{"name": admin["users"][0]["name"], "user": {"token": response["status"]["token"]}}]
     if server:
         admin["clusters"] = [{"name": admin["clusters"][0]["name"], "cluster": {"server": server}}]
     kubeconfig = folder / "controller.kubeconfig"

@@ -1,4 +1,4 @@
-"""What is measured: running pods and Nodes for versions, journals for steps, the audit log for writes."""
+"""The measurements: versions from running pods and Nodes, steps from journals, writes from the audit log."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ from upgrader_dev.demo.stage import Stage
 
 
 class Versions(Struct, frozen=True, kw_only=True):
-    """What runs on a node, by its Node and by the images of the operand pods on it; empty where nothing does."""
+    """The versions on a node, from its Node and the images of its operand pods; empty without a pod."""
 
     driver: str = ""
     device_plugin: str = ""
@@ -28,8 +28,8 @@ class Versions(Struct, frozen=True, kw_only=True):
 
 
 async def read_versions(kube: KubeCluster, made: Stage) -> dict[str, Versions]:
-    """Versions by node, all nodes of the cluster."""
-    drivers = {one.status.digest: one.spec.version for one in await kube.list(DRIVER_IMAGES)}
+    """The versions of all nodes, by node name."""
+    drivers = {driver_image.status.digest: driver_image.spec.version for driver_image in await kube.list(DRIVER_IMAGES)}
     plugins = {image.partition("@")[2]: name for name, image in made.images.plugins.items()}
     running: dict[tuple[str, str], str] = {}
     for pod in await kube.list(PODS, NAMESPACE):
@@ -46,28 +46,28 @@ async def read_versions(kube: KubeCluster, made: Stage) -> dict[str, Versions]:
     }
 
 
-async def read_jobs(kube: KubeCluster, made: Stage, wanted: Mapping[str, int]) -> tuple[JobReport, ...]:
-    """The jobs, by their own journals; only the acknowledged step is what our request says."""
+async def read_jobs(kube: KubeCluster, made: Stage, jobs: Mapping[str, int]) -> tuple[JobReport, ...]:
+    """The jobs, from their journals; only the acknowledged step comes from the CheckpointRequest."""
     acknowledged = {
-        one.spec.owner.name: one.status.acknowledged_step
-        for one in await kube.list(CHECKPOINT_REQUESTS)
-        if one.status.acknowledged_step is not None
+        request.spec.owner.name: request.status.acknowledged_step
+        for request in await kube.list(CHECKPOINT_REQUESTS)
+        if request.status.acknowledged_step is not None
     }
     reports = []
-    for name, members in wanted.items():
-        story = read_job(made.journals(name))
+    for name, members in jobs.items():
+        history = read_job(made.journals(name))
         reports.append(
             JobReport(
                 name=name,
                 members=members,
-                steps_done=story.steps_done,
+                steps_done=history.steps_done,
                 acknowledged_step=acknowledged.get(name),
-                resumed_from_step=story.resumed_from,
-                steps_lost=story.steps_lost,
-                interruptions=story.interruptions,
-                seconds_not_running=story.seconds_not_running,
-                refusals=story.refusals,
-                finished=story.finished,
+                resumed_from_step=history.resumed_from,
+                steps_lost=history.steps_lost,
+                interruptions=history.interruptions,
+                seconds_not_running=history.seconds_not_running,
+                refusals=history.refusals,
+                finished=history.finished,
             )
         )
     return tuple(reports)
@@ -76,7 +76,7 @@ async def read_jobs(kube: KubeCluster, made: Stage, wanted: Mapping[str, int]) -
 async def read_nodes(
     kube: KubeCluster, made: Stage, before: Mapping[str, Versions], since: str
 ) -> tuple[NodeReport, ...]:
-    """The nodes, before and now, and what our user wrote for each since then."""
+    """The nodes, before and now, and the writes of the controller's user for each since then."""
     now = await read_versions(kube, made)
     objects = await _objects_of_upgrades(kube)
     writes = writes_per_node(
@@ -91,24 +91,28 @@ async def read_nodes(
         NodeReport(
             name=name,
             kind=kinds.get(name, ""),
-            driver=Change(before=before[name].driver, after=one.driver),
-            device_plugin=Change(before=before[name].device_plugin, after=one.device_plugin),
-            kubelet=Change(before=before[name].kubelet, after=one.kubelet),
+            driver=Change(before=before[name].driver, after=versions.driver),
+            device_plugin=Change(before=before[name].device_plugin, after=versions.device_plugin),
+            kubelet=Change(before=before[name].kubelet, after=versions.kubelet),
             api_writes=writes.get(name, 0),
         )
-        for name, one in sorted(now.items())
+        for name, versions in sorted(now.items())
         if name in before
     )
 
 
 async def read_upgrades(kube: Cluster) -> tuple[UpgradeReport, ...]:
-    """The upgrades that have ended, the one that ended first before the others."""
-    ended = [one for one in await kube.list(NODE_UPGRADES) if is_final(one.status.phase) and one.status.steps]
-    return tuple(upgrade_report(one) for one in sorted(ended, key=lambda one: one.status.steps[-1].started_at))
+    """The ended upgrades, in the order of their ends."""
+    ended = [
+        upgrade for upgrade in await kube.list(NODE_UPGRADES) if is_final(upgrade.status.phase) and upgrade.status.steps
+    ]
+    return tuple(
+        upgrade_report(upgrade) for upgrade in sorted(ended, key=lambda upgrade: upgrade.status.steps[-1].started_at)
+    )
 
 
 def upgrade_report(upgrade: NodeUpgrade) -> UpgradeReport:
-    """What the steps of a node upgrade tell."""
+    """The report on a node upgrade, from its steps."""
     seconds: dict[str, float] = {}
     for step in upgrade.status.steps:
         if step.ended_at is not None:
@@ -130,11 +134,13 @@ def _seconds_between(start: str, end: str) -> float:
 
 async def _objects_of_upgrades(kube: KubeCluster) -> dict[str, str]:
     """Node by the name of each object of a plan's upgrade: its NodeUpgrade, pods and Jobs."""
-    by_upgrade = {one.metadata.name: one.spec.node.name for one in await kube.list(NODE_UPGRADES) if one.spec.plan}
-    found = dict(by_upgrade)
-    pods = [one.metadata for one in await kube.list(PODS, NAMESPACE)]
-    ours = [one.metadata for one in await kube.list(JOBS, NAMESPACE)]
-    for meta in (*pods, *ours):
-        if upgrade_of(meta) in by_upgrade:
-            found[meta.name] = by_upgrade[upgrade_of(meta)]
-    return found
+    upgraded_nodes = {
+        upgrade.metadata.name: upgrade.spec.node.name for upgrade in await kube.list(NODE_UPGRADES) if upgrade.spec.plan
+    }
+    nodes = dict(upgraded_nodes)
+    pods = [pod.metadata for pod in await kube.list(PODS, NAMESPACE)]
+    jobs = [job.metadata for job in await kube.list(JOBS, NAMESPACE)]
+    for meta in (*pods, *jobs):
+        if upgrade_of(meta) in upgraded_nodes:
+            nodes[meta.name] = upgraded_nodes[upgrade_of(meta)]
+    return nodes

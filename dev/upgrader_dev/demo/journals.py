@@ -1,7 +1,7 @@
-"""What the trainers' own logs say: steps done, steps lost, how often and how long a job did not train. Pure.
+"""Summaries of the trainers' logs: steps done, steps lost, and how often and how long a job did not train. Pure.
 
-A journal is written by one member (see Containerfiles/trainer/journal.py) on a volume that survives its pods: a line
-per step and per event, so nothing here depends on what the upgrader says of itself.
+One member writes a journal (see Containerfiles/trainer/journal.py) on a volume that outlives its pods: a line per step
+and per event, so the measurements do not depend on reports of the upgrader.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,102 +22,104 @@ class Line(Struct, frozen=True):
     node: str = ""
 
 
-class MemberStory(Struct, frozen=True, kw_only=True):
-    """What happened to one member."""
+class MemberHistory(Struct, frozen=True, kw_only=True):
+    """The history of one member."""
 
     member: int
     steps_done: int
     interruptions: int  # processes of this member after its first
-    resumed_from: int | None  # step that its last process went on from; None where it was never interrupted
-    steps_lost: int  # the most steps that any interruption threw away
-    seconds_not_running: float  # from the last step before an interruption to the first one after it, all added
-    refusals: int  # requests that it answered with "not now"
+    resumed_from: int | None  # step that its last process resumed from; None if it was never interrupted
+    steps_lost: int  # the most steps that an interruption lost
+    seconds_not_running: float  # from the last step before an interruption to the first one after it, summed up
+    refusals: int  # requests that it refused
     finished: bool  # its last process ran to the end
     pods: tuple[str, ...]
     nodes: tuple[str, ...]
 
 
-class JobStory(Struct, frozen=True, kw_only=True):
-    """What happened to a job: its worst member counts."""
+class JobHistory(Struct, frozen=True, kw_only=True):
+    """The history of a job: the values of its worst member."""
 
-    members: tuple[MemberStory, ...]
+    members: tuple[MemberHistory, ...]
 
     @property
     def steps_done(self) -> int:
         """Steps that every member has done."""
-        return min((one.steps_done for one in self.members), default=0)
+        return min((member.steps_done for member in self.members), default=0)
 
     @property
     def steps_lost(self) -> int:
         """The largest loss of any member."""
-        return max((one.steps_lost for one in self.members), default=0)
+        return max((member.steps_lost for member in self.members), default=0)
 
     @property
     def interruptions(self) -> int:
         """The most interruptions of any member."""
-        return max((one.interruptions for one in self.members), default=0)
+        return max((member.interruptions for member in self.members), default=0)
 
     @property
     def resumed_from(self) -> int | None:
-        """The lowest step that a member went on from."""
-        return min((one.resumed_from for one in self.members if one.resumed_from is not None), default=None)
+        """The lowest step that a member resumed from."""
+        return min((member.resumed_from for member in self.members if member.resumed_from is not None), default=None)
 
     @property
     def refusals(self) -> int:
         """The most refusals of any member."""
-        return max((one.refusals for one in self.members), default=0)
+        return max((member.refusals for member in self.members), default=0)
 
     @property
     def finished(self) -> bool:
         """Whether every member ran to its end."""
-        return bool(self.members) and all(one.finished for one in self.members)
+        return bool(self.members) and all(member.finished for member in self.members)
 
     @property
     def seconds_not_running(self) -> float:
-        """The longest that a member did not train."""
-        return max((one.seconds_not_running for one in self.members), default=0.0)
+        """The longest time that a member did not train."""
+        return max((member.seconds_not_running for member in self.members), default=0.0)
 
 
-def read_job(folder: Path) -> JobStory:
+def read_job(folder: Path) -> JobHistory:
     """The journals of a job, one per member.
 
     Raises:
-        msgspec.DecodeError: a line that is no journal line (a half-written last line is left out).
+        msgspec.DecodeError: a line is malformed (an incomplete last line is skipped).
     """
-    return JobStory(
-        members=tuple(member_story(parse_lines(path.read_bytes())) for path in sorted(folder.glob("member-*.jsonl")))
+    return JobHistory(
+        members=tuple(
+            summarize_journal(parse_lines(path.read_bytes())) for path in sorted(folder.glob("member-*.jsonl"))
+        )
     )
 
 
 def parse_lines(text: bytes) -> list[Line]:
-    """The whole lines of a journal."""
-    return [msgspec.json.decode(one, type=Line) for one in text.split(b"\n")[:-1]]
+    """The complete lines of a journal."""
+    return [msgspec.json.decode(line, type=Line) for line in text.split(b"\n")[:-1]]
 
 
-def member_story(journal: Sequence[Line]) -> MemberStory:
-    """One member's journal, told."""
-    lost, resumed, silent = 0, None, 0.0
-    last: Line | None = None
-    waiting = False
-    starts = sum(one.event == "start" for one in journal)
-    for one in journal:
-        if one.event == "resume" and last is not None:
-            lost, resumed, waiting = max(lost, last.step - one.step), one.step, True
-        elif one.event == "step":
-            if waiting and last is not None:
-                silent, waiting = silent + one.time - last.time, False
-            last = one
-    return MemberStory(
+def summarize_journal(journal: Sequence[Line]) -> MemberHistory:
+    """The history in a member's journal."""
+    lost, resumed, paused = 0, None, 0.0
+    last_step: Line | None = None
+    is_resuming = False
+    starts = sum(line.event == "start" for line in journal)
+    for line in journal:
+        if line.event == "resume" and last_step is not None:
+            lost, resumed, is_resuming = max(lost, last_step.step - line.step), line.step, True
+        elif line.event == "step":
+            if is_resuming and last_step is not None:
+                paused, is_resuming = paused + line.time - last_step.time, False
+            last_step = line
+    return MemberHistory(
         member=journal[0].member if journal else 0,
-        steps_done=last.step if last is not None else 0,
+        steps_done=last_step.step if last_step is not None else 0,
         interruptions=max(0, starts - 1),
         resumed_from=resumed,
         steps_lost=lost,
-        seconds_not_running=round(silent, 1),
-        refusals=sum(one.event == "refuse" for one in journal),
+        seconds_not_running=round(paused, 1),
+        refusals=sum(line.event == "refuse" for line in journal),
         finished=bool(journal) and journal[-1].event == "done",
-        pods=_unique_values(one.pod for one in journal),
-        nodes=_unique_values(one.node for one in journal),
+        pods=_unique_values(line.pod for line in journal),
+        nodes=_unique_values(line.node for line in journal),
     )
 
 

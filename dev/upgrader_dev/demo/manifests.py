@@ -16,7 +16,7 @@ Manifest = dict[str, Any]
 
 
 def driver_image(version: str, kernel: str, image: str) -> Manifest:
-    """A DriverImage that is brought along."""
+    """A DriverImage with an existing image."""
     return {
         "apiVersion": DRIVER_IMAGES.api_version,
         "kind": DRIVER_IMAGES.kind,
@@ -26,7 +26,7 @@ def driver_image(version: str, kernel: str, image: str) -> Manifest:
 
 
 def stack_manifest(name: str, *, driver: str, plugin: str, kubelet: str, artifact: str) -> Manifest:
-    """A stack for the boxes of the pool; their kubelet lies where the box's supervisor starts it from."""
+    """A stack for the boxes of the pool; the path of their kubelet is that of the box's supervisor."""
     return {
         "apiVersion": GPU_STACKS.api_version,
         "kind": GPU_STACKS.kind,
@@ -51,7 +51,7 @@ def trainer_job(
     template: Manifest | None = None,
 ) -> Manifest:
     """An Indexed Job of trainers that train in step; `template` is merged into the pod's spec."""
-    said = ["--job", name, "--members", str(members), "--devices", str(gpus), *arguments]
+    trainer_arguments = ["--job", name, "--members", str(members), "--devices", str(gpus), *arguments]
     return {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
@@ -69,7 +69,7 @@ def trainer_job(
                         **(annotations or {}),
                     }
                 },
-                "spec": _trainer_pod(image, said, gpus) | (template or {}),
+                "spec": _trainer_pod(image, trainer_arguments, gpus) | (template or {}),
             },
         },
     }

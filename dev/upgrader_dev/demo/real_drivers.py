@@ -1,7 +1,7 @@
-"""NVIDIA's real kernel modules for virtual nodes: built by the chain of driver images, pushed, declared.
+"""NVIDIA's kernel modules for virtual nodes: built as driver images, pushed, and declared.
 
-No machine of these has a GPU. `fakebridge` shows the kernel a PCI bridge with NVIDIA's vendor id, so that the driver,
-which is not changed in anything, stays loaded.
+These machines have no GPU. `fakebridge` emulates a PCI bridge with NVIDIA's vendor id in the kernel, so that the
+unmodified driver stays loaded.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ from upgrader_dev.demo.manifests import Manifest
 OS = "bookworm"
 REPOSITORY = "drivers"
 MODULES = ("nvidia",)
-"""One of five, which the others need; all five take two minutes for each image."""
+"""One of five modules, which the others require; all five take two minutes for each image."""
 
 
 class Driver(Struct, frozen=True, kw_only=True):
-    """A driver as a stack asks for it."""
+    """A driver in the spec of a stack."""
 
     recipe: str
     version: str
@@ -40,7 +40,7 @@ _HARDWARE = Driver(recipe="fakebridge", version="1.0")
 
 
 def build_hardware(kernels: Sequence[str], folder: Path, progress: Progress) -> dict[str, Path]:
-    """The module that plays the hardware, by kernel, as files in a folder.
+    """Build the module that emulates the hardware, by kernel, as files in a folder.
 
     Raises:
         ConfigurationError: it cannot be built here; with the first error.
@@ -54,28 +54,28 @@ def build_hardware(kernels: Sequence[str], folder: Path, progress: Progress) -> 
     return modules
 
 
-def build_layouts(wanted: Sequence[tuple[Driver, str]], progress: Progress) -> list[Layout]:
-    """Images of drivers for kernels, on this machine, built where they are not there yet.
+def build_layouts(requests: Sequence[tuple[Driver, str]], progress: Progress) -> list[Layout]:
+    """Images of drivers for kernels, on this machine; missing images are built.
 
     Raises:
-        ConfigurationError: one cannot be built; with the first error.
+        ConfigurationError: an image cannot be built; with the first error.
     """
     site = Site(Settings(), progress)
-    return [site.shelf.open_layout(result.digest) for result in _build_drivers(site, wanted, MODULES)]
+    return [site.shelf.open_layout(result.digest) for result in _build_drivers(site, requests, MODULES)]
 
 
 def push_drivers(
-    registry: str, wanted: Sequence[tuple[Driver, str]], progress: Progress
+    registry: str, requests: Sequence[tuple[Driver, str]], progress: Progress
 ) -> dict[tuple[Driver, str], str]:
-    """Images of drivers for kernels, built where they are not there yet, in a registry; `name@sha256:...`.
+    """Images of drivers for kernels, in a registry; missing images are built. Returns `name@sha256:...`.
 
     Raises:
-        ConfigurationError: one cannot be built or pushed; with the first error.
+        ConfigurationError: an image cannot be built or pushed; with the first error.
     """
     site = Site(Settings(), progress)
     publisher = Publisher(f"{registry}/{REPOSITORY}", site.shelf, insecure=(registry,), keys=None, progress=progress)
-    results = _build_drivers(site, wanted, MODULES, publisher)
-    return {one: result.digest for one, result in zip(wanted, results, strict=True)}
+    results = _build_drivers(site, requests, MODULES, publisher)
+    return {requested: result.digest for requested, result in zip(requests, results, strict=True)}
 
 
 def driver_image(driver: Driver, kernel: str, image: str) -> Manifest:
@@ -99,17 +99,17 @@ def driver_image(driver: Driver, kernel: str, image: str) -> Manifest:
 
 def _build_drivers(
     site: Site,
-    wanted: Sequence[tuple[Driver, str]],
+    requests: Sequence[tuple[Driver, str]],
     modules: tuple[str, ...],
     publisher: Publisher | None = None,
 ) -> list[BuildResult]:
     catalog: Catalog = site.current_catalog()
     cells = [
         Cell(
-            identity=site.find_identity(catalog, driver=one.version, kernel=kernel, os=OS, recipe=one.recipe),
+            identity=site.find_identity(catalog, driver=driver.version, kernel=kernel, os=OS, recipe=driver.recipe),
             modules=modules,
         )
-        for one, kernel in wanted
+        for driver, kernel in requests
     ]
     with site.open_round(site.matrix_cells(catalog), publisher=publisher, parallel=1) as builds:
         results = list(builds.run(cells))

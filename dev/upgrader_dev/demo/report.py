@@ -1,4 +1,4 @@
-"""What demo and e2e tests report: measured from the jobs' logs, the API and the audit log, never constants."""
+"""The reports of demo and e2e tests: measured from the jobs' logs, the API and the audit log, never constants."""
 
 from msgspec import Struct
 
@@ -26,10 +26,10 @@ class JobReport(Struct, frozen=True, kw_only=True):
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):
-    """A node; `kind` says what of it is real.
+    """A node; `kind` is the sort of the node.
 
-    virtual: everything but the GPU; box: everything but kernel and GPU; kwok: API objects only. `kernel` and `module`
-    are what a virtual node's own kernel says of itself and of the loaded driver.
+    virtual: everything is real except the GPU; box: everything except kernel and GPU; kwok: API objects only.
+    `kernel` and `module` are the versions that a virtual node's kernel reports for itself and the loaded driver.
     """
 
     name: str
@@ -43,9 +43,9 @@ class NodeReport(Struct, frozen=True, kw_only=True):
 
 
 class UpgradeReport(Struct, frozen=True, kw_only=True):
-    """A node upgrade that ended, by its own steps: seconds per phase, a phase that was entered again summed up.
+    """An ended node upgrade, from its steps: seconds per phase, summed up over repeated phases.
 
-    `closed_seconds`: from cordon to uncordon; None where it ended before the node was cordoned.
+    `closed_seconds`: from cordon to uncordon; None if it ended before the node was cordoned.
     """
 
     node: str

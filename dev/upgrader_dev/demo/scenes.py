@@ -1,4 +1,4 @@
-"""Scenes that every play has: a pool on its former versions, jobs that train, a person's two commands."""
+"""Steps of both demos: a pool on its previous versions, jobs that train, and the commands of an administrator."""
 
 import asyncio
 import sys
@@ -21,8 +21,8 @@ STRATEGY = ("--max-unavailable", "100%", "--no-canary", "--wait-for-completion",
 COMMAND_SECONDS = 900.0
 
 
-class Cast(Struct, frozen=True, kw_only=True):
-    """A job of the play."""
+class JobSettings(Struct, frozen=True, kw_only=True):
+    """The settings of a job of the demo."""
 
     members: int = 1
     arguments: tuple[str, ...] = ()
@@ -30,70 +30,74 @@ class Cast(Struct, frozen=True, kw_only=True):
 
 
 class Jobs(Struct, frozen=True, kw_only=True):
-    """The jobs of a play on their stage, and how long it waits for their steps."""
+    """The jobs of the demo, and how long to wait for their steps."""
 
-    made: Stage
-    cast: Mapping[str, Cast]
+    demo_stage: Stage
+    job_settings: Mapping[str, JobSettings]
     seconds: float
 
-    async def start(self) -> None:
-        """All of them."""
-        async with self.made.admin() as kube:
-            for name, one in self.cast.items():
-                manifest = self.made.trainer(
-                    name, members=one.members, gpus=GPUS, arguments=one.arguments, annotations=one.annotations
+    async def start_jobs(self) -> None:
+        """Start all jobs."""
+        async with self.demo_stage.admin() as kube:
+            for name, settings in self.job_settings.items():
+                manifest = self.demo_stage.trainer(
+                    name,
+                    members=settings.members,
+                    gpus=GPUS,
+                    arguments=settings.arguments,
+                    annotations=settings.annotations,
                 )
                 await stage.start_job(kube, manifest)
 
-    async def train(self, progress: Progress, *, more: int) -> None:
-        """Until every job has done so many more steps by its own log, or has come to its end."""
-        goals = {name: self._steps(name) + more for name in self.cast}
+    async def wait_for_steps(self, progress: Progress, *, additional: int) -> None:
+        """Wait until every job has done this many more steps according to its log, or has ended."""
+        goals = {name: self._steps(name) + additional for name in self.job_settings}
         await waiting.wait_until(
-            lambda: all(self._steps(name) >= goal or self._finished(name) for name, goal in goals.items()),
+            lambda: all(self._steps(name) >= goal or self._has_finished(name) for name, goal in goals.items()),
             seconds=self.seconds,
             what="training",
         )
-        progress(", ".join(f"{name} is at step {self._steps(name)}" for name in self.cast))
+        progress(", ".join(f"{name} is at step {self._steps(name)}" for name in self.job_settings))
 
     def _steps(self, name: str) -> int:
-        story = read_job(self.made.journals(name))
-        return story.steps_done if len(story.members) == self.cast[name].members else 0
+        history = read_job(self.demo_stage.journals(name))
+        return history.steps_done if len(history.members) == self.job_settings[name].members else 0
 
-    def _finished(self, name: str) -> bool:
-        return read_job(self.made.journals(name)).finished
+    def _has_finished(self, name: str) -> bool:
+        return read_job(self.demo_stage.journals(name)).finished
 
 
-async def install_stack(made: Stage, controller: Controller, body: Manifest, count: int, seconds: float) -> None:
-    """The stack, and all its nodes on it."""
-    async with made.admin() as kube:
+async def install_stack(demo_stage: Stage, controller: Controller, body: Manifest, count: int, seconds: float) -> None:
+    """Apply the stack, and wait until all its nodes are ready."""
+    async with demo_stage.admin() as kube:
         await stage.apply_stack(kube, body)
         await waiting.wait_for_object(
             kube,
             GPU_STACKS,
             "pool",
-            lambda one: one.status.ready == count,
+            lambda stack: stack.status.ready == count,
             seconds=seconds,
             what=f"installing (see {controller.log})",
         )
 
 
-async def upgrade_nodes(made: Stage, show: Progress, changes: Mapping[str, str]) -> None:
-    """`upgrader plan` and `upgrader apply`, as a person types them."""
-    kept = made.folder / "forecast.json"
+async def upgrade_nodes(demo_stage: Stage, show: Progress, changes: Mapping[str, str]) -> None:
+    """Run `upgrader plan` and `upgrader apply`, as an administrator does."""
+    forecast_file = demo_stage.folder / "forecast.json"
     flags = [word for path, value in changes.items() for word in ("--set", f"{path}={value}")]
-    await run_command(made.cluster, show, "plan", *flags, *STRATEGY, "-o", str(kept))
-    await run_command(made.cluster, show, "apply", str(kept), "--auto-approve", "--watch")
+    await run_command(demo_stage.cluster, show, "plan", *flags, *STRATEGY, "-o", str(forecast_file))
+    await run_command(demo_stage.cluster, show, "apply", str(forecast_file), "--auto-approve", "--watch")
 
 
 async def run_command(cluster: Cluster, show: Callable[[str], None], *words: str, check: bool = True) -> Finished:
-    """Run one `upgrader` command; what it prints is shown.
+    """Run one `upgrader` command and show its output.
 
     Raises:
-        ProgramFailedError: it ended with another code than 0, and `check` is set.
+        ProgramFailedError: its exit code is not 0, and `check` is set.
     """
     show(f"\n$ upgrader {' '.join(Path(word).name if word.startswith('/') else word for word in words)}")
     argv: list[str | Path] = [sys.executable, "-m", "upgrader", "--kubeconfig", cluster.kubeconfig, *words]
     env = {"UPGRADER_INSECURE_REGISTRIES": cluster.registry}
-    done = await asyncio.to_thread(run, argv, timeout=COMMAND_SECONDS, env=env, on_line=show, check=check)
-    show(done.stdout.decode())
-    return done
+    finished = await asyncio.to_thread(run, argv, timeout=COMMAND_SECONDS, env=env, on_line=show, check=check)
+    show(finished.stdout.decode())
+    return finished

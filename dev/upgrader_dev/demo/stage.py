@@ -1,6 +1,6 @@
-"""The stage of the demo and of the e2e tests: a cluster, our images in its registry, our kinds and rights in its API.
+"""The environment of the demo and the e2e tests: a cluster, the operator's images in its registry, its CRDs and RBAC.
 
-Only the controller under test is a process of ours; what it meets (API server, kubelets, containers, jobs) is real.
+Only the controller under test runs on the host; API server, kubelets, containers and jobs are real.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ COLLECTIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A cluster that is ready for a controller."""
+    """A cluster that is prepared for a controller."""
 
     cluster: Cluster
     images: Product
@@ -51,12 +51,12 @@ class Stage:
     folder: Path
 
     def controller(self, name: str = "controller") -> Controller:
-        """A controller that was not started yet."""
+        """A controller process that is not started yet."""
         return Controller(self.cluster, self.folder, self.images.node, name)
 
     @asynccontextmanager
     async def admin(self) -> AsyncIterator[KubeCluster]:
-        """The API as cluster administrator."""
+        """A client of the cluster administrator."""
         async with await KubeCluster.connect(str(self.cluster.kubeconfig)) as kube:
             yield kube
 
@@ -71,47 +71,47 @@ class Stage:
         )
 
     def real_stack(self, driver: Driver, kubelet: str, plugin: str, **more: Any) -> manifests.Manifest:  # noqa: ANN401
-        """The same with a real driver under the simulated devices; `more` are further fields of the spec."""
+        """The same with a real driver under the simulated devices; `more` are additional fields of the spec."""
         body = self.stack(driver.version, kubelet, plugin)
         body["spec"]["driver"] |= {"recipe": driver.recipe, "version": driver.version}
         return body | {"spec": body["spec"] | more}
 
-    def trainer(self, name: str, **options: Any) -> manifests.Manifest:  # noqa: ANN401 - as manifests.trainer has them
+    def trainer(self, name: str, **options: Any) -> manifests.Manifest:  # noqa: ANN401 - the options of manifests.trainer_job
         """A training job from the trainer image."""
         return manifests.trainer_job(name, image=self.images.trainer, **options)
 
     def push_kubelet(self, tag: str, version: str, binary: Path) -> str:
-        """A kubelet artifact from a binary of one's own; its reference."""
+        """Push a kubelet artifact with this binary; returns its reference."""
         return push_kubelet(self.cluster.registry, tag=tag, version=version, binary=binary, progress=print)
 
     def journals(self, job: str) -> Path:
-        """Where the job's members log, on the volume that survives their pods."""
+        """The journals of the job's members, on the volume that outlives their pods."""
         return self.cluster.shared / job
 
 
 @asynccontextmanager
-async def on_stage(
-    spec: ClusterSpec, put_up: Callable[[Cluster], Awaitable[Stage]], progress: Progress
+async def open_stage(
+    spec: ClusterSpec, build: Callable[[Cluster], Awaitable[Stage]], progress: Progress
 ) -> AsyncIterator[Stage]:
-    """A cluster with all that a play needs, for as long as it is played."""
+    """A prepared cluster, which is deleted at the end."""
     cluster = await asyncio.to_thread(start_cluster, spec, progress)
     try:
-        made = await put_up(cluster)
+        built = await build(cluster)
         try:
-            yield made
+            yield built
         finally:
-            remove_stage(made)
+            remove_stage(built)
     finally:
         cluster.close()
         await asyncio.to_thread(delete_cluster, spec.name)
-        progress("the cluster is gone")
+        progress("the cluster is deleted")
 
 
 async def set_up(cluster: Cluster, drivers: tuple[str, ...], kubelets: tuple[str, ...], progress: Progress) -> Stage:
-    """Images pushed, kinds served, rights given, driver images declared.
+    """Push images, install CRDs and RBAC rules, and create driver images.
 
     Raises:
-        DevClusterError: this is no source tree.
+        DevClusterError: this is not a source tree.
     """
     _require_source()
     boxes = cluster.box_nodes()
@@ -119,41 +119,41 @@ async def set_up(cluster: Cluster, drivers: tuple[str, ...], kubelets: tuple[str
     stage = await _push_images(cluster, drivers, kernel, kubelets, progress)
     bodies = [manifests.driver_image(version, kernel, image) for version, image in stage.images.drivers.items()]
     await _declare_images(stage, bodies)
-    progress("kinds, rights and driver images are in the API")
+    progress("CRDs, RBAC rules and driver images are installed")
     return stage
 
 
 def images_of_virtual_nodes(
     kernels: Sequence[str], drivers: Sequence[Driver], kubelets: tuple[str, ...], progress: Progress
 ) -> tuple[Layout, ...]:
-    """All that `set_up_virtual` will push and nodes will run, to be on their disks before they boot.
+    """All images that `set_up_virtual` pushes and nodes run, for their disks before they boot.
 
     Raises:
         ConfigurationError: a driver cannot be built for one of the kernels.
     """
     with Images(progress) as images:
-        ours = product_layouts(images, kubelets=kubelets, programs=_find_programs(progress))
-    del ours["controller"]  # which runs beside the cluster
-    return (*ours.values(), *real_drivers.build_layouts(_for_each(kernels, drivers), progress))
+        operator_images = product_layouts(images, kubelets=kubelets, programs=_find_programs(progress))
+    del operator_images["controller"]  # which runs outside the cluster
+    return (*operator_images.values(), *real_drivers.build_layouts(_pair_with_kernels(kernels, drivers), progress))
 
 
 async def set_up_virtual(
     cluster: Cluster, drivers: Sequence[Driver], kubelets: tuple[str, ...], progress: Progress
 ) -> Stage:
-    """The same for virtual nodes: NVIDIA's real drivers, each for every kernel that the nodes have.
+    """The same for virtual nodes: NVIDIA's real drivers, each for every kernel of the nodes.
 
     Raises:
-        DevClusterError: this is no source tree.
+        DevClusterError: this is not a source tree.
         ConfigurationError: a driver cannot be built for one of the kernels.
     """
     _require_source()
     first = cluster.virtual_nodes()[0]
     kernel = first.wait_ready().kernel
     stage = await _push_images(cluster, (), kernel, kubelets, progress)
-    wanted = _for_each(first.kernels, drivers)
-    images = await asyncio.to_thread(real_drivers.push_drivers, cluster.registry, wanted, progress)
-    await _declare_images(stage, [real_drivers.driver_image(*one, image) for one, image in images.items()])
-    progress(f"kinds, rights and {len(images)} driver images with real modules are in the API")
+    requests = _pair_with_kernels(first.kernels, drivers)
+    images = await asyncio.to_thread(real_drivers.push_drivers, cluster.registry, requests, progress)
+    await _declare_images(stage, [real_drivers.driver_image(*request, image) for request, image in images.items()])
+    progress(f"CRDs, RBAC rules and {len(images)} driver images with real modules are installed")
     return stage
 
 
@@ -176,7 +176,7 @@ def _find_programs(progress: Progress) -> Programs:
     return Programs(kubelet=lambda version: kubelet_program(version, progress), cosign=lambda: cosign_program(progress))
 
 
-def _for_each(kernels: Sequence[str], drivers: Sequence[Driver]) -> list[tuple[Driver, str]]:
+def _pair_with_kernels(kernels: Sequence[str], drivers: Sequence[Driver]) -> list[tuple[Driver, str]]:
     return [(driver, kernel) for kernel in kernels for driver in drivers]
 
 
@@ -195,32 +195,32 @@ def _require_source() -> None:
 
 
 def remove_stage(stage: Stage) -> None:
-    """Remove what the stage has beside the cluster."""
+    """Remove the files outside the cluster."""
     shutil.rmtree(stage.folder, ignore_errors=True)
 
 
 def apply_file(cluster: Cluster, path: Path, **placeholders: str) -> None:
-    """Apply a manifest of deploy/ as it ships; capital words in it that are named are filled in."""
+    """Apply a manifest of deploy/; the given placeholders (words in capitals) are replaced."""
     text = path.read_text(encoding="utf-8")
     for word, value in placeholders.items():
         text = text.replace(word, value)
     for body in yaml.safe_load_all(text):
         if body is not None:
             namespace = body["metadata"].get("namespace", "default")
-            cluster.api.put_in_place(COLLECTIONS[body["kind"]].format(namespace=namespace), body)
+            cluster.api.create_or_patch(COLLECTIONS[body["kind"]].format(namespace=namespace), body)
 
 
-def deploy_controller(made: Stage, **settings: str) -> None:
-    """The Deployment of deploy/ as it ships, with our images; `settings` are more UPGRADER_ variables."""
+def deploy_controller(built: Stage, **settings: str) -> None:
+    """Apply the Deployment of deploy/, with the built images; `settings` are additional UPGRADER_ variables."""
     body = yaml.safe_load((DEPLOY / "controller.yaml").read_text(encoding="utf-8"))
     container = body["spec"]["template"]["spec"]["containers"][0]
-    container["image"] = made.images.upgrader
-    values = {"NODE_IMAGE": made.images.node, "INSECURE_REGISTRIES": made.cluster.registry, **settings}
-    ours = [{"name": f"UPGRADER_{name}", "value": value} for name, value in values.items()]
-    taken = {one["name"] for one in ours}
-    container["env"] = [*(one for one in container["env"] if one["name"] not in taken), *ours]
+    container["image"] = built.images.upgrader
+    values = {"NODE_IMAGE": built.images.node, "INSECURE_REGISTRIES": built.cluster.registry, **settings}
+    variables = [{"name": f"UPGRADER_{name}", "value": value} for name, value in values.items()]
+    replaced = {variable["name"] for variable in variables}
+    container["env"] = [*(variable for variable in container["env"] if variable["name"] not in replaced), *variables]
     path = COLLECTIONS["Deployment"].format(namespace=body["metadata"]["namespace"])
-    made.cluster.api.put_in_place(path, body)
+    built.cluster.api.create_or_patch(path, body)
 
 
 async def apply_stack(kube: KubeCluster, body: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Whether the demo showed what it is for."""
+"""The check of the demo's results."""
 
 from collections.abc import Iterator
 
@@ -7,15 +7,15 @@ from upgrader_dev.demo.report import JobReport, NodeReport, Report
 
 
 def find_faults(report: Report) -> tuple[str, ...]:
-    """What was to be seen and was not, a sentence each; empty where all was."""
-    last = {upgrade.node: upgrade for upgrade in report.upgrades}
+    """Missing results, as sentences; empty if the demo showed everything."""
+    last_upgrades = {upgrade.node: upgrade for upgrade in report.upgrades}
     return (
         *(fault for job in report.jobs for fault in _job_faults(job)),
         *(fault for node in report.nodes for fault in _node_faults(node)),
         *(
-            f"the last upgrade of {one.node} ({one.reason}) ended as {one.phase}"
-            for one in last.values()
-            if one.phase != NodePhase.SUCCEEDED
+            f"the last upgrade of {upgrade.node} ({upgrade.reason}) ended as {upgrade.phase}"
+            for upgrade in last_upgrades.values()
+            if upgrade.phase != NodePhase.SUCCEEDED
         ),
     )
 
@@ -26,13 +26,13 @@ def _job_faults(job: JobReport) -> Iterator[str]:
     if job.interruptions > 1:
         yield f"job {job.name} was stopped {job.interruptions} times"
     if job.interruptions and job.resumed_from_step != job.acknowledged_step:
-        yield f"job {job.name} acknowledged step {job.acknowledged_step} and went on from step {job.resumed_from_step}"
+        yield f"job {job.name} acknowledged step {job.acknowledged_step} and resumed from step {job.resumed_from_step}"
 
 
 def _node_faults(node: NodeReport) -> Iterator[str]:
     if node.kind == "kwok":
         if node.api_writes:
-            yield f"{node.name} is of no pool and was written to {node.api_writes} time(s)"
+            yield f"{node.name} belongs to no pool and was changed {node.api_writes} time(s)"
         return
     changes = {"driver": node.driver, "device plugin": node.device_plugin, "kubelet": node.kubelet}
     if node.module is not None:

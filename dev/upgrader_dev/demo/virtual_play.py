@@ -1,6 +1,6 @@
-"""The play on real kernels: NVIDIA's open driver gives way to the proprietary one under a gang, then a node reboots.
+"""The demo with real kernels: the proprietary driver replaces NVIDIA's open one under a running gang; a node reboots.
 
-Two virtual nodes; kernels, modules, device nodes and what unloading refuses are real, the GPUs are simulated.
+Two virtual nodes; kernels, modules, device nodes and failures to unload are real, the GPUs are simulated.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from upgrader_dev.demo import evidence, real_drivers, scenes, stage, waiting
 from upgrader_dev.demo.manifests import POOL
 from upgrader_dev.demo.real_drivers import OPEN, PROPRIETARY
 from upgrader_dev.demo.report import Change, NodeReport, Report
-from upgrader_dev.demo.scenes import Cast, Jobs
+from upgrader_dev.demo.scenes import Jobs, JobSettings
 from upgrader_dev.demo.stage import Progress, Stage
 from upgrader_dev.devcluster import Cluster, ClusterSpec, VirtualNode, kernels_of_virtual_nodes
 
@@ -28,22 +28,22 @@ CLUSTER = "demo"
 FORMER, NEXT = ("1.34.4", "1"), ("1.35.4", "2")
 """Kubelet and device plugin before and after."""
 
-JOBS = {"gang": Cast(members=2, arguments=("--step-seconds", "0.5"))}
-"""Steps that are not too short: what a node computes is taken from what it prepares, and emulated it has little."""
+JOBS = {"gang": JobSettings(members=2, arguments=("--step-seconds", "0.5"))}
+"""Steps that are not too short: a node's preparation competes with its computation, and an emulated node is slow."""
 
 STEPS_BEFORE = 10
 INSTALL_SECONDS, TRAIN_SECONDS, BACK_SECONDS = 600.0, 300.0, 600.0
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """What a node's own kernel says: its release, and the version of the NVIDIA module in it."""
+    """The versions that a node's kernel reports: its release, and the version of the loaded NVIDIA module."""
 
     kernel: str
     module: str
 
 
 async def play_demo(progress: Progress, show: Progress, *, vms: int = 2) -> Report:
-    """The whole demo on a cluster of its own, which is gone afterwards; what was measured.
+    """Run the whole demo on a new cluster, which is deleted afterwards; returns the measurements.
 
     Raises:
         ConfigurationError: a driver cannot be built for one of the kernels.
@@ -65,84 +65,89 @@ async def play_demo(progress: Progress, show: Progress, *, vms: int = 2) -> Repo
             vm_images=images,
         )
 
-        async def put_up(cluster: Cluster) -> Stage:
+        async def build_stage(cluster: Cluster) -> Stage:
             return await stage.set_up_virtual(cluster, *versions, progress)
 
-        async with stage.on_stage(spec, put_up, progress) as made:
-            report = await _play_upgrade(made, progress, show)
+        async with stage.open_stage(spec, build_stage, progress) as demo_stage:
+            report = await _play_upgrade(demo_stage, progress, show)
     return msgspec.structs.replace(report, seconds=round(time.monotonic() - started, 1))
 
 
-async def _play_upgrade(made: Stage, progress: Progress, show: Progress) -> Report:
-    controller = made.controller()
+async def _play_upgrade(demo_stage: Stage, progress: Progress, show: Progress) -> Report:
+    controller = demo_stage.controller()
     await asyncio.to_thread(controller.start)
     try:
-        machines = made.cluster.virtual_nodes()
+        machines = demo_stage.cluster.virtual_nodes()
         progress(f"installing {OPEN.recipe} {OPEN.version}, kubelet {FORMER[0]} (the GPUs alone are simulated)")
-        await scenes.install_stack(made, controller, made.real_stack(OPEN, *FORMER), len(machines), INSTALL_SECONDS)
-        jobs = Jobs(made=made, cast=JOBS, seconds=TRAIN_SECONDS)
-        await jobs.start()
-        await jobs.train(progress, more=STEPS_BEFORE)
+        await scenes.install_stack(
+            demo_stage, controller, demo_stage.real_stack(OPEN, *FORMER), len(machines), INSTALL_SECONDS
+        )
+        jobs = Jobs(demo_stage=demo_stage, job_settings=JOBS, seconds=TRAIN_SECONDS)
+        await jobs.start_jobs()
+        await jobs.wait_for_steps(progress, additional=STEPS_BEFORE)
         loaded = await asyncio.to_thread(_loaded_drivers, machines)
-        async with made.admin() as kube:
-            before = await evidence.read_versions(kube, made)
+        async with demo_stage.admin() as kube:
+            before = await evidence.read_versions(kube, demo_stage)
         since = timing.format_time(datetime.now(UTC))
-        await scenes.upgrade_nodes(made, show, _stack_changes(made))
-        await jobs.train(progress, more=STEPS_BEFORE)
-        members = {name: cast.members for name, cast in JOBS.items()}
-        async with made.admin() as kube:
-            told = await evidence.read_jobs(kube, made, members)
-        await _reboot_machine(made, machines[-1], progress)
+        await scenes.upgrade_nodes(demo_stage, show, _stack_changes(demo_stage))
+        await jobs.wait_for_steps(progress, additional=STEPS_BEFORE)
+        members = {name: job_settings.members for name, job_settings in JOBS.items()}
+        async with demo_stage.admin() as kube:
+            job_reports = await evidence.read_jobs(kube, demo_stage, members)
+        await _reboot_machine(demo_stage, machines[-1], progress)
         after = await asyncio.to_thread(_loaded_drivers, machines)
-        async with made.admin() as kube:
-            nodes = await evidence.read_nodes(kube, made, before, since)
+        async with demo_stage.admin() as kube:
+            nodes = await evidence.read_nodes(kube, demo_stage, before, since)
             upgrades = await evidence.read_upgrades(kube)
         return Report(
-            jobs=told, nodes=tuple(_with_drivers(one, loaded, after) for one in nodes), upgrades=upgrades, seconds=0.0
+            jobs=job_reports,
+            nodes=tuple(_with_drivers(node, loaded, after) for node in nodes),
+            upgrades=upgrades,
+            seconds=0.0,
         )
     finally:
         await asyncio.to_thread(controller.stop)
 
 
-async def _reboot_machine(made: Stage, machine: VirtualNode, progress: Progress) -> None:
-    """Into the other kernel, by nobody's plan; until the controller has brought the node back."""
+async def _reboot_machine(demo_stage: Stage, machine: VirtualNode, progress: Progress) -> None:
+    """Reboot into the other kernel without a plan, and wait until the controller has repaired the node."""
     other = machine.kernels[0]
-    progress(f"{machine.name} reboots into kernel {other}; nobody asks for anything")
+    progress(f"{machine.name} reboots into kernel {other}; no plan requests it")
     await asyncio.to_thread(machine.restart, other)
     await asyncio.to_thread(machine.wait_ready)
 
-    async with made.admin() as kube:
+    async with demo_stage.admin() as kube:
 
-        async def look() -> bool:
+        async def is_repaired() -> bool:
             return any(
-                (one.spec.node.name, one.spec.target.kernel) == (machine.name, other)
-                and one.spec.reason is UpgradeReason.REPAIR
-                and one.status.phase is NodePhase.SUCCEEDED
-                for one in await kube.list(NODE_UPGRADES)
+                (upgrade.spec.node.name, upgrade.spec.target.kernel) == (machine.name, other)
+                and upgrade.spec.reason is UpgradeReason.REPAIR
+                and upgrade.status.phase is NodePhase.SUCCEEDED
+                for upgrade in await kube.list(NODE_UPGRADES)
             )
 
-        await waiting.poll_until(look, BACK_SECONDS, f"{machine.name} is repaired on {other}")
+        await waiting.poll_until(is_repaired, BACK_SECONDS, f"{machine.name} is repaired on {other}")
     progress(f"{machine.name} was repaired: the driver's image for {other} is loaded")
 
 
-def _stack_changes(made: Stage) -> dict[str, str]:
+def _stack_changes(demo_stage: Stage) -> dict[str, str]:
     kubelet, plugin = NEXT
     return {
         "driver.version": PROPRIETARY.version,
         "driver.recipe": PROPRIETARY.recipe,
-        "devicePlugin.image": made.images.plugins[plugin],
+        "devicePlugin.image": demo_stage.images.plugins[plugin],
         "kubelet.version": kubelet,
-        "kubelet.artifact": made.images.kubelets[kubelet],
+        "kubelet.artifact": demo_stage.images.kubelets[kubelet],
     }
 
 
 def _loaded_drivers(machines: list[VirtualNode]) -> dict[str, Loaded]:
     return {
-        one.name: Loaded(
-            kernel=one.enter("uname", "-r").text.strip(),
-            module=one.enter("cat", "/sys/module/nvidia/version").text.strip(),
+        machine.name: Loaded(
+            kernel=machine.enter("uname", "-r").text.strip(),
+            module=machine.enter("cat", "/sys/module/nvidia/version").text.strip(),
         )
-        for one in machines
+        for machine in machines
     }
 
 

@@ -1,4 +1,4 @@
-"""Waiting for what is seen, never for a time: every wait has an end and says what it waited for."""
+"""Waiting for a condition: every wait has a timeout and names its condition."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,38 +12,38 @@ from upgrader.kube.client import KubeCluster
 
 T = TypeVar("T")
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 
 
-async def poll_until(look: Callable[[], Awaitable[bool]], seconds: float, what: str) -> None:
-    """Look until it is so.
+async def poll_until(condition: Callable[[], Awaitable[bool]], seconds: float, what: str) -> None:
+    """Poll until the condition holds.
 
     Raises:
-        DevClusterError: it was not within `seconds`.
+        DevClusterError: not within `seconds`.
     """
     retrying = tenacity.AsyncRetrying(
-        retry=tenacity.retry_if_result(lambda seen: not seen),
-        wait=tenacity.wait_fixed(LOOK_SECONDS),
+        retry=tenacity.retry_if_result(lambda result: not result),
+        wait=tenacity.wait_fixed(POLL_SECONDS),
         stop=tenacity.stop_after_delay(seconds),
     )
 
-    async def looked() -> bool:
-        # tenacity takes only functions written with `async def` for asynchronous ones, and a lambda is none
-        return await look()
+    async def check_condition() -> bool:
+        # tenacity recognizes only functions written with `async def` as asynchronous, and not lambdas
+        return await condition()
 
     try:
-        await retrying(looked)
+        await retrying(check_condition)
     except tenacity.RetryError:
         raise DevClusterError(f"{what}: not within {seconds:.0f} s") from None
 
 
 async def wait_until(holds: Callable[[], bool], *, seconds: float, what: str) -> None:
-    """`poll` for what needs no request."""
+    """`poll_until` for conditions without requests."""
 
-    async def look() -> bool:
+    async def condition() -> bool:
         return holds()
 
-    await poll_until(look, seconds, what)
+    await poll_until(condition, seconds, what)
 
 
 async def wait_for_object(
@@ -55,25 +55,25 @@ async def wait_for_object(
     seconds: float,
     what: str,
     namespace: str = "",
-) -> Any:  # noqa: ANN401 - of the kind that was asked for
-    """An object, once it is as wanted.
+) -> Any:  # noqa: ANN401 - of the requested kind
+    """An object, as soon as the condition holds.
 
     Raises:
-        DevClusterError: it was not within `seconds`; how it was last is in the details.
+        DevClusterError: not within `seconds`; with its last state in the details.
     """
-    last: list[Any] = [None]
+    last_state: list[Any] = [None]
 
-    async def look() -> bool:
-        last[0] = await kube.get(kind, name, namespace)
-        return last[0] is not None and holds(last[0])
+    async def condition() -> bool:
+        last_state[0] = await kube.get(kind, name, namespace)
+        return last_state[0] is not None and holds(last_state[0])
 
     try:
-        await poll_until(look, seconds, what)
+        await poll_until(condition, seconds, what)
     except DevClusterError as error:
-        raise DevClusterError(error.brief, details=f"{kind.kind} {name}: {last[0]}") from None
-    return last[0]
+        raise DevClusterError(error.brief, details=f"{kind.kind} {name}: {last_state[0]}") from None
+    return last_state[0]
 
 
-async def in_thread(act: Callable[..., T], *args: Any, **options: Any) -> T:  # noqa: ANN401 - as `act` has them
-    """What blocks, beside the event loop."""
+async def in_thread(act: Callable[..., T], *args: Any, **options: Any) -> T:  # noqa: ANN401 - the arguments of `act`
+    """Run a blocking function outside the event loop."""
     return await asyncio.to_thread(act, *args, **options)

@@ -1,4 +1,4 @@
-"""The embedded cluster: a real Kubernetes in network namespaces of its own, from nothing and leaving nothing."""
+"""The embedded cluster: a real Kubernetes in its own network namespaces, which removes everything at its end."""
 
 from upgrader_dev.devcluster.base.binaries import build_all, cosign_program, kubelet_program
 from upgrader_dev.devcluster.base.nodes import Node, NodeState

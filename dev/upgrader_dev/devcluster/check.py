@@ -1,4 +1,4 @@
-"""What this machine lacks for a cluster, said before anything is started."""
+"""Checks for missing requirements of a cluster on this machine, before anything is started."""
 
 import shutil
 from pathlib import Path
@@ -33,11 +33,11 @@ _CNI = {"bridge": "containernetworking-plugins", "host-local": "containernetwork
 
 
 def require_host(*, namespaces: bool, boxes: bool, vms: bool = False) -> None:
-    """Raise DevClusterError, with all that is missing, unless a cluster can run here."""
+    """Raise DevClusterError with all missing requirements if a cluster cannot run here."""
     if (boxes or vms) and not namespaces:
         raise DevClusterError(
-            "boxes need root (network, mount and pid namespaces of their own), and so do virtual nodes (links, images)",
-            resolution="Run as root, or ask for kwok nodes only: `upgrader dev up --boxes 0 --kwok 20`.",
+            "boxes require root (for network, mount and pid namespaces), and virtual nodes too (for links and images)",
+            resolution="Run as root, or start only kwok nodes: `upgrader dev up --boxes 0 --kwok 20`.",
         )
     if boxes:
         cgroups.require_support()
@@ -50,13 +50,13 @@ def require_host(*, namespaces: bool, boxes: bool, vms: bool = False) -> None:
     if vms:
         require_tun(Path("/dev/net/tun"))
     if boxes or vms:
-        bridged = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
-        if bridged.exists() and bridged.read_text().strip() == "1":
+        bridge_filter = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+        if bridge_filter.exists() and bridge_filter.read_text().strip() == "1":
             require_forwarding(run(["iptables", "--list-rules", "FORWARD"], timeout=20).text)
 
 
 def lacking_for_virtual_nodes(*, root: bool) -> str:
-    """Why virtual nodes cannot run here, or nothing."""
+    """Why virtual nodes cannot run here; empty if they can."""
     try:
         require_host(namespaces=root, boxes=False, vms=True)
     except DevClusterError as error:
@@ -65,33 +65,33 @@ def lacking_for_virtual_nodes(*, root: bool) -> str:
 
 
 def require_tun(device: Path) -> None:
-    """Raise DevClusterError where the kernel gives virtual machines no network cards."""
+    """Raise DevClusterError if virtual machines cannot have network cards."""
     if not device.exists():
         raise DevClusterError(
-            f"virtual nodes need {device}, and it is not there",
-            resolution="`modprobe tun`, or give it to this container.",
+            f"virtual nodes require {device}, which does not exist",
+            resolution="Run `modprobe tun`, or pass the device to this container.",
         )
 
 
 def require_forwarding(rules: str) -> None:
-    """Raise DevClusterError when the machine's firewall would drop what nodes send each other over the bridge."""
+    """Raise DevClusterError if the machine's firewall drops packets between nodes on the bridge."""
     accepts = any(line.startswith("-A FORWARD") and "upg+" in line and "ACCEPT" in line for line in rules.splitlines())
     if "-P FORWARD DROP" in rules and not accepts:
         raise DevClusterError(
-            "this machine's firewall drops what the nodes would send each other (FORWARD policy DROP)",
+            "this machine's firewall drops packets between the nodes (FORWARD policy DROP)",
             resolution="Allow it: `iptables -I FORWARD -i upg+ -o upg+ -j ACCEPT`.",
         )
 
 
 def missing_packages(*, namespaces: bool, boxes: bool, vms: bool = False) -> list[str]:
-    """The Debian packages whose programs are not there."""
-    wanted = {
+    """The Debian packages of missing programs."""
+    required = {
         **ALWAYS,
         **(WITH_NAMESPACES if namespaces else {}),
         **(WITH_BOXES if boxes else {}),
         **(WITH_VMS if vms else {}),
     }
-    packages = {package for program, package in wanted.items() if shutil.which(program) is None}
+    packages = {package for program, package in required.items() if shutil.which(program) is None}
     if boxes:
         packages |= {package for program, package in _CNI.items() if not (Path(CNI_PROGRAMS) / program).exists()}
     return sorted(packages)

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Debian packages that the embedded cluster, the images and the demo need: installed when run by root, listed otherwise.
-# Nothing is done, and nobody asked, when all are there.
+# Installs the Debian packages that the embedded cluster, the images and the demo require; lists them if not run by root.
+# Does nothing if all are installed.
 set -eu
 
 packages=(
@@ -41,7 +41,7 @@ if [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 echo "installing: ${missing[*]}" >&2
-# a policy that lets no service start: the boxes run their own containerd, and the machine's is not wanted
+# a policy that prevents the start of services: boxes run their own containerd, and that of the machine is not used
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
   printf '#!/bin/sh\nexit 101\n' > "$policy"

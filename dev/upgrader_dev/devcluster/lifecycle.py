@@ -1,4 +1,4 @@
-"""Bringing a cluster up and taking it down, so that nothing is left of it."""
+"""Starting and deleting clusters; a deleted cluster leaves nothing behind."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ _BOXES_AT_ONCE = 4
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """A cluster as it is now."""
+    """The current state of a cluster."""
 
     name: str
     folder: str
@@ -46,21 +46,21 @@ class Status(Struct, frozen=True, kw_only=True):
     boxes: dict[str, str]
     """on, off or cut, by name."""
     vms: dict[str, str]
-    """As boxes."""
+    """As in `boxes`."""
     kwok: int
 
 
 def folder_of(name: str, root: Path | None = None) -> Path:
-    """Where a cluster of this name is kept; DevClusterError for a name that is none."""
+    """The folder of a cluster; DevClusterError for an invalid name."""
     check_name(name, "a cluster")
     return (root or state_root()) / name
 
 
 def start_cluster(spec: ClusterSpec, progress: Progress, root: Path | None = None) -> Cluster:
-    """Start a cluster and wait until all its nodes are Ready. After an error nothing of it is left.
+    """Start a cluster and wait until all its nodes are Ready. After an error nothing of it remains.
 
     Raises:
-        DevClusterError: something is missing on this machine, or a part does not come up.
+        DevClusterError: a requirement is missing on this machine, or a part does not start.
     """
     boxes, vms, kwok = spec.box_specs(), spec.vm_specs(), spec.kwok_spec()
     check_fleet([kwok], fast=spec.fast)
@@ -68,24 +68,24 @@ def start_cluster(spec: ClusterSpec, progress: Progress, root: Path | None = Non
     check.require_host(namespaces=namespaces, boxes=bool(boxes), vms=bool(vms))
     folder = folder_of(spec.name, root)
     if record.is_cluster(folder):
-        if Cluster(folder).box.holder() is not None:
+        if Cluster(folder).box.find_holder() is not None:
             raise DevClusterError(
-                f"cluster {spec.name} is up already", resolution=f"`upgrader dev down {spec.name}` ends it."
+                f"cluster {spec.name} is already running", resolution=f"`upgrader dev down {spec.name}` ends it."
             )
-        progress(f"removing what is left of an earlier cluster {spec.name}")
+        progress(f"removing the remains of an earlier cluster {spec.name}")
         delete_cluster(spec.name, root)
     if boxes:
         progress(f"boxes on {cgroups.require_support().reason}")
-        if said := watchers.allow_watchers():
-            progress(said)
-    # before anything is started: the first image takes a minute
+        if message := watchers.allow_watchers():
+            progress(message)
+    # before anything is started: building the first image takes a minute
     over = find_image(progress, spec.vm_packages) if vms else None
     if over is not None and spec.vm_images:
         over = msgspec.structs.replace(over, preloaded=find_disk(spec.vm_images, progress))
-    claimed = _claim_addresses(spec, folder, namespaces=namespaces)
+    cluster_record = _claim_addresses(spec, folder, namespaces=namespaces)
     try:
         if namespaces:
-            network.make_bridge(claimed.addresses, _owner_of(claimed))
+            network.make_bridge(cluster_record.addresses, _owner_of(cluster_record))
         _keep_modules(folder, spec.vm_modules)
         return _bring_up(folder, boxes, [(vm, over) for vm in vms if over is not None], kwok, progress)
     except BaseException:
@@ -94,52 +94,53 @@ def start_cluster(spec: ClusterSpec, progress: Progress, root: Path | None = Non
 
 
 def lacking_for_virtual_nodes() -> str:
-    """Why virtual nodes cannot run here (a package, root, a device), or nothing."""
+    """Why virtual nodes cannot run here (a package, root, a device); empty if they can."""
     return check.lacking_for_virtual_nodes(root=os.geteuid() == 0)
 
 
 def kernels_of_virtual_nodes(progress: Progress) -> tuple[str, ...]:
-    """The kernels that virtual nodes have, oldest first; their image is built where it is not there yet."""
+    """The kernels of virtual nodes, oldest first; a missing image is built."""
     return find_image(progress).kernels
 
 
 def load_cluster(name: str, root: Path | None = None) -> Cluster:
-    """A cluster that is up.
+    """A running cluster.
 
     Raises:
-        DevClusterError: there is none of this name, or it does not run.
+        DevClusterError: the cluster does not exist or does not run.
     """
     cluster = Cluster(folder_of(name, root))
-    if cluster.box.holder() is None:
+    if cluster.box.find_holder() is None:
         raise DevClusterError(
-            f"cluster {name} does not run", resolution=f"`upgrader dev down {name}` removes what is left of it."
+            f"cluster {name} does not run", resolution=f"`upgrader dev down {name}` removes its remains."
         )
     return cluster
 
 
 def delete_cluster(name: str, root: Path | None = None) -> None:
-    """End a cluster and remove all of it; nothing happens when there is none."""
+    """End a cluster and remove all of it; nothing happens if it does not exist."""
     folder = folder_of(name, root)
     if not record.is_cluster(folder):
         return
-    found = record.read_record(folder)
-    lasts = {box.name: found.addresses.last(box.index) for box in found.boxes} | {FOLDER: network.CONTROL_PLANE_LAST}
-    boxes = [Box(folder / box, found.token, found.addresses, last) for box, last in lasts.items()]
-    struck: list[Box | Power] = [*(Power(folder, found, vm) for vm in found.vms), *boxes]
-    for each in struck:
-        each.strike()
-    for each in struck:
-        each.clear()
-    if found.addresses.namespaced:
-        network.remove_bridge(found.addresses, _owner_of(found))
+    recorded = record.read_record(folder)
+    last_octets = {box.name: recorded.addresses.last_octet(box.index) for box in recorded.boxes}
+    last_octets[FOLDER] = network.CONTROL_PLANE_LAST
+    boxes = [Box(folder / box, recorded.token, recorded.addresses, last) for box, last in last_octets.items()]
+    machines: list[Box | Power] = [*(Power(folder, recorded, vm) for vm in recorded.vms), *boxes]
+    for machine in machines:
+        machine.send_kill()
+    for machine in machines:
+        machine.remove_leftovers()
+    if recorded.addresses.namespaced:
+        network.remove_bridge(recorded.addresses, _owner_of(recorded))
     shutil.rmtree(folder)
 
 
 def cluster_status(name: str, root: Path | None = None) -> Status:
-    """A cluster as it is now; DevClusterError when there is none of this name."""
+    """The current state of a cluster; DevClusterError if it does not exist."""
     cluster = Cluster(folder_of(name, root))
-    found = record.read_record(cluster.folder)
-    running = cluster.box.holder() is not None
+    recorded = record.read_record(cluster.folder)
+    running = cluster.box.find_holder() is not None
     return Status(
         name=name,
         folder=str(cluster.folder),
@@ -147,15 +148,15 @@ def cluster_status(name: str, root: Path | None = None) -> Status:
         server=cluster.server,
         registry=cluster.registry,
         kubeconfig=str(cluster.kubeconfig),
-        created=found.created,
+        created=recorded.created,
         boxes={node.name: _power_state(node) for node in cluster.box_nodes()} if running else {},
         vms={node.name: _power_state(node) for node in cluster.virtual_nodes()} if running else {},
-        kwok=sum(spec.count for spec in found.kwok),
+        kwok=sum(spec.count for spec in recorded.kwok),
     )
 
 
 def cluster_names(root: Path | None = None) -> list[str]:
-    """All clusters that are recorded."""
+    """The names of all recorded clusters."""
     return [folder.name for folder in record.cluster_folders(root or state_root())]
 
 
@@ -165,15 +166,15 @@ def _power_state(node: BoxNode | VirtualNode) -> str:
     return "on" if node.connected else "cut"
 
 
-def _owner_of(found: Record) -> str:
-    return f"upgrader:{found.token}"
+def _owner_of(recorded: Record) -> str:
+    return f"upgrader:{recorded.token}"
 
 
 def _claim_addresses(spec: ClusterSpec, folder: Path, *, namespaces: bool) -> Record:
-    """Choose addresses that nobody has and write them down, under the lock of all clusters of this user."""
+    """Choose free addresses and record them, under the lock of all clusters of this user."""
     with hold_lock(state_root() / ".lock"):
         if record.is_cluster(folder):
-            raise DevClusterError(f"cluster {spec.name} is being started by somebody else")
+            raise DevClusterError(f"cluster {spec.name} is being started by another process")
         others = [
             record.read_record(other).addresses
             for other in {*record.cluster_folders(state_root()), *record.cluster_folders(folder.parent)}
@@ -182,7 +183,7 @@ def _claim_addresses(spec: ClusterSpec, folder: Path, *, namespaces: bool) -> Re
             addresses = pick_subnet(other.octet for other in others)
         else:
             addresses = pick_ports(port for other in others for port in _api_ports(other))
-        claimed = Record(
+        cluster_record = Record(
             name=spec.name,
             token=uuid.uuid4().hex,
             addresses=addresses,
@@ -190,8 +191,8 @@ def _claim_addresses(spec: ClusterSpec, folder: Path, *, namespaces: bool) -> Re
             audit_reads_of=spec.audit_reads_of,
             created=timing.format_time(datetime.now(UTC).replace(microsecond=0)),
         )
-        record.write_record(folder, claimed)
-    return claimed
+        record.write_record(folder, cluster_record)
+    return cluster_record
 
 
 def _api_ports(addresses: Addresses) -> list[int]:
@@ -208,18 +209,18 @@ def _bring_up(
 ) -> Cluster:
     cluster = Cluster(folder)
     cluster.pki.make_authority(cluster.name)
-    cluster.control_plane.prepare(progress)
+    cluster.control_plane.write_files(progress)
     progress(f"control plane at {cluster.server}, registry at {cluster.registry}")
     cluster.box.start("upgrader_dev.devcluster.box.inside", cluster.folder / FOLDER)
     if boxes or vms:
         pause.make_archive(folder / "pause.tar")
     early = [box for box in boxes if not box.kernel]
     started = time.monotonic()
-    with ThreadPoolExecutor(_BOXES_AT_ONCE) as pool:  # their kubelets try until the API server is there
+    with ThreadPoolExecutor(_BOXES_AT_ONCE) as pool:  # their kubelets retry until the API server runs
         booting = [pool.submit(_boot_vm, cluster, vm, over, progress) for vm, over in vms]
         booting += [pool.submit(_boot_box, cluster, box, progress) for box in early]
-    for each in booting:
-        each.result()
+    for boot in booting:
+        boot.result()
     cluster.wait_for_api()
     kernel_names.install_policy(cluster.api)
     for box in boxes:
@@ -230,7 +231,7 @@ def _bring_up(
         progress(f"{kwok.count} kwok nodes")
         cluster.add_kwok(kwok)
     states = cluster.wait_ready()
-    progress(f"{len(states)} nodes Ready {time.monotonic() - started:.1f} s after the first was started")
+    progress(f"{len(states)} nodes Ready {time.monotonic() - started:.1f} s after the first node started")
     progress(f"export KUBECONFIG={cluster.kubeconfig}")
     return cluster
 

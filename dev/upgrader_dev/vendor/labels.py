@@ -1,13 +1,15 @@
-"""Labels of nodes with simulated GPUs: the names of GFD, values that state simulated. Pure.
+"""Labels of nodes with simulated GPUs: the names of GFD, with values that are marked as simulated. Pure.
 
 Names and forms are those of GFD's source (k8s-device-plugin v0.20.0, internal/lm). Properties of real GPUs are not
-invented: a compute capability of 0.0 keeps workloads away that require one, and labels of a CUDA runtime are left out.
+invented: a compute capability of 0.0 excludes workloads that require one, and labels of a CUDA runtime are omitted.
 """
 
 import re
 
 from upgrader.core.node_protocol.gpu_features import GpuReport
-from upgrader.node.sim.exporter import MEMORY_MIB
+
+MEMORY_MIB = 81920
+"""The memory that a simulated device reports; a test compares it with that of the exporter."""
 
 LABELS_GPU = tuple(
     f"nvidia.com/gpu.{part}"
@@ -37,7 +39,7 @@ _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 def gpu_labels(report: GpuReport, slices: int) -> dict[str, str]:
     """The labels of a node whose devices are offered `slices` times each; 0: they are not shared.
 
-    A text that is not a valid label value, as a version may be, is left out.
+    A text that is not a valid label value, as a version may be, is omitted.
     """
     major, minor, revision = (*report.version.split(".")[:3], "", "")[:3]
     gpu = (

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import tracemalloc
+from typing import get_args
 
 import msgspec
 import pytest
@@ -12,14 +13,17 @@ from structlog.testing import capture_logs
 from tests.support.asked import ack, add_pod, answer, marked, request_for
 from upgrader.api import names
 from upgrader.api.resources import PODS
+from upgrader.api.v1alpha1.checkpoint_request import MethodName
 from upgrader.checkpoint.answers import ACK, PROGRESS
 from upgrader.checkpoint.api import ApiMethod
 from upgrader.checkpoint.exec import ExecMethod
 from upgrader.checkpoint.file import FileMethod
 from upgrader.checkpoint.http import HttpMethod
+from upgrader.checkpoint.methods import checkpoint_methods
 from upgrader.checkpoint.signal import SignalMethod
 from upgrader.core.errors import ConflictError, UnreachableError
 from upgrader.core.replies import Ran, Reply
+from upgrader.core.workloads.checkpoint_annotations import METHODS
 from upgrader.workload import CheckpointListener
 from upgrader_dev.simulated.apiserver.cluster import FakeCluster
 
@@ -274,3 +278,7 @@ async def test_what_a_job_says_is_as_long_as_a_status_can_carry(cluster):
     for changes in ({"uri": "/" + "x" * 100_000}, {"step": 10**18}, {"podUid": "x" * 1000}, {"requestId": -1}):
         cluster.files[pod.metadata.uid, ACK] = ack(pod, **changes)
         assert await method.answers(request, [pod]) == ()
+
+
+def test_methods_are_the_same_in_the_api_the_declarations_and_the_code():
+    assert set(METHODS) == set(get_args(MethodName)) == set(checkpoint_methods(FakeCluster()))

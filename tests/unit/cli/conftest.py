@@ -25,11 +25,11 @@ def rig():
 
     async def build():
         await start_training(made, nodes=4)
-        made.stack(made.spec("1.0"))
-        made.fleet.job("solo", members=1, gpus=8)
+        made.apply_stack(made.make_spec("1.0"))
+        made.fleet.add_job("solo", members=1, gpus=8)
         await made.settle()
-        await made.until(lambda: made.fleet.trainers["solo"].step > 5)
-        made.spec("2.0", plugin="2", kubelet="1.35.4")  # pushes the images of the next spec
+        await made.run_until(lambda: made.fleet.trainers["solo"].step > 5)
+        made.make_spec("2.0", plugin="2", kubelet="1.35.4")  # pushes the images of the next spec
 
     asyncio.run(build())
     return made

@@ -59,16 +59,16 @@ async def rollout(ending: str) -> set[Use]:
     rig = Rig()
     rig.cluster.install(*OWNERS, *BETWEEN)
     revision = await start_training(rig, gpus=4)
-    rig.fleet.replica("server", node="gpu-0", gpus=4)
+    rig.fleet.add_replica("server", node="gpu-0", gpus=4)
     deployed(rig.cluster.store, "server")
-    rig.plan("up", revision)
+    rig.apply_plan("up", revision)
     if ending != "Running":
-        await rig.until(lambda: rig.fleet.trainers["gang"].stops > 0)
+        await rig.run_until(lambda: rig.fleet.trainers["gang"].stops > 0)
         rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": ending}})
-    await rig.until(lambda: rig.over("up"), 3000)
+    await rig.run_until(lambda: rig.is_over("up"), 3000)
     for _ in range(10):  # what is taken away when it is over
         with contextlib.suppress(ConflictError):  # the controller looks again then
-            await rig.second()
+            await rig.run_second()
     return rig.cluster.uses
 
 
@@ -76,60 +76,60 @@ async def spoken_to_by_http() -> set[Use]:
     """A job that is called at its endpoint refuses at first."""
     rig = Rig()
     for number in range(2):
-        rig.fleet.node(f"gpu-{number}")
-    rig.image("1.0")
-    rig.image("2.0")
-    rig.stack(rig.spec("1.0"))
+        rig.fleet.add_node(f"gpu-{number}")
+    rig.put_image("1.0")
+    rig.put_image("2.0")
+    rig.apply_stack(rig.make_spec("1.0"))
     await rig.settle()
-    rig.fleet.job("gang", members=2, method="http")
+    rig.fleet.add_job("gang", members=2, method="http")
     declared = {names.ANNOTATION_ENDPOINT: ":8080/checkpoint"}
     change = {"spec": {"template": {"metadata": {"annotations": declared}}}}
     rig.cluster.store.change(JOBS, "gang", change, JOBS_IN)
-    await rig.until(lambda: rig.fleet.trainers["gang"].step > 10)
-    rig.plan("up", rig.stack(rig.spec("2.0")), checkpoint={"retrySeconds": 60})
+    await rig.run_until(lambda: rig.fleet.trainers["gang"].step > 10)
+    rig.apply_plan("up", rig.apply_stack(rig.make_spec("2.0")), checkpoint={"retrySeconds": 60})
     rig.fleet.trainers["gang"].answers = lambda pod, request, _: {
         "requestId": request,
         "podUid": pod["metadata"]["uid"],
         "step": 0,
         "refused": "no",
     }
-    await rig.until(lambda: bool(rig.requests()) and rig.requests()[0].status.reason == "Refused")
+    await rig.run_until(lambda: bool(rig.requests()) and rig.requests()[0].status.reason == "Refused")
     rig.fleet.trainers["gang"].answers = None
-    await rig.until(lambda: rig.over("up"), 3000)
+    await rig.run_until(lambda: rig.is_over("up"), 3000)
     return rig.cluster.uses
 
 
 async def repaired() -> set[Use]:
     """A node is installed at the second attempt, and what is left of the first is deleted."""
     rig = Rig()
-    rig.fleet.node("gpu-0")
-    rig.image("1.0")
+    rig.fleet.add_node("gpu-0")
+    rig.put_image("1.0")
     rig.fleet.pod_results = lambda which, _: (
         OrderResult(reason=Reason.DISK_FULL, message="disk full") if which == "prepare" else None
     )
-    rig.stack(rig.spec("1.0"))
-    await rig.until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.FAILED])
+    rig.apply_stack(rig.make_spec("1.0"))
+    await rig.run_until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.FAILED])
     blocked = {"metadata": {"finalizers": [names.FINALIZER]}}
     rig.cluster.store.change(NODE_UPGRADES, rig.upgrades()[0].metadata.name, blocked)
     rig.fleet.pod_results = lambda _component, _pod: None
-    await rig.until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.SUCCEEDED], 2000, stride=10)
+    await rig.run_until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.SUCCEEDED], 2000, stride=10)
     return rig.cluster.uses
 
 
 async def bereft() -> set[Use]:
     """A node is deleted while its upgrade Job runs; the Job goes with it."""
     rig = Rig()
-    rig.fleet.node("gpu-0")
-    rig.image("1.0")
-    rig.stack(rig.spec("1.0"))
+    rig.fleet.add_node("gpu-0")
+    rig.put_image("1.0")
+    rig.apply_stack(rig.make_spec("1.0"))
     ours = rig.context.stack.namespace
 
     def upgrading() -> list[dict]:
-        return [one for one in rig.cluster.store.all(JOBS) if one["metadata"]["namespace"] == ours]
+        return [one for one in rig.cluster.store.copy_all(JOBS) if one["metadata"]["namespace"] == ours]
 
-    await rig.until(lambda: bool(upgrading()))
+    await rig.run_until(lambda: bool(upgrading()))
     rig.cluster.store.remove(NODES, "gpu-0")
-    await rig.until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.NODE_DELETED])
+    await rig.run_until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.NODE_DELETED])
     assert upgrading() == []
     return rig.cluster.uses
 
@@ -138,46 +138,46 @@ async def ordered() -> set[Use]:
     """A person orders a pod away that its budget keeps."""
     rig = Rig()
     revision = await start_training(rig, nodes=1, members=1, gpus=4)
-    rig.fleet.replica("server", node="gpu-0", gpus=4)
+    rig.fleet.add_replica("server", node="gpu-0", gpus=4)
     budget = {"spec": {"selector": {"matchLabels": {}}}, "status": {"disruptionsAllowed": 1}}
     rig.cluster.store.put(PDBS, {"metadata": {"name": "all", "namespace": JOBS_IN}, **budget})
-    rig.plan("up", revision)
-    await rig.until(lambda: rig.fleet.trainers["gang"].stops == 0 and bool(rig.upgrades("up")))
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: rig.fleet.trainers["gang"].stops == 0 and bool(rig.upgrades("up")))
     force = {"step": "Draining", "by": "ann", "at": "2026-11-21T09:00:00Z", "reason": "agreed"}
     rig.cluster.store.change(NODE_UPGRADES, rig.upgrades("up")[0].metadata.name, {"spec": {"force": [force]}})
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     return rig.cluster.uses
 
 
 async def not_admitted() -> set[Use]:
     """A kubelet that knows no device plugin yet refuses the validation pod, which is made again."""
     rig = Rig()
-    rig.fleet.node("gpu-0")
-    rig.image("1.0")
-    rig.stack(rig.spec("1.0"))
+    rig.fleet.add_node("gpu-0")
+    rig.put_image("1.0")
+    rig.apply_stack(rig.make_spec("1.0"))
     rig.fleet.refuses_devices = {"gpu-0"}
-    await rig.until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.VALIDATING])
+    await rig.run_until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.VALIDATING])
     for _ in range(20):
-        await rig.second()
+        await rig.run_second()
     rig.fleet.refuses_devices = set()
-    await rig.until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.SUCCEEDED])
+    await rig.run_until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.SUCCEEDED])
     return rig.cluster.uses
 
 
 async def aged() -> set[Use]:
     """Ended plans and old revisions are more than their stack keeps."""
     rig = Rig()
-    rig.fleet.node("gpu-0")
+    rig.fleet.add_node("gpu-0")
     for version in ("1.0", "2.0", "3.0", "4.0"):
-        rig.image(version)
-        revision = rig.stack(rig.spec(version) | {"historyLimit": 1})
+        rig.put_image(version)
+        revision = rig.apply_stack(rig.make_spec(version) | {"historyLimit": 1})
         if version == "1.0":
             await rig.settle()
             continue
-        rig.plan(f"to-{version}", revision)
-        await rig.until(lambda name=f"to-{version}": rig.over(name))
+        rig.apply_plan(f"to-{version}", revision)
+        await rig.run_until(lambda name=f"to-{version}": rig.is_over(name))
         for _ in range(3):
-            await rig.second()
+            await rig.run_second()
     return rig.cluster.uses
 
 
@@ -186,8 +186,8 @@ async def asked_in_vain() -> set[Use]:
     rig = Rig()
     revision = await start_training(rig)
     rig.fleet.trainers["gang"].answers = lambda *_: None
-    rig.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 60})
-    await rig.until(lambda: rig.plan_now("up").status.ended.count == 2, 6000, stride=10)
+    rig.apply_plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 60})
+    await rig.run_until(lambda: rig.plan_now("up").status.ended.count == 2, 6000, stride=10)
     return rig.cluster.uses
 
 
@@ -224,7 +224,7 @@ async def claimed() -> set[Use]:
     rig.cluster.installed |= {(CLAIM.group, CLAIM.plural): (CLAIM.version,)}
     await pool(rig)
     claiming(rig.cluster.store, "solo", node="gpu-0", of="one")
-    await rig.second()
+    await rig.run_second()
     return rig.cluster.uses
 
 
@@ -236,11 +236,11 @@ async def labelled() -> set[Use]:
     """A stack labels its nodes beside node-feature-discovery, and leaves them again."""
     rig = Rig()
     rig.cluster.installed |= {(NODE_FEATURES.group, NODE_FEATURES.plural): (NODE_FEATURES.version,)}
-    rig.fleet.node("gpu-0")
+    rig.fleet.add_node("gpu-0")
     for mode in ("Auto", "External"):
-        rig.stack(rig.spec("1.0") | {"nodeFeatures": mode})
+        rig.apply_stack(rig.make_spec("1.0") | {"nodeFeatures": mode})
         for _ in range(5):
-            await rig.second()
+            await rig.run_second()
     return rig.cluster.uses
 
 
@@ -250,7 +250,7 @@ async def stuck() -> set[Use]:
     await pool(rig)
     rig.others.append(StuckPods(rig.cluster, "driver", {"gpu-0"}))
     for _ in range(70):
-        await rig.second()
+        await rig.run_second()
     return rig.cluster.uses
 
 
@@ -261,24 +261,24 @@ async def monitored() -> set[Use]:
     rig.registry.push("registry/exporter:1", "cc")
     await pool(rig)
     for monitoring in ({"management": "Managed", "image": "registry/exporter:1"}, {"management": "External"}):
-        rig.stack(rig.spec("1.0") | {"monitoring": monitoring})
+        rig.apply_stack(rig.make_spec("1.0") | {"monitoring": monitoring})
         for _ in range(5):
-            await rig.second()
+            await rig.run_second()
     return rig.cluster.uses
 
 
 async def removed_driver() -> set[Use]:
     """A node comes up with a kernel without an image; the image is asked for, and goes when nobody needs it."""
     rig = Rig()
-    rig.fleet.node("gpu-0")
+    rig.fleet.add_node("gpu-0")
     made_by_recipe(rig, "1.0")
-    rig.stack(rig.spec("1.0"))
+    rig.apply_stack(rig.make_spec("1.0"))
     await rig.settle()
     reboots(rig, "gpu-0", boot="boot-2")
-    await rig.until(lambda: bool(images_of(rig, NEXT)))
+    await rig.run_until(lambda: bool(images_of(rig, NEXT)))
     reboots(rig, "gpu-0", boot="boot-3", kernel=KERNEL)
     rig.cluster.clock.advance(8 * 86400)
-    await rig.until(lambda: not images_of(rig, NEXT))
+    await rig.run_until(lambda: not images_of(rig, NEXT))
     return rig.cluster.uses
 
 

@@ -37,19 +37,19 @@ def install(tmp_path, monkeypatch):
 async def test_its_nodes_are_installed_and_its_operands_run(install):
     install(POINTS)
     rig = Rig()
-    rig.fleet.node("gpu-0")
+    rig.fleet.add_node("gpu-0")
     rig.registry.push("registry/acme:1.0", "acce10")
     image = {"vendor": "acme", "version": "1.0", "kernel": "6.1.0-47-amd64", "image": "registry/acme:1.0"}
     rig.cluster.store.put(DRIVER_IMAGES, {"metadata": {"name": "acme-1.0"}, "spec": image})
-    spec = rig.spec("1.0")
-    revision = rig.stack(spec | {"driver": spec["driver"] | {"vendor": "acme"}})
+    spec = rig.make_spec("1.0")
+    revision = rig.apply_stack(spec | {"driver": spec["driver"] | {"vendor": "acme"}})
     await rig.settle()
     (upgrade,) = rig.upgrades()
     assert upgrade.status.phase is NodePhase.SUCCEEDED, upgrade.status.message
     assert rig.nodes()[0]["metadata"]["labels"][names.LABEL_REVISION] == revision
     commands = {
         container["command"][0]
-        for daemonset in rig.cluster.store.all(DAEMONSETS)
+        for daemonset in rig.cluster.store.list_values(DAEMONSETS)
         for container in daemonset["spec"]["template"]["spec"]["containers"]
         if "command" in container
     }

@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
-from tests.support.repository import ROOT
+import pytest
+
+from tests.support.repository import ROOT, written_pages
 
 DROPPED = {
     r"conversations?": "checkpoint request",
@@ -19,6 +21,32 @@ DROPPED = {
     r"envelopes?": "limits",
     r"uncover(ed|s)?": "without a driver image, to remove a driver",
 }
+AVOIDED_IN_PAGES = (
+    "anybody",
+    "anyone",
+    "at once",
+    "everybody",
+    "gives? back",
+    "goes? on",
+    "heard",
+    "hears?",
+    "houserules?",
+    "(?:is|are|was|were) told",
+    "let go",
+    "nobody",
+    "ours",
+    "people",
+    "persons?",
+    "said",
+    "says?",
+    "somebody",
+    "someone",
+    "theirs",
+    "there and back",
+    "whoever",
+)
+"""Words and phrases that plain technical English avoids. Code and dated notes may still have them."""
+
 DSSE = re.compile(r"images/|/trust/|fuzz/|driver-image-trust")
 """Where an envelope is one of DSSE, the format of signatures."""
 
@@ -60,3 +88,26 @@ def test_terms_are_sorted_and_each_is_one_sentence() -> None:
     assert terms == sorted(terms, key=str.lower)
     assert len(terms) > 25
     assert [term for term, meaning in rows if not re.fullmatch(r"[A-Z].*[^.]\.", meaning) or ". " in meaning] == []
+
+
+def avoided_words(text: str) -> list[str]:
+    """Uses in prose, tables and headings. Code, quoted messages, and the user nobody are left out."""
+    text = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = " ".join(re.sub(r"`[^`]*`", "", text).split())
+    text = re.sub(r'user nobody|"[^"]*"', "", text)
+    words = re.compile(rf"\b(?:{'|'.join(AVOIDED_IN_PAGES)})\b", re.IGNORECASE)
+    return [use[0] for use in words.finditer(text)]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in written_pages() if page.name != "glossary.md"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_pages_avoid_words(page: Path) -> None:
+    assert avoided_words(page.read_text()) == []
+
+
+def test_avoided_words_are_found() -> None:
+    text = 'Whoever hears it is\ntold.\n```\nnobody\n```\n`says` by the user nobody: "they said"'
+    assert avoided_words(text) == ["Whoever", "hears", "is told"]

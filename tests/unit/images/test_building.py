@@ -186,6 +186,22 @@ def test_the_controllers_image_has_what_its_commands_import_and_nothing_else():
     assert packages & {"grpc", "elftools", "upgrader_dev"} == set()
 
 
+def test_the_controllers_image_may_have_the_simulated_vendor(tmp_path):
+    app, site = tmp_path / "app", tmp_path / "site"
+    parts = {f"upgrader/{part}": ROOT / "upgrader" / part for part in product.CONTROLLER_PARTS}
+    parts |= {target: ROOT / source for target, source in product.SIMULATED_VENDOR.items()}
+    for target, source in parts.items():
+        product._copy_part(source, app / target)
+    site.mkdir()
+    packages = next(Path(path) for path in sys.path if path.endswith("site-packages"))
+    for entry in packages.iterdir():
+        if not entry.name.startswith("gpu_upgrader"):
+            (site / entry.name).symlink_to(entry)
+    program = "import sys; sys.path[:0] = sys.argv[1:]\nfrom upgrader.stack.vendors import load_vendors\n"
+    words = [sys.executable, "-I", "-S", "-c", f"{program}print(*sorted(load_vendors()))", str(app), str(site)]
+    assert run(words, timeout=60).text == "nvidia sim"
+
+
 def test_a_command_that_the_controllers_image_lacks_is_refused_with_a_way_out():
     program = Program("upgrader", lazy={"build": ("upgrader.cli.not_there:build", "Build.")})
     with pytest.raises(ConfigurationError, match="`upgrader build` is not part of this image"):

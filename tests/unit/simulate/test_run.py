@@ -44,7 +44,7 @@ def test_an_idle_node_goes_through_all_phases_at_the_seconds_that_its_node_pods_
         (183, "n1", "Succeeded"),
     ]
     lost = (182 - 66) * 8 / HOUR  # tainted at 66, released at 182
-    assert facts(simulation.result(), "predicted") == {
+    assert facts(simulation.make_result(), "predicted") == {
         "fleet": "tiny",
         "strategy": "ours",
         "seed": 0,
@@ -69,7 +69,7 @@ def test_a_gang_is_asked_when_its_nodes_are_prepared_and_stopped_once():
     request = [(at, phase) for at, name, phase in walk(simulation) if name.startswith("train")]
     assert request == [(65, "Requested"), (186, "Parked"), (194, "Stopping"), (201, "Stopped"), (312, "Restarting"),
                     (374, "Restored")]  # fmt: skip
-    result = simulation.result()
+    result = simulation.make_result()
     upgrades, beyond = (314 - 188) * 16 / HOUR, (188 - 65 + 373 - 314) * 16 / HOUR
     assert (result.interruptions, result.most_interruptions) == (1, 1)
     assert result.upgrades_gpu_hours == pytest.approx(upgrades)

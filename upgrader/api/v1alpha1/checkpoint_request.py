@@ -36,7 +36,9 @@ MethodName = Literal["file", "exec", "http", "signal", "api", "none"]
 class Placement(Resource, frozen=True, kw_only=True):
     left_behind: Annotated[list[str], field_doc("Revisions of nodes on which the pods of the gang must not run.")] = []
     settled: Annotated[bool, field_doc("Whether the pods run only on nodes that carry a revision.")] = False
-    group: Annotated[str, field_doc("Upgrade group whose taint the pods tolerate. Empty means no group.")] = ""
+    group: Annotated[
+        str, field_doc("Upgrade group whose maintenance taint the pods tolerate. Empty means no group.")
+    ] = ""
     pod_labels: Annotated[
         dict[str, str],
         field_doc("Labels that all pods of the gang carry. If empty, the pods are identified by their owner."),
@@ -148,12 +150,12 @@ class Missed(Resource, frozen=True, kw_only=True):
 
     pod_uid: Annotated[str, field_doc("UID of the pod that could not be reached.")]
     method: Annotated[MethodName, field_doc("Method that was used.")]
-    request_id: Annotated[int, field_doc("ID of the request that did not reach the pod.")]
+    request_id: Annotated[int, field_doc("Value of spec.requestId that did not reach the pod.")]
     at: Annotated[Timestamp, field_doc("Time of the last attempt.")]
     times: Annotated[
         int,
         Meta(
-            description="Number of consecutive failures. After the second failure the method is not used any more.",
+            description="Number of consecutive failures. After the second failure the next method of the gang is used.",
             ge=1,
         ),
     ] = 1

@@ -18,7 +18,7 @@ class DriverSpec(Resource, frozen=True, kw_only=True):
     vendor: Annotated[
         Word,
         field_doc(
-            "Vendor of the operands of the pool: `nvidia`, or a vendor that another distribution adds to the "
+            "Vendor of the operands of the pool: `nvidia`, or a vendor that another Python package adds to the "
             "controller (gpu-upgrader-dev adds `sim`, which simulates devices on nodes without GPUs)."
         ),
     ]

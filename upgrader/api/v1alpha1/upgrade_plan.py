@@ -154,8 +154,8 @@ class EndedBatches(Resource, frozen=True, kw_only=True):
     """Totals of the batches that have ended, so that the status does not grow with them."""
 
     count: Annotated[int, field_doc("Number of batches that have ended.")] = 0
-    lost_gpu_hours: Annotated[float, field_doc("GPU-hours that were lost in them.")] = 0.0
-    terminated: Annotated[int, field_doc("Number of gangs that were ended in them and are not restarted.")] = 0
+    lost_gpu_hours: Annotated[float, field_doc("GPU-hours that were lost in these batches.")] = 0.0
+    terminated: Annotated[int, field_doc("Number of gangs that were ended in these batches and are not restarted.")] = 0
     canaries: Annotated[list[CanaryStatus], field_doc("Canaries whose NodeUpgrade still exists.")] = []
 
 
@@ -227,7 +227,7 @@ class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
     stopped_owners: Annotated[
         list[str],
         field_doc(
-            "UIDs of the owners of gangs that the plan has stopped. It does not stop them again, even if "
+            "UIDs of the owners of gangs that the plan has stopped. The plan does not stop them again, even if "
             "their CheckpointRequests are deleted."
         ),
     ] = []

@@ -21,28 +21,32 @@ async def adopt_nodes(context: Context, nodes: Sequence[str], stack: str | None,
     Raises:
         ConfigurationError: the node or stack does not exist, or no stack selects the node.
     """
-    found = await _of_stack(context, stack) if stack is not None else [await _read_node(context, one) for one in nodes]
+    node_objects = (
+        await _list_stack_nodes(context, stack)
+        if stack is not None
+        else [await _read_node(context, name) for name in nodes]
+    )
     who = by or consent.current_user()
-    return [await _hand_over(context, node, who) for node in sorted(found, key=lambda one: one.metadata.name)]
+    return [await _hand_over(context, node, who) for node in sorted(node_objects, key=lambda node: node.metadata.name)]
 
 
-async def _of_stack(context: Context, name: str) -> list[Node]:
+async def _list_stack_nodes(context: Context, name: str) -> list[Node]:
     """The nodes of a stack that another operator manages."""
     stack = await context.cluster.get(GPU_STACKS, name)
     if stack is None:
         raise ConfigurationError(f"stack {name} not found", resolution="`upgrader status` lists all stacks.")
-    pool = [one for one in await context.cluster.list(NODES) if cluster_snapshot.in_pool(one, stack.spec)]
-    found = [one for one in pool if foreign_labels(one.metadata.labels)]
-    if not found:
+    pool = [node for node in await context.cluster.list(NODES) if cluster_snapshot.in_pool(node, stack.spec)]
+    foreign = [node for node in pool if foreign_labels(node.metadata.labels)]
+    if not foreign:
         raise ConfigurationError(f"another operator does not manage any of the {len(pool)} nodes of stack {name}")
-    return found
+    return foreign
 
 
 async def _read_node(context: Context, name: str) -> Node:
     node = await context.cluster.get(NODES, name)
     if node is None:
         raise ConfigurationError(f"node {name} not found")
-    if not any(cluster_snapshot.in_pool(node, one.spec) for one in await context.cluster.list(GPU_STACKS)):
+    if not any(cluster_snapshot.in_pool(node, stack.spec) for stack in await context.cluster.list(GPU_STACKS)):
         raise ConfigurationError(
             f"no stack selects node {name}",
             resolution="First set the labels of the nodeSelector of a stack on the node.",
@@ -55,8 +59,8 @@ async def _hand_over(context: Context, node: Node, by: str) -> str:
     for attempt in range(1, consent.ATTEMPTS + 1):
         if names.ANNOTATION_ADOPT in node.metadata.annotations:
             return f"node {name} is already handed over"
-        found = foreign_labels(node.metadata.labels)
-        if not found:
+        labels = foreign_labels(node.metadata.labels)
+        if not labels:
             return f"node {name} is not managed by another operator; nothing to hand over"
         word = msgspec.json.encode(Consent(by=by, at=timing.format_time(context.clock.now()))).decode()
         # Values that an earlier installation stored count only for labels that still have the value that it set.
@@ -69,5 +73,5 @@ async def _hand_over(context: Context, node: Node, by: str) -> str:
                 raise
             node = await _read_node(context, name)
         else:
-            return f"node {name} is handed over by {by}; its first upgrade sets {' and '.join(found)} to false"
+            return f"node {name} is handed over by {by}; its first upgrade sets {' and '.join(labels)} to false"
     raise AssertionError("the last attempt returns or raises")

@@ -29,17 +29,19 @@ def guard_rails(session: Session, *, stack: str | None, file: Path | None) -> No
 
     if file is not None:
         name, spec = read_manifest(file)
-        found = GpuStack(metadata=ObjectMeta(name=name), spec=spec_of(spec, f"stack {name}"))
+        stack_object = GpuStack(metadata=ObjectMeta(name=name), spec=spec_of(spec, f"stack {name}"))
     else:
-        found = session.run(lambda context: cluster_reading.stack_named(context, stack))
-    command = rails.taint_command(found)
+        stack_object = session.run(lambda context: cluster_reading.stack_named(context, stack))
+    command = rails.taint_command(stack_object)
     if command:
         click.echo(f"# the taint of the pool is not a manifest; set it with: {command}")
-        click.echo(f"# for nodes that join later, set in the kubelet configuration: {rails.kubelet_setting(found)}")
+        click.echo(
+            f"# for nodes that join later, set in the kubelet configuration: {rails.kubelet_setting(stack_object)}"
+        )
         click.echo(
             "# pods with GPUs require a toleration, or the admission plugin ExtendedResourceToleration of"
             " the API server"
         )
-    for manifest in rails.guard_rails(found):
+    for manifest in rails.guard_rails(stack_object):
         click.echo("---")
         click.echo(yaml.safe_dump(manifest, sort_keys=False, width=110), nl=False)

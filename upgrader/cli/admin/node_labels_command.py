@@ -16,12 +16,12 @@ def node_labels(*, output: str) -> None:
     """Print the labels of node-feature-discovery for this machine. Reads local files only; does not use the
     cluster.
     """
-    found = read_features(Host(root=Path("/")))
-    labels = feature_labels(found)
+    features = read_features(Host(root=Path("/")))
+    labels = feature_labels(features)
     if output == "table":
         for name, value in labels.items():
             click.echo(f"{name}={value}")
-        if pending := pending_kernel(found.kernels, found.kernel):
+        if pending := pending_kernel(features.kernels, features.kernel):
             click.echo(f"Kernel {pending} is installed and runs after the next reboot.", err=True)
     else:
         print_value(labels, output)

@@ -105,9 +105,9 @@ async def uninstall_all(
     )  # before the custom resource definitions: one policy reads CheckpointRequests
     if crds:
         for custom in KINDS:
-            found = await context.cluster.get(CRDS, f"{custom.resource.plural}.{custom.resource.group}")
-            if found is not None:
-                await context.cluster.delete(CRDS, found.metadata)
+            definition = await context.cluster.get(CRDS, f"{custom.resource.plural}.{custom.resource.group}")
+            if definition is not None:
+                await context.cluster.delete(CRDS, definition.metadata)
         tell("the custom resource definitions are deleted")
     tell("upgrader is uninstalled; drivers stay loaded until their nodes are rebooted")
 
@@ -126,27 +126,27 @@ class Waiting:
     async def until_quiet(self) -> None:
         """Wait until every plan, upgrade and request has ended."""
 
-        async def look() -> list[str]:
+        async def list_remaining() -> list[str]:
             await _abort_plans(self._context, self._tell)
             return await _under_way(self._context)
 
-        await self._wait(look, "some objects have not ended; nothing was deleted")
+        await self._wait(list_remaining, "some objects have not ended; nothing was deleted")
 
     async def until_ordered_upgrades_end(self) -> None:
         """Wait until the stacks are deleted and the upgrades that they created immediately before have ended."""
 
-        async def look() -> list[str]:
+        async def list_remaining() -> list[str]:
             stacks = await self._context.cluster.list(GPU_STACKS)
-            return [*await _under_way(self._context), *(f"GpuStack {one.metadata.name}" for one in stacks)]
+            return [*await _under_way(self._context), *(f"GpuStack {stack.metadata.name}" for stack in stacks)]
 
-        await self._wait(look, "a node upgrade that started while its stack was deleted has not ended")
+        await self._wait(list_remaining, "a node upgrade that started while its stack was deleted has not ended")
 
     async def until_gone(self) -> None:
         """Wait until no custom resource exists: the controller removes its finalizers."""
         await self._wait(lambda: _list_remaining(self._context), "some objects still exist, because of their finalizer")
 
-    async def _wait(self, look: Callable[[], Awaitable[list[str]]], otherwise: str) -> None:
-        while left := await self._look(look):
+    async def _wait(self, list_remaining: Callable[[], Awaitable[list[str]]], otherwise: str) -> None:
+        while left := await self._look(list_remaining):
             if self._context.clock.now() >= self._until:
                 raise DeadlineError(
                     f"after {self._patience:.0f} s {otherwise}",
@@ -160,9 +160,9 @@ class Waiting:
             await self._sleep(POLL_SECONDS)
 
     @staticmethod
-    async def _look(look: Callable[[], Awaitable[list[str]]]) -> list[str]:
+    async def _look(list_remaining: Callable[[], Awaitable[list[str]]]) -> list[str]:
         try:
-            return await look()
+            return await list_remaining()
         except UnreachableError as error:
             return [f"the API server: {error.brief}"]
 
@@ -179,9 +179,11 @@ async def _under_way(context: Context) -> list[str]:
     every_plan, every_upgrade = await context.cluster.list(UPGRADE_PLANS), await context.cluster.list(NODE_UPGRADES)
     named = {plan.metadata.name: plan for plan in every_plan}
     vouched = own_requests.find_vouchers(every_upgrade)
-    plans = [one for one in every_plan if not is_final(one.status.phase)]
-    upgrades = [one for one in every_upgrade if not is_final(one.status.phase)]
-    asking = [one for one in await context.cluster.list(CHECKPOINT_REQUESTS) if not is_final(one.status.phase)]
+    plans = [plan for plan in every_plan if not is_final(plan.status.phase)]
+    upgrades = [upgrade for upgrade in every_upgrade if not is_final(upgrade.status.phase)]
+    asking = [
+        request for request in await context.cluster.list(CHECKPOINT_REQUESTS) if not is_final(request.status.phase)
+    ]
     # The controller ignores a request that names a plan and was not created by it: it would never end.
     requests = [
         request
@@ -189,32 +191,32 @@ async def _under_way(context: Context) -> list[str]:
         if request.spec.plan is None or own_requests.is_own(request, named.get(request.spec.plan), vouched)
     ]
     return [
-        *(f"gang {one.spec.gang} ({one.status.phase.value})" for one in requests),
-        *(f"node {one.spec.node.name} ({one.status.phase.value})" for one in upgrades),
-        *(f"plan {one.metadata.name} ({one.status.phase.value})" for one in plans),
+        *(f"gang {request.spec.gang} ({request.status.phase.value})" for request in requests),
+        *(f"node {upgrade.spec.node.name} ({upgrade.status.phase.value})" for upgrade in upgrades),
+        *(f"plan {plan.metadata.name} ({plan.status.phase.value})" for plan in plans),
     ]
 
 
 async def _list_remaining(context: Context) -> list[str]:
-    return [f"{kind.kind} {one.metadata.name}" for kind in DELETED for one in await context.cluster.list(kind)]
+    return [f"{kind.kind} {item.metadata.name}" for kind in DELETED for item in await context.cluster.list(kind)]
 
 
 async def _delete_all(context: Context, kind: ResourceKind[Any], tell: Tell) -> None:
-    found: Sequence[Any] = await context.cluster.list(kind)
-    for one in found:
-        await context.cluster.delete(kind, one.metadata)
-    if found:
-        tell(f"{len(found)} {kind.kind}{'s' if len(found) > 1 else ''} deleted")
+    objects: Sequence[Any] = await context.cluster.list(kind)
+    for item in objects:
+        await context.cluster.delete(kind, item.metadata)
+    if objects:
+        tell(f"{len(objects)} {kind.kind}{'s' if len(objects) > 1 else ''} deleted")
 
 
 async def _restart_owners(context: Context, tell: Tell) -> None:
     """Restart owners that still carry a record of a stop: their request is deleted."""
     version = await context.cluster.version()
-    for one in await live_owners.list_recorded_owners(context):
+    for owner in await live_owners.list_recorded_owners(context):
         for attempt in range(1, consent.ATTEMPTS + 1):
             try:
-                if await _restart_owner(context, one, version):
-                    tell(f"{one.row.kind.lower()} {one.meta.namespace}/{one.meta.name} is restarted")
+                if await _restart_owner(context, owner, version):
+                    tell(f"{owner.row.kind.lower()} {owner.meta.namespace}/{owner.meta.name} is restarted")
                 break
             except ConflictError:
                 if attempt == consent.ATTEMPTS:
@@ -225,10 +227,10 @@ async def _restart_owner(context: Context, owner: LiveOwner, version: str) -> bo
     """Restart one owner, without the placement that earlier restarts wrote into its templates; False if it was not
     stopped.
     """
-    found = await context.cluster.get(owner.resource, owner.meta.name, owner.meta.namespace)
-    if found is None or found["metadata"]["uid"] != owner.meta.uid:
+    body = await context.cluster.get(owner.resource, owner.meta.name, owner.meta.namespace)
+    if body is None or body["metadata"]["uid"] != owner.meta.uid:
         return False
-    live = msgspec.structs.replace(owner, body=found)
+    live = msgspec.structs.replace(owner, body=body)
     record = suspend_patches.record_of(live.meta.annotations)
     if record is not None:
         where = placement.Placement() if placement.is_steerable(live.row, version) else None
@@ -261,7 +263,7 @@ def _cleanup_patch(node: Node) -> dict[str, Any] | None:
     kept = _kept_adoption(node)
     if kept != node.metadata.annotations.get(names.ANNOTATION_ADOPTED):
         cleared[names.ANNOTATION_ADOPTED] = kept
-    tainted = any(one.key in {names.TAINT_MAINTENANCE, names.TAINT_RESERVED} for one in node.spec.taints)
+    tainted = any(taint.key in {names.TAINT_MAINTENANCE, names.TAINT_RESERVED} for taint in node.spec.taints)
     if not labels and not cleared and not tainted:
         return None
     patch: dict[str, Any] = {"metadata": {"labels": dict.fromkeys(labels) | _handed_back(node), "annotations": cleared}}
@@ -298,21 +300,21 @@ def _kept_adoption(node: Node) -> str | None:
 async def _patch_with_retries(
     context: Context,
     kind: ResourceKind[Any],
-    one: Any,  # noqa: ANN401 - a Node
+    current: Any,  # noqa: ANN401 - a Node
     patch: Callable[[Any], dict[str, Any] | None],
 ) -> None:
     """Patch an object; after a conflict, read it again and retry."""
     for attempt in range(1, consent.ATTEMPTS + 1):
-        body = patch(one) if one is not None else None
+        body = patch(current) if current is not None else None
         if body is None:
             return
         try:
-            await context.cluster.merge(kind, one.metadata, body)
+            await context.cluster.merge(kind, current.metadata, body)
         except NotFoundError:
             return
         except ConflictError:
             if attempt == consent.ATTEMPTS:
                 raise
-            one = await context.cluster.get(kind, one.metadata.name, one.metadata.namespace)
+            current = await context.cluster.get(kind, current.metadata.name, current.metadata.namespace)
         else:
             return

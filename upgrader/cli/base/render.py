@@ -48,27 +48,29 @@ def live_display(stream: TextIO) -> AbstractContextManager[Live]:
 # ---------------------------------------------------------------------------------------------- drift and reasons
 
 
-def drift_table(stack: str, revision: str, nodes: int, found: Sequence[NodeDrift]) -> RenderableType:
+def drift_table(stack: str, revision: str, nodes: int, drift: Sequence[NodeDrift]) -> RenderableType:
     """All findings of all nodes; the first line contains the number of nodes for each reason."""
-    drifted = sum(one.drifted for one in found)
-    reasons = Counter(finding.reason.value for one in found for finding in one.findings if finding.counts)
-    by_reason = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items(), key=lambda one: -one[1]))
+    drifted = sum(node.drifted for node in drift)
+    reasons = Counter(finding.reason.value for node in drift for finding in node.findings if finding.counts)
+    by_reason = ", ".join(
+        f"{number} {reason}" for reason, number in sorted(reasons.items(), key=lambda entry: -entry[1])
+    )
     counts = f" ({by_reason})" if by_reason else ""
     head = Text(f"Stack {stack}, revision {revision}: {drifted} of {nodes} {plural_of('node', nodes)} drifted{counts}")
-    if not found:
+    if not drift:
         return head
     table = empty_table("Node", "Reason", "Finding")
-    for one in found:
-        for at, finding in enumerate(one.findings):
-            name = one.node if at == 0 else ""
+    for node in drift:
+        for at, finding in enumerate(node.findings):
+            name = node.node if at == 0 else ""
             reason = finding.reason.value if finding.counts else f"({finding.reason.value})"
             table.add_row(name, reason, finding.message)
     return Group(head, table)
 
 
-def explanation_text(one: Explanation) -> RenderableType:
+def explanation_text(explanation: Explanation) -> RenderableType:
     """A verdict, and its causes."""
-    return Group(Text(one.verdict, style="bold"), *(Text(f"  - {line}") for line in one.because))
+    return Group(Text(explanation.verdict, style="bold"), *(Text(f"  - {line}") for line in explanation.because))
 
 
 # --------------------------------------------------------------------------------------------------------- pieces
@@ -82,12 +84,12 @@ def list_names(names: Iterable[str], shown: int = SHOWN_NAMES) -> str:
 
 
 def folded_table(
-    table: Table, found: Sequence[T], row: Callable[[T], None], rest: Callable[[int], str], *, more: int = 0
+    table: Table, items: Sequence[T], row: Callable[[T], None], rest: Callable[[int], str], *, more: int = 0
 ) -> RenderableType:
     """A table of the first rows; `rest` returns the line below for the number of rows left out, including `more`."""
-    for one in found[:FOLDED_AT]:
-        row(one)
-    left = max(0, len(found) - FOLDED_AT) + max(0, more)
+    for item in items[:FOLDED_AT]:
+        row(item)
+    left = max(0, len(items) - FOLDED_AT) + max(0, more)
     return Group(table, Text(rest(left), style="italic")) if left > 0 else table
 
 

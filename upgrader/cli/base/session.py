@@ -23,7 +23,7 @@ class Session:
         self.context = context
         self.namespace = namespace
 
-    def of_context(self, name: str) -> "Session":
+    def for_context(self, name: str) -> "Session":
         """A session for another context of the kubeconfig."""
         return Session(kubeconfig=self.kubeconfig, context=name, namespace=self.namespace)
 
@@ -35,8 +35,8 @@ class Session:
 
         from upgrader.wiring.settings import read_settings  # noqa: PLC0415
 
-        found = read_settings(os.environ)
-        return msgspec.structs.replace(found, namespace=self.namespace) if self.namespace else found
+        settings = read_settings(os.environ)
+        return msgspec.structs.replace(settings, namespace=self.namespace) if self.namespace else settings
 
     def open(self) -> "AbstractAsyncContextManager[Context]":
         """A connection for the duration of the command."""

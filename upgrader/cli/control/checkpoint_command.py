@@ -31,12 +31,12 @@ def checkpoint(session: Session, *, job: str, stack: str | None, timeout: int | 
     NAMESPACE/NAME. The request is withdrawn at the end, also after an interruption. If this program is killed, the
     members continue after their park-seconds.
     """
-    said: list[str] = []
+    messages: list[str] = []
 
     def show(request: "CheckpointRequest") -> None:
         line = f"{request.status.phase}: {request.status.message}"
-        if request.status.message and said[-1:] != [line]:
-            said.append(line)
+        if request.status.message and messages[-1:] != [line]:
+            messages.append(line)
             click.echo(line, err=True)
 
     async def work(context: "Context") -> "CheckpointRequest":
@@ -52,9 +52,9 @@ def checkpoint(session: Session, *, job: str, stack: str | None, timeout: int | 
 
 async def _find_gang(context: "Context", job: str, stack: str | None) -> "tuple[Gang, str]":
 
-    found = await cluster_reading.stack_named(context, stack)
-    target = await cluster_reading.target_of(context, found)
-    snapshot = await cluster_reading.read_snapshot(context, found, target)
+    stack_object = await cluster_reading.stack_named(context, stack)
+    target = await cluster_reading.target_of(context, stack_object)
+    snapshot = await cluster_reading.read_snapshot(context, stack_object, target)
     names = find_gangs(snapshot, job)
     if len(names) != 1:
         there = ", ".join(names or sorted(gang.name for gang in snapshot.gangs)) or "none"
@@ -69,8 +69,10 @@ def _print_acknowledgements(request: "CheckpointRequest") -> int:
         raise BlockedError(
             f"gang {request.spec.gang} did not acknowledge the checkpoint request", details=request.status.message
         )
-    for one in adhoc_request.answer_lines(request):
-        word = "parked" if one.parked else "training"
-        click.echo(f"{one.pod}  step {one.step}  {word}  {one.uri}" if one.step is not None else f"{one.pod}  -")
+    for answer in adhoc_request.answer_lines(request):
+        word = "parked" if answer.parked else "training"
+        click.echo(
+            f"{answer.pod}  step {answer.step}  {word}  {answer.uri}" if answer.step is not None else f"{answer.pod}  -"
+        )
     click.echo(f"gang {request.spec.gang} has a checkpoint of step {request.status.acknowledged_step} and continues")
     return exit_codes.DONE

@@ -58,7 +58,7 @@ async def force_step(context: Context, wish: ForcedStep) -> str:
         at=timing.format_time(context.clock.now()),
         reason=wish.reason,
     )
-    orders = [explicit_json(one) for one in (*upgrade.spec.force, order)]
+    orders = [explicit_json(entry) for entry in (*upgrade.spec.force, order)]
     await context.cluster.merge(NODE_UPGRADES, upgrade.metadata, {"spec": {"force": orders}})
     return f"node {wish.node}: {FORCEABLE[wish.step]}, forced by {order.by}: {order.reason}"
 
@@ -69,13 +69,17 @@ async def _find_upgrade(context: Context, node: str) -> NodeUpgrade:
     if there is None:
         raise ConfigurationError(f"node {node} not found")
     holder = there.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY)
-    upgrades = [one for one in await context.cluster.list(NODE_UPGRADES) if one.spec.node.uid == there.metadata.uid]
-    found = [one for one in upgrades if one.metadata.uid == holder or not is_final(one.status.phase)]
-    if not found:
+    upgrades = [
+        upgrade for upgrade in await context.cluster.list(NODE_UPGRADES) if upgrade.spec.node.uid == there.metadata.uid
+    ]
+    candidates = [
+        upgrade for upgrade in upgrades if upgrade.metadata.uid == holder or not is_final(upgrade.status.phase)
+    ]
+    if not candidates:
         raise ConfigurationError(
             f"no upgrade of node {node} waits", resolution=f"See `upgrader why {node}` for the state of the node."
         )
-    return max(found, key=lambda one: one.metadata.uid == holder)
+    return max(candidates, key=lambda upgrade: upgrade.metadata.uid == holder)
 
 
 async def _gangs_not_stopped(context: Context, upgrade: NodeUpgrade) -> list[str]:
@@ -108,9 +112,9 @@ def step_named(text: str) -> NodePhase:
     Raises:
         ConfigurationError: the step does not exist.
     """
-    found = next((one for one in NodePhase if one.value.lower() == text.lower()), None)
-    if found is None:
+    phase = next((candidate for candidate in NodePhase if candidate.value.lower() == text.lower()), None)
+    if phase is None:
         raise ConfigurationError(
             f"unknown step {text}", resolution=f"Valid steps: {', '.join(one.value for one in NodePhase)}."
         )
-    return found
+    return phase

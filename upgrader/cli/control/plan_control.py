@@ -32,7 +32,7 @@ class More(Struct, frozen=True, kw_only=True):
     expendable: tuple[str, ...] = ()
     max_lost_gpu_hours: float | None = None  # None: the loss so far, and the expected loss of the rest
 
-    def of(self, strategy: StrategyFacts, snapshot: Snapshot) -> StrategyFacts:
+    def extend_strategy(self, strategy: StrategyFacts, snapshot: Snapshot) -> StrategyFacts:
         """The strategy of a plan with this approval.
 
         Raises:
@@ -50,9 +50,9 @@ async def approve_plan(context: Context, name: str | None, *, by: str | None, mo
     """Approve a plan: the interruptions and losses so far, and those of the forecast."""
     plan = await consent.plan_named(context, name)
     stack = await cluster_reading.stack_named(context, plan.spec.stack)
-    seen, _ = await cluster_reading.foresee_rest(context, stack, plan, raised=more.of)
+    seen, _ = await cluster_reading.foresee_rest(context, stack, plan, raised=more.extend_strategy)
     wish = Wanted(name=plan.spec.stack, spec=explicit_json(stack.spec), live=stack)
-    strategy = more.of(strategy_of(plan, context.clock.now()), seen.snapshot)
+    strategy = more.extend_strategy(strategy_of(plan, context.clock.now()), seen.snapshot)
     saved = cluster_reading.saved_of(wish, seen, strategy)
     agree(saved)
     lost = plan.status.lost_gpu_hours.actual + consented_loss(saved.limits.max_lost_gpu_hours or 0.0)
@@ -76,19 +76,19 @@ async def pause_plan(context: Context, name: str | None) -> str:
     plan = await consent.amend_plan(
         context, await consent.plan_named(context, name), lambda _: {"state": DesiredState.PAUSED.value}
     )
-    under_way = any(one.ended_at is None for one in plan.status.batches)
+    under_way = any(batch.ended_at is None for batch in plan.status.batches)
     return f"plan {plan.metadata.name} is paused{'; the current batch is completed' if under_way else ''}"
 
 
 async def resume_plan(context: Context, name: str | None) -> str:
     """Resume a plan and tolerate its failures so far; failed canaries are not repeated."""
 
-    def go(plan: UpgradePlan) -> dict[str, object]:
+    def resume_and_tolerate(plan: UpgradePlan) -> dict[str, object]:
         tolerated = max(plan.spec.tolerated_failures, len(plan.status.failures))
         without = {"strategy": {"canary": {"enabled": False}}} if plan.status.reason == CANARY_FAILED else {}
         return {"state": DesiredState.RUNNING.value, "toleratedFailures": tolerated, **without}
 
-    plan = await consent.amend_plan(context, await consent.plan_named(context, name), go)
+    plan = await consent.amend_plan(context, await consent.plan_named(context, name), resume_and_tolerate)
     failures = plan.spec.tolerated_failures
     return f"plan {plan.metadata.name} is resumed{f'; {failures} failures are tolerated' if failures else ''}"
 
@@ -151,19 +151,19 @@ async def roll_back(context: Context, wish: Back, *, by: str | None, agree: Agre
 
 async def _last_plan(context: Context, stack: str) -> UpgradePlan | None:
     """The newest plan of a stack, whose pace a rollback uses."""
-    plans = [one for one in await context.cluster.list(UPGRADE_PLANS) if one.spec.stack == stack]
-    return max(plans, key=lambda one: (one.metadata.creation_timestamp, one.metadata.name), default=None)
+    plans = [plan for plan in await context.cluster.list(UPGRADE_PLANS) if plan.spec.stack == stack]
+    return max(plans, key=lambda plan: (plan.metadata.creation_timestamp, plan.metadata.name), default=None)
 
 
 def _stopped_now(running: UpgradePlan | None) -> int:
     """Number of gangs of batches that have not ended: they may restart on nodes that are rolled back too."""
     batches = running.status.batches if running is not None else []
-    return sum(len(one.gangs) for batch in batches if batch.ended_at is None for one in batch.groups)
+    return sum(len(group.gangs) for batch in batches if batch.ended_at is None for group in batch.groups)
 
 
 async def _rollback_revision(context: Context, stack: GpuStack, wanted: str | None) -> str:
     kept = await revisions.list_revisions(context, stack.metadata.name)
-    known = [_revision_hash(stack, one) for one in kept]
+    known = [_revision_hash(stack, revision) for revision in kept]
     if wanted is not None:
         if wanted not in known:
             raise ConfigurationError(
@@ -189,4 +189,4 @@ def _revision_hash(stack: GpuStack, kept: ControllerRevision) -> str:
 
 async def _spec_of(context: Context, stack: GpuStack, revision: str) -> dict[str, object]:
     kept = await revisions.list_revisions(context, stack.metadata.name)
-    return next(dict(one.data["spec"]) for one in kept if _revision_hash(stack, one) == revision)
+    return next(dict(entry.data["spec"]) for entry in kept if _revision_hash(stack, entry) == revision)

@@ -69,8 +69,8 @@ async def controllers_rights(context: Context) -> list[Advice]:
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
     who = {"user": user, "groups": groups}
     rights = required_rights()
-    general = [one for one in rights if one.scope is not Scope.JOBS]
-    found = [
+    general = [right for right in rights if right.scope is not Scope.JOBS]
+    findings = [
         check_rights(
             "the controller's rights",
             "ControllerRights",
@@ -80,8 +80,8 @@ async def controllers_rights(context: Context) -> list[Advice]:
             fix="Apply deploy/rbac.yaml of this release.",
         )
     ]
-    of_jobs = [one for one in rights if one.scope is Scope.JOBS]
-    return found + [
+    of_jobs = [right for right in rights if right.scope is Scope.JOBS]
+    return findings + [
         check_rights(
             f"the controller's rights in {space}",
             "JobRights",
@@ -106,7 +106,7 @@ async def _missing_rights(
     gate = asyncio.Semaphore(AT_ONCE)
     spaces = {Scope.OWN: context.stack.namespace, Scope.JOBS: jobs_in}
 
-    async def allowed(right: Right) -> bool:
+    async def is_allowed(right: Right) -> bool:
         space = spaces.get(right.scope, "")
         attributes = right.attributes | ({"namespace": space} if space else {})
         async with gate:
@@ -115,15 +115,15 @@ async def _missing_rights(
             )
         return seen.status.allowed
 
-    answers = await asyncio.gather(*(allowed(right) for right in rights))
+    answers = await asyncio.gather(*(is_allowed(right) for right in rights))
     return [right for right, yes in zip(rights, answers, strict=True) if not yes]
 
 
 async def _job_namespaces(context: Context) -> list[str]:
-    found: set[str] = set()
+    namespaces: set[str] = set()
     for stack in await context.cluster.list(GPU_STACKS):
         snapshot = await cluster_reading.read_snapshot(
             context, stack, cluster_snapshot.target_of(stack.spec, stack.metadata.name)
         )
-        found |= {gang.namespace for gang in snapshot.gangs}
-    return sorted(found)
+        namespaces |= {gang.namespace for gang in snapshot.gangs}
+    return sorted(namespaces)

@@ -23,7 +23,7 @@ async def find_claimed_gpus(context: Context) -> list[Advice]:
     if not holders:
         return []
     nodes = [node for node in await context.cluster.list(NODES) if node.metadata.name in holders]
-    found = {
+    blocked_by_stack = {
         stack.metadata.name: {
             node.metadata.name: holders[node.metadata.name]
             for node in nodes
@@ -31,7 +31,7 @@ async def find_claimed_gpus(context: Context) -> list[Advice]:
         }
         for stack in stacks
     }
-    return [_claims_warning(stack, blocked) for stack, blocked in sorted(found.items()) if blocked]
+    return [_claims_warning(stack, blocked) for stack, blocked in sorted(blocked_by_stack.items()) if blocked]
 
 
 def _claims_warning(stack: str, holders: Mapping[str, Sequence[str]]) -> Advice:

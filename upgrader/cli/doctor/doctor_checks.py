@@ -65,8 +65,8 @@ async def run_checks(context: Context) -> tuple[Advice, ...]:
         "stacks": _check_stacks,
         "dynamic resources": claimed_gpus.find_claimed_gpus,
     }
-    found = [await _run_check(context, subject, look) for subject, look in looked.items()]
-    return tuple(advice for part in found for advice in part)
+    results = [await _run_check(context, subject, look) for subject, look in looked.items()]
+    return tuple(advice for part in results for advice in part)
 
 
 async def _run_check(context: Context, subject: str, look: Look) -> Sequence[Advice]:
@@ -88,9 +88,9 @@ async def _run_check(context: Context, subject: str, look: Look) -> Sequence[Adv
 
 
 async def _check_version(context: Context) -> list[Advice]:
-    found = await context.cluster.version()
-    unsteered = sorted({row.kind for row in OWNERS if row.templates and not placement.is_steerable(row, found)})
-    return [checkup.check_version(found, unsteered)]
+    version = await context.cluster.version()
+    unsteered = sorted({row.kind for row in OWNERS if row.templates and not placement.is_steerable(row, version)})
+    return [checkup.check_version(version, unsteered)]
 
 
 async def _check_clocks(context: Context) -> list[Advice]:
@@ -107,13 +107,13 @@ async def _server_time(context: Context) -> datetime:
 
 
 async def _check_definitions(context: Context) -> list[Advice]:
-    found = []
+    findings = []
     for kind in KINDS:
         wanted = crd_manifest(kind)
         name = wanted["metadata"]["name"]
         there = await context.cluster.get(DEFINITIONS, name)
-        found.append(checkup.check_definition(name, wanted["spec"], there["spec"] if there is not None else None))
-    return found
+        findings.append(checkup.check_definition(name, wanted["spec"], there["spec"] if there is not None else None))
+    return findings
 
 
 async def _check_controller(context: Context) -> list[Advice]:
@@ -140,12 +140,15 @@ async def _check_other_operators(context: Context) -> Sequence[Advice]:
     nodes = await context.cluster.list(NODES)
     definitions = await context.cluster.list(DEFINITIONS)
     daemonsets = [
-        DaemonSetFacts(name=f"{one.metadata.namespace}/{one.metadata.name}", pods=one.status.desired_number_scheduled)
-        for one in await context.cluster.list(DAEMONSETS)
-        if names.LABEL_STACK not in one.metadata.labels
+        DaemonSetFacts(
+            name=f"{daemonset.metadata.namespace}/{daemonset.metadata.name}",
+            pods=daemonset.status.desired_number_scheduled,
+        )
+        for daemonset in await context.cluster.list(DAEMONSETS)
+        if names.LABEL_STACK not in daemonset.metadata.labels
     ]
     ours = {node.metadata.name: node.metadata.labels for node in nodes if _in_any(node, stacks)}
-    return other_operators((str(one["metadata"]["name"]) for one in definitions), daemonsets, ours)
+    return other_operators((str(definition["metadata"]["name"]) for definition in definitions), daemonsets, ours)
 
 
 def _in_any(node: Node, stacks: Sequence[GpuStack]) -> bool:
@@ -153,18 +156,18 @@ def _in_any(node: Node, stacks: Sequence[GpuStack]) -> bool:
 
 
 async def _check_images(context: Context) -> list[Advice]:
-    found = []
+    findings = []
     for stack in await context.cluster.list(GPU_STACKS):
         target = cluster_snapshot.target_of(stack.spec, stack.metadata.name)
-        by_themselves = (one.image for one in nondisruptive_operands.managed_operands(stack).values())
+        by_themselves = (operand.image for operand in nondisruptive_operands.managed_operands(stack).values())
         named = filter(None, (target.runtime_image, target.plugin_image, target.kubelet_artifact, *by_themselves))
-        found += [await _check_image(context, with_registry(image, context.stack.registry)) for image in named]
+        findings += [await _check_image(context, with_registry(image, context.stack.registry)) for image in named]
     images = await context.cluster.list(DRIVER_IMAGES)
-    doubtful = sorted(one.metadata.name for one in images if _in_service_unverified(one))
-    found += [checkup.report_unverified(doubtful)] if doubtful else []
+    doubtful = sorted(image.metadata.name for image in images if _in_service_unverified(image))
+    findings += [checkup.report_unverified(doubtful)] if doubtful else []
     message = "installed" if shutil.which("buildah") else "not installed; only machines that build images require it"
-    found.append(Advice(subject="buildah", check="Buildah", severity=Severity.OK, message=message))
-    return found
+    findings.append(Advice(subject="buildah", check="Buildah", severity=Severity.OK, message=message))
+    return findings
 
 
 async def _check_stacks(context: Context) -> list[Advice]:
@@ -172,19 +175,19 @@ async def _check_stacks(context: Context) -> list[Advice]:
     return [
         Advice(
             subject=f"stack {stack.metadata.name}",
-            check=one.type,
+            check=condition.type,
             severity=Severity.WARNING,
-            message=one.message,
+            message=condition.message,
             fix=fix,
         )
         for stack in await context.cluster.list(GPU_STACKS)
-        for one in stack.status.conditions
-        if one.status == "False" and (fix := drift_status.FIXES.get(one.type))
+        for condition in stack.status.conditions
+        if condition.status == "False" and (fix := drift_status.FIXES.get(condition.type))
     ]
 
 
 def _in_service_unverified(image: DriverImage) -> bool:
-    verified = next((one.status for one in image.status.conditions if one.type == "Verified"), "")
+    verified = next((condition.status for condition in image.status.conditions if condition.type == "Verified"), "")
     return image.status.phase is DriverImagePhase.READY and verified == "False"
 
 

@@ -28,11 +28,11 @@ def doctor(session: Session, *, jobs: bool, stack: str | None, output: str) -> i
             render.print_renderable(advice_screen.job_tables(report))
         else:
             print_value(report, output)
-        found = report.found
+        findings = report.found
     else:
-        found = session.run(doctor_checks.run_checks)
+        findings = session.run(doctor_checks.run_checks)
         if output == "table":
-            render.print_renderable(advice_screen.advice_table(found))
+            render.print_renderable(advice_screen.advice_table(findings))
         else:
-            print_value(found, output)
-    return UpgraderError.exit_code if has_problem(found) else exit_codes.DONE
+            print_value(findings, output)
+    return UpgraderError.exit_code if has_problem(findings) else exit_codes.DONE

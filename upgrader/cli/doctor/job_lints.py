@@ -29,7 +29,7 @@ from upgrader.reconcile.facts.pod_facts import controller_of, read_declared
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
 
-KNOWN = frozenset(value for name, value in vars(names).items() if name.startswith("ANNOTATION_"))
+KNOWN_ANNOTATIONS = frozenset(value for name, value in vars(names).items() if name.startswith("ANNOTATION_"))
 
 
 class JobReport(Struct, frozen=True, kw_only=True):
@@ -52,22 +52,24 @@ async def lint_jobs(context: Context, stack: str | None) -> JobReport:
     """Check all gangs of one stack or of all stacks; a job on two stacks is checked once."""
     stacks = [await cluster_reading.stack_named(context, stack)] if stack else await context.cluster.list(GPU_STACKS)
     gangs: dict[str, Gang] = {}
-    for one in stacks:
-        target = cluster_snapshot.target_of(one.spec, one.metadata.name)
-        snapshot = await cluster_reading.read_snapshot(context, one, target)
+    for stack_object in stacks:
+        target = cluster_snapshot.target_of(stack_object.spec, stack_object.metadata.name)
+        snapshot = await cluster_reading.read_snapshot(context, stack_object, target)
         gangs |= {gang.name: gang for gang in snapshot.gangs}
     read = await _read_objects(context)
     facts = [lint_gang(gangs[name], read) for name in sorted(gangs)]
-    return JobReport(looked_at=len(facts), found=tuple(advice for one in facts for advice in lint_job(one)))
+    return JobReport(looked_at=len(facts), found=tuple(advice for job in facts for advice in lint_job(job)))
 
 
 async def _read_objects(context: Context) -> Read:
     cluster = context.cluster
     return Read(
-        pods={one.metadata.uid: one for one in await cluster.list(MEMBER_PODS)},
-        jobs={one.metadata.uid: one for one in await cluster.list(JOB_POLICIES)},
+        pods={pod.metadata.uid: pod for pod in await cluster.list(MEMBER_PODS)},
+        jobs={job.metadata.uid: job for job in await cluster.list(JOB_POLICIES)},
         budgets=await cluster.list(BUDGETS),
-        namespaces={one.metadata.name: read_declared(one.metadata) for one in await cluster.list(NAMESPACES)},
+        namespaces={
+            namespace.metadata.name: read_declared(namespace.metadata) for namespace in await cluster.list(NAMESPACES)
+        },
     )
 
 
@@ -77,9 +79,9 @@ def lint_gang(gang: Gang, read: Read) -> Linted:
     owners = {owner.uid for _, pod in pairs if (owner := controller_of(pod.metadata)) is not None}
     jobs = [read.jobs[uid] for uid in sorted(owners) if uid in read.jobs]
     budgets = [
-        (cluster_snapshot.disruption_budget(one), one)
-        for one in read.budgets
-        if one.metadata.namespace == gang.namespace
+        (cluster_snapshot.disruption_budget(budget), budget)
+        for budget in read.budgets
+        if budget.metadata.namespace == gang.namespace
     ]
     members = tuple(_member_settings(member, pod, read, [facts for facts, _ in budgets]) for member, pod in pairs)
     covering = {name for member in members for name in member.budgets}
@@ -88,7 +90,9 @@ def lint_gang(gang: Gang, read: Read) -> Linted:
         members=members,
         job=_job_settings(jobs[0]) if len(jobs) == 1 else None,
         budgets=tuple(
-            BudgetSettings(name=facts.name, most=most_at_once(one)) for facts, one in budgets if facts.name in covering
+            BudgetSettings(name=facts.name, most=most_at_once(budget))
+            for facts, budget in budgets
+            if facts.name in covering
         ),
     )
 
@@ -104,11 +108,11 @@ def _member_settings(
         pod=member.pod,
         programs=tuple(
             ProgramFacts(
-                name=one.name,
-                words=(*one.command, *one.args),
-                environment={variable.name: variable.value for variable in one.env if variable.value},
+                name=container.name,
+                words=(*container.command, *container.args),
+                environment={variable.name: variable.value for variable in container.env if variable.value},
             )
-            for one in pod.spec.containers
+            for container in pod.spec.containers
         ),
         grace_seconds=DEFAULT_GRACE if grace is None else grace,
         restart_policy=pod.spec.restart_policy,
@@ -116,13 +120,13 @@ def _member_settings(
         mounted=member.mounted,
         ephemeral_paths=member.ephemeral_paths,
         volume_paths=member.volume_paths,
-        budgets=tuple(one.name for one in budgets if is_selected(one.selector, member.labels)),
+        budgets=tuple(budget.name for budget in budgets if is_selected(budget.selector, member.labels)),
         strange_annotations=tuple(sorted(name for meta in layers for name in _unknown_annotations(meta))),
     )
 
 
 def _unknown_annotations(meta: ObjectMeta) -> set[str]:
-    return {name for name in meta.annotations if name.startswith(f"{names.GROUP}/") and name not in KNOWN}
+    return {name for name in meta.annotations if name.startswith(f"{names.GROUP}/") and name not in KNOWN_ANNOTATIONS}
 
 
 def _job_settings(job: JobPolicy) -> JobSettings:
@@ -132,19 +136,22 @@ def _job_settings(job: JobPolicy) -> JobSettings:
         backoff_limit=job.spec.backoff_limit,
         rules=tuple(
             FailureRule(
-                action=one.action,
-                conditions=tuple(on.type for on in one.on_pod_conditions or () if on.status == "True"),
-                operator=one.on_exit_codes.operator if one.on_exit_codes is not None else "",
-                exit_codes=tuple(one.on_exit_codes.values) if one.on_exit_codes is not None else (),
+                action=rule.action,
+                conditions=tuple(on.type for on in rule.on_pod_conditions or () if on.status == "True"),
+                operator=rule.on_exit_codes.operator if rule.on_exit_codes is not None else "",
+                exit_codes=tuple(rule.on_exit_codes.values) if rule.on_exit_codes is not None else (),
             )
-            for one in (policy.rules if policy is not None else ())
+            for rule in (policy.rules if policy is not None else ())
         ),
     )
 
 
 def most_at_once(budget: Budget) -> int | None:
     """Maximum number of pods that may be evicted if all are healthy; None if unknown. Percentages are rounded up."""
-    if any(one.type == "DisruptionAllowed" and one.reason == "SyncFailed" for one in budget.status.conditions):
+    if any(
+        condition.type == "DisruptionAllowed" and condition.reason == "SyncFailed"
+        for condition in budget.status.conditions
+    ):
         return 0  # the number of expected pods is unknown, so no eviction is allowed
     pods, most, least = budget.status.expected_pods, budget.spec.max_unavailable, budget.spec.min_available
     if most is not None:

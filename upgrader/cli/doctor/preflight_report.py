@@ -34,21 +34,21 @@ async def preflight_jobs(
         ConfigurationError: a node is not found, or is not managed by a stack.
     """
     stacks = await context.cluster.list(GPU_STACKS)
-    images = {one.status.key: one for one in await context.cluster.list(DRIVER_IMAGES) if one.status.key}
+    images = {image.status.key: image for image in await context.cluster.list(DRIVER_IMAGES) if image.status.key}
     settings = msgspec.structs.replace(StackSettings(node_image=image), namespace=namespace)
     name = run or timing.format_time(context.clock.now())
-    found = []
-    for one in nodes:
-        node = await context.cluster.get(NODES, one)
+    jobs = []
+    for node_name in nodes:
+        node = await context.cluster.get(NODES, node_name)
         if node is None:
-            raise ConfigurationError(f"node {one} not found")
-        found.append(preflight_job(one, name, _validate_order(node, stacks, images), settings))
-    return found
+            raise ConfigurationError(f"node {node_name} not found")
+        jobs.append(preflight_job(node_name, name, _validate_order(node, stacks, images), settings))
+    return jobs
 
 
 def _validate_order(node: Node, stacks: Sequence[GpuStack], images: dict[str, DriverImage]) -> ValidateDriverOrder:
     name = node.metadata.name
-    stack = next((one for one in stacks if cluster_snapshot.in_pool(node, one.spec)), None)
+    stack = next((stack for stack in stacks if cluster_snapshot.in_pool(node, stack.spec)), None)
     if stack is None:
         raise ConfigurationError(f"no stack selects node {name}: its expected driver is unknown")
     resource = stack.spec.device_plugin.resource_name

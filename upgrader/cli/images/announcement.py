@@ -26,20 +26,26 @@ async def announce_images(context: Context, wanted: Sequence[Identity], stack: s
     Raises:
         ConfigurationError: the stack is not found.
     """
-    stacks = [one for one in await context.cluster.list(GPU_STACKS) if stack in {None, one.metadata.name}]
+    stacks = [
+        stack_object
+        for stack_object in await context.cluster.list(GPU_STACKS)
+        if stack in {None, stack_object.metadata.name}
+    ]
     if stack is not None and not stacks:
         raise ConfigurationError(f"stack {stack} not found", resolution="`upgrader status` lists all stacks.")
     nodes = await context.cluster.list(NODES)
     images = await context.cluster.list(DRIVER_IMAGES)
-    coming = [one for one in wanted if _may_boot_next(one, stacks, nodes, images)]
-    missing = [one for one in coming if not any(_image_matches(image, one) for image in images)]
-    said = [f"{one} is requested" for one in missing if await _create_image(context, one)]
+    coming = [identity for identity in wanted if _may_boot_next(identity, stacks, nodes, images)]
+    missing = [identity for identity in coming if not any(_image_matches(image, identity) for image in images)]
+    changes = [f"{identity} is requested" for identity in missing if await _create_image(context, identity)]
     if stack is None:
         needs = await read_needs(
-            context, nodes, [cluster_snapshot.target_of(one.spec, one.metadata.name) for one in stacks]
+            context,
+            nodes,
+            [cluster_snapshot.target_of(stack_object.spec, stack_object.metadata.name) for stack_object in stacks],
         )
-        said += [await _delete_image(context, one) for one in _obsolete_images(images, coming, needs)]
-    return said or [f"no changes: {len(coming)} image(s) for kernels that no node runs yet are already requested"]
+        changes += [await _delete_image(context, image) for image in _obsolete_images(images, coming, needs)]
+    return changes or [f"no changes: {len(coming)} image(s) for kernels that no node runs yet are already requested"]
 
 
 def _may_boot_next(
@@ -48,7 +54,7 @@ def _may_boot_next(
     """Whether a node with the current or wanted driver of a stack may boot the kernel next, since its own is
     older.
     """
-    own = {one.status.key: _driver_of_image(one) for one in images if one.status.key}
+    own = {image.status.key: _driver_of_image(image) for image in images if image.status.key}
     for stack in stacks:
         wanted = driver_of(cluster_snapshot.target_of(stack.spec, stack.metadata.name))
         for node in nodes:
@@ -80,9 +86,9 @@ def _node_may_boot(node: Node, identity: Identity) -> bool:
     return same and pending_kernel([identity.kernel], info.kernel_version) == identity.kernel
 
 
-async def _create_image(context: Context, one: Identity) -> bool:
-    wish = Wish(driver=Driver(vendor=one.vendor, version=one.driver), kernel=one.kernel)
-    how = Template(recipe=one.recipe, flavour=one.flavour, os=one.os, arch=one.arch)
+async def _create_image(context: Context, identity: Identity) -> bool:
+    wish = Wish(driver=Driver(vendor=identity.vendor, version=identity.driver), kernel=identity.kernel)
+    how = Template(recipe=identity.recipe, flavour=identity.flavour, os=identity.os, arch=identity.arch)
     try:
         await context.cluster.create(
             DRIVER_IMAGES, driver_image_manifest(wish, how, {names.LABEL_COMPONENT: ANNOUNCED})
@@ -96,11 +102,11 @@ def _obsolete_images(images: Iterable[DriverImage], coming: Iterable[Identity], 
     """Announced images that are not wanted any more and that no node, upgrade, plan or stack may request."""
     wanted = list(coming)
     return [
-        one
-        for one in images
-        if one.metadata.labels.get(names.LABEL_COMPONENT) == ANNOUNCED
-        and not any(_image_matches(one, each) for each in wanted)
-        and not needs.has(one)
+        image
+        for image in images
+        if image.metadata.labels.get(names.LABEL_COMPONENT) == ANNOUNCED
+        and not any(_image_matches(image, identity) for identity in wanted)
+        and not needs.has(image)
     ]
 
 

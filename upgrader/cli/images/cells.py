@@ -30,11 +30,11 @@ def find_cell(
     below.
     """
     if bundle is None:
-        return of_archive(site, wish)
-    return of_bundle(site, wish, bundle, insecure, judge)
+        return find_archive_cell(site, wish)
+    return find_bundle_cell(site, wish, bundle, insecure, judge)
 
 
-def of_archive(site: Site, wish: Wish) -> tuple[Cells, Cell]:
+def find_archive_cell(site: Site, wish: Wish) -> tuple[Cells, Cell]:
     """The cell, from the latest stored catalog of the archives.
 
     Raises:
@@ -46,7 +46,7 @@ def of_archive(site: Site, wish: Wish) -> tuple[Cells, Cell]:
     return site.matrix_cells(catalog), Cell(identity=identity, modules=wish.modules)
 
 
-def of_bundle(
+def find_bundle_cell(
     site: Site, wish: Wish, image: str, insecure: Collection[str], judge: Judge | None
 ) -> tuple[Bundled, Cell]:
     """The cell of a bundle, which must match the options.
@@ -57,10 +57,12 @@ def of_bundle(
         RegistryError: the registry does not return the bundle.
     """
     bundled = site.pull_packages(image, insecure=insecure, judge=judge)
-    found = bundled.cell.identity
+    identity = bundled.cell.identity
     named = [("driver", wish.driver), ("kernel", wish.kernel), ("recipe", wish.recipe), ("os", wish.os)]
     odd = [
-        f"{name} {getattr(found, name)}, not {said}" for name, said in named if said not in {"", getattr(found, name)}
+        f"{name} {getattr(identity, name)}, not {expected}"
+        for name, expected in named
+        if expected not in {"", getattr(identity, name)}
     ]
     if odd or wish.modules:
         odd += ["all packed modules: omit --modules"] if wish.modules else []

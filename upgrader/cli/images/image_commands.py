@@ -86,8 +86,8 @@ def _build_cell(
                 site.packages.in_use(print_progress)
             )  # also between unpacking a bundle and building from it
         with leaving_word(message, failures.cell_failure):
-            found, cell = cells.find_cell(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
-        with leaving_word(message, failures.machine_failure), site.open_round(found, publisher=publisher) as builds:
+            catalog, cell = cells.find_cell(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
+        with leaving_word(message, failures.machine_failure), site.open_round(catalog, publisher=publisher) as builds:
             (result,) = builds.run([cell])
     return result
 
@@ -182,9 +182,9 @@ def pack(
     """
     signer = open_signer(key)
     site = open_site({**given, "module_certificate": module_certificate})
-    found, cell = cells.of_archive(site, cells.Wish(**wish))
+    catalog, cell = cells.find_archive_cell(site, cells.Wish(**wish))
     name = packages_name(repository, cell.identity)
-    click.echo(site.push_packages(found.define_cell(cell), name, insecure=insecure_registry, signer=signer))
+    click.echo(site.push_packages(catalog.define_cell(cell), name, insecure=insecure_registry, signer=signer))
     return exit_codes.DONE
 
 
@@ -203,8 +203,8 @@ def announce(session: Session, *, stack: str | None, given: dict[str, Any]) -> i
     if catalog is None:
         raise ConfigurationError("no stored catalog of the archives", resolution="Run `upgrader images discover`.")
     wanted, _ = site.matrix_cells(catalog).list_cells()
-    found = [one.identity for one in wanted]
-    for line in session.run(lambda context: announcement.announce_images(context, found, stack)):
+    identities = [cell.identity for cell in wanted]
+    for line in session.run(lambda context: announcement.announce_images(context, identities, stack)):
         click.echo(line)
     return exit_codes.DONE
 
@@ -215,8 +215,8 @@ def announce(session: Session, *, stack: str | None, given: dict[str, Any]) -> i
 def list_images(output: str, given: dict[str, Any]) -> int:
     """List the images of the store."""
     site = open_site(given)
-    found = [site.shelf.find_result(one.build_key) for one in site.shelf.list_records()]
-    return _print_report([one for one in found if one is not None], (), 0.0, output, None)
+    results = [site.shelf.find_result(record.build_key) for record in site.shelf.list_records()]
+    return _print_report([result for result in results if result is not None], (), 0.0, output, None)
 
 
 images.add_command(verify)
@@ -231,13 +231,13 @@ def _refuse_half_key(given: dict[str, Any]) -> None:
 
 def _print_report(results: Any, unmatched: Any, seconds: float, output: str, out: Path | None) -> int:  # noqa: ANN401
 
-    found = build_report(results, unmatched, seconds)
+    report = build_report(results, unmatched, seconds)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(output_format.format_value(found, "json"), encoding="utf-8")
+        out.write_text(output_format.format_value(report, "json"), encoding="utf-8")
         print_progress(f"report: {out}")
     if output == "table":
-        render.print_renderable(image_screen.report_tables(found))
+        render.print_renderable(image_screen.report_tables(report))
     else:
-        print_value(found, output)
+        print_value(report, output)
     return exit_codes.DONE

@@ -102,11 +102,11 @@ def gc(session: Session, /, *, output: str, given: dict[str, Any], **said: Any) 
     file = wish.record or cache_root() / "unused-images" / f"{hash_facts(_source_name(site, wish), 16)}.json"
     sweep = _sweep_packages if wish.packages else _sweep_images
     with hold_lock(file.with_name(f".{file.name}.lock")):
-        found = sweep(session, site, wish, file)
+        swept = sweep(session, site, wish, file)
     if output == "table":
-        render.print_renderable(image_screen.deletion_table(found))
+        render.print_renderable(image_screen.deletion_table(swept))
     else:
-        print_value(found, output)
+        print_value(swept, output)
     return exit_codes.DONE
 
 
@@ -136,7 +136,7 @@ def _sweep_images(session: Session, site: "Site", wish: Wish, file: Path) -> "Sw
     keeps more images; it adds none.
     """
 
-    async def listed() -> "Listing":
+    async def list_images() -> "Listing":
         async with _open_place(site, wish) as place:
             return await place.list_images()
 
@@ -144,12 +144,12 @@ def _sweep_images(session: Session, site: "Site", wish: Wish, file: Path) -> "Sw
         async with _open_place(site, wish) as place:
             return await carry_out(place, listing, fates, dry_run=not wish.yes)
 
-    listing, record = asyncio.run(listed()), read_usage_record(file)
+    listing, record = asyncio.run(list_images()), read_usage_record(file)
     uses, now = read_needs(session, site.matrix_cells(site.current_catalog()), wish.contexts)
     window = timedelta(days=wish.remember)
     needed = with_earlier_kernels(uses, record, now, window)
     fates = judge_images(listing.images, needed, record.unused, now, timedelta(days=wish.grace))
-    unused = {one.image.digest: one.unused_since for one in fates if one.unused_since is not None}
+    unused = {fate.image.digest: fate.unused_since for fate in fates if fate.unused_since is not None}
     after = (
         record_after_sweep(unused, uses, record, now, window)
         if wish.yes

@@ -22,15 +22,15 @@ def read_needs(session: Session, cells: "Cells", contexts: "Sequence[str]") -> "
         ClusterError: a cluster cannot be read, or has no node.
     """
 
-    async def look(context: "Context") -> tuple[Uses, datetime]:
+    async def read_needs(context: "Context") -> tuple[Uses, datetime]:
         return await read_uses(context.cluster), context.clock.now()
 
     wanted, _ = cells.list_cells()
-    whole = Uses(wanted=frozenset(one.identity.kernel for one in wanted))
+    whole = Uses(wanted=frozenset(cell.identity.kernel for cell in wanted))
     moments: list[datetime] = []
-    clusters = [session.of_context(name) for name in contexts] or [session]
+    clusters = [session.for_context(name) for name in contexts] or [session]
     for name, cluster in zip(contexts or ("the cluster",), clusters, strict=True):
-        seen, moment = cluster.run(look)
+        seen, moment = cluster.run(read_needs)
         if not seen.running:
             raise ClusterError(
                 f"{name} has no node, so its needs are unknown; nothing was deleted",

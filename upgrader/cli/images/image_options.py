@@ -128,11 +128,11 @@ def _group_options(
     command: Command, chosen: Mapping[str, Callable[[Command], Command]], name: str = "given"
 ) -> Command:
     @functools.wraps(command)
-    def gathered(*args: Any, **values: Any) -> Any:  # noqa: ANN401 - what click gives
-        values[name] = {one: values.pop(one) for one in chosen}
+    def collect_options(*args: Any, **values: Any) -> Any:  # noqa: ANN401 - what click gives
+        values[name] = {option: values.pop(option) for option in chosen}
         return command(*args, **values)
 
-    offered: Command = gathered
+    offered: Command = collect_options
     for option in reversed(list(chosen.values())):
         offered = option(offered)
     return offered

@@ -44,7 +44,7 @@ def sweep_packages(
         uses, now = read_needs(session, site.matrix_cells(catalog), contexts)
         needed = image_garbage.with_earlier_kernels(uses, record, now, window)
         fates = package_garbage.sweep_packages(packages, known, needed, record.unused, now, grace)
-        unused = {one.package.sha256: one.unused_since for one in fates if one.unused_since is not None}
+        unused = {fate.package.sha256: fate.unused_since for fate in fates if fate.unused_since is not None}
         if dry_run:
             write_usage_record(record_file, image_garbage.record_after_dry_run(unused, uses, record, now))
         else:

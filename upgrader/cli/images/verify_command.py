@@ -65,16 +65,16 @@ def verify(
     looks = InspectionOptions(kernels=site.kernel_trees(), certificate=module_certificate, boots=boots)
     if image.startswith(_STORE):
         folder, _, digest = image.removeprefix(_STORE).partition("@")
-        found = examine_store(Path(folder), digest, given, looks)
+        examined = examine_store(Path(folder), digest, given, looks)
     else:
         if public_key is None:
             raise click.UsageError("--public-key is required for an image in a registry")
-        found = asyncio.run(_of_registry(image, given, looks, public_key, insecure_registry))
-    _print_verdicts(found, looks, output)
+        examined = asyncio.run(_examine_in_registry(image, given, looks, public_key, insecure_registry))
+    _print_verdicts(examined, looks, output)
     return exit_codes.DONE
 
 
-async def _of_registry(
+async def _examine_in_registry(
     image: str, given: dict[str, str], looks: "InspectionOptions", public_key: Path, insecure: tuple[str, ...]
 ) -> "Examined":
 
@@ -83,36 +83,38 @@ async def _of_registry(
         return await examine_image(image, given, looks, key=key, cosign=cosign, registry=registry)
 
 
-def _print_verdicts(found: "Examined", looks: "InspectionOptions", output: str) -> None:
+def _print_verdicts(examined: "Examined", looks: "InspectionOptions", output: str) -> None:
     """Print the verdicts and the assumed identity; raises an error if the image is not verified."""
-    unchecked = [one for one in found.verdicts if one.passed is None and one.check not in looks.skipped_checks]
+    unchecked = [
+        verdict for verdict in examined.verdicts if verdict.passed is None and verdict.check not in looks.skipped_checks
+    ]
     if output == "table":
-        by = f"; {', '.join(found.by_label)} from its labels" if found.by_label else ""
-        print_progress(f"{found.image}: assumed identity {found.identity}{by}")
-        render.print_renderable(image_screen.verdict_table(found.verdicts))
+        by = f"; {', '.join(examined.by_label)} from its labels" if examined.by_label else ""
+        print_progress(f"{examined.image}: assumed identity {examined.identity}{by}")
+        render.print_renderable(image_screen.verdict_table(examined.verdicts))
     else:
-        print_value(_wire_object(found, verified=not found.failed_checks and not unchecked), output)
-    if found.failed_checks:
+        print_value(_wire_object(examined, verified=not examined.failed_checks and not unchecked), output)
+    if examined.failed_checks:
         raise UnverifiedError(
-            f"{found.image} is not valid; failed checks: {', '.join(one.check for one in found.failed_checks)}",
-            details=_join_reasons(found.failed_checks),
+            f"{examined.image} is not valid; failed checks: {', '.join(one.check for one in examined.failed_checks)}",
+            details=_join_reasons(examined.failed_checks),
         )
     if unchecked:
         raise UncheckedError(
-            f"{found.image} is not verified; checks not run: {', '.join(one.check for one in unchecked)}",
+            f"{examined.image} is not verified; checks not run: {', '.join(one.check for one in unchecked)}",
             details=_join_reasons(unchecked),
         )
 
 
 def _join_reasons(verdicts: "Sequence[Verdict]") -> str:
-    return "\n".join(f"{one.check}: {one.reason}" for one in verdicts)
+    return "\n".join(f"{verdict.check}: {verdict.reason}" for verdict in verdicts)
 
 
-def _wire_object(found: "Examined", *, verified: bool) -> dict[str, Any]:
+def _wire_object(examined: "Examined", *, verified: bool) -> dict[str, Any]:
     return {
-        "image": found.image,
-        "identity": found.identity,
-        "byLabel": found.by_label,
+        "image": examined.image,
+        "identity": examined.identity,
+        "byLabel": examined.by_label,
         "verified": verified,
-        "checks": found.verdicts,
+        "checks": examined.verdicts,
     }

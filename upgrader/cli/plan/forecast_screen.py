@@ -57,7 +57,7 @@ def _headline_text(saved: SavedForecast) -> Text:
     lines = [f"Stack {saved.stack} → revision {saved.revision}"]
     for origin in saved.origins[:NAMES]:
         where = f"revision {origin.revision}" if origin.revision else "no revision of this stack"
-        swapped = ", ".join(f"{one.what} {show_change(one.before, one.after)}" for one in origin.changes)
+        swapped = ", ".join(f"{change.what} {show_change(change.before, change.after)}" for change in origin.changes)
         lines.append(f"  {count_things(origin.nodes, 'node')} from {where}: {swapped or 'see the reasons below'}")
     if len(saved.origins) > NAMES:
         lines.append(f"  and {count_things(len(saved.origins) - NAMES, 'other revision')}")
@@ -70,12 +70,12 @@ def _headline_text(saved: SavedForecast) -> Text:
     return Text("\n".join(lines))
 
 
-def _drift_summary(found: Sequence[NodeDrift]) -> RenderableType:
+def _drift_summary(drift: Sequence[NodeDrift]) -> RenderableType:
     nodes: dict[str, list[str]] = {}
-    for one in found:
-        for finding in one.findings:
+    for node in drift:
+        for finding in node.findings:
             reason = finding.reason.value if finding.counts else f"{finding.reason.value} (only shown)"
-            nodes.setdefault(reason, []).append(one.node)
+            nodes.setdefault(reason, []).append(node.node)
     if not nodes:
         return Text("none: all nodes match the stack", style="green")
     table = empty_table("Reason", "Nodes", "")
@@ -87,7 +87,7 @@ def _drift_summary(found: Sequence[NodeDrift]) -> RenderableType:
 def _batch_table(made: Forecast) -> RenderableType:
     table = empty_table("Batch", "Kind", "Start", "Duration", "Nodes", "GPUs out", "Gangs stopped and restarted")
 
-    def row(batch: BatchForecast) -> None:
+    def add_batch(batch: BatchForecast) -> None:
         gangs = [name for group in batch.groups for name in group.gangs]
         what = _KINDS[batch.kind.value] if gangs or batch.kind.value != "Asked" else "no gang stopped"
         table.add_row(
@@ -103,7 +103,7 @@ def _batch_table(made: Forecast) -> RenderableType:
     last = made.batches[-1]
     until = f", the last at {humanize.show_time(last.starts_at, made.made_at)}" if last.starts_at is not None else ""
     return folded_table(
-        table, made.batches, row, lambda rest: f"and {count_things(rest, 'more batch', 'more batches')}{until}"
+        table, made.batches, add_batch, lambda rest: f"and {count_things(rest, 'more batch', 'more batches')}{until}"
     )
 
 
@@ -115,14 +115,14 @@ def _start_time(batch: BatchForecast, made: Forecast) -> str:
 
 def _completion_table(made: Forecast) -> RenderableType:
     table = empty_table("Ends at", "Nodes", "Gangs")
-    found = sorted(made.completions, key=lambda one: (one.at, one.nodes))
+    completions = sorted(made.completions, key=lambda completion: (completion.at, completion.nodes))
     return folded_table(
         table,
-        found,
-        lambda one: table.add_row(
-            humanize.show_time(one.at, made.made_at),
-            f"{len(one.nodes)}: {list_names(one.nodes, NAMES)}",
-            list_names(one.gangs, NAMES),
+        completions,
+        lambda completion: table.add_row(
+            humanize.show_time(completion.at, made.made_at),
+            f"{len(completion.nodes)}: {list_names(completion.nodes, NAMES)}",
+            list_names(completion.gangs, NAMES),
         ),
         lambda rest: f"and {count_things(rest, 'more group')} of nodes",
     )
@@ -130,33 +130,35 @@ def _completion_table(made: Forecast) -> RenderableType:
 
 def _interruption_table(made: Forecast) -> RenderableType:
     table = empty_table("Gang", "GPUs", "Requested", "Without progress", "Lost GPU-hours", "Reason")
-    found = sorted(made.prediction.interruptions, key=lambda one: (one.asked_at, one.gang))
+    interruptions = sorted(
+        made.prediction.interruptions, key=lambda interruption: (interruption.asked_at, interruption.gang)
+    )
 
-    def row(one: Interruption) -> None:
+    def add_interruption(interruption: Interruption) -> None:
         table.add_row(
-            one.gang,
-            str(one.gpus),
-            humanize.show_time(one.asked_at, made.made_at),
-            humanize.show_duration(one.seconds),
-            f"{one.lost_gpu_hours:.1f}",
-            one.because,
+            interruption.gang,
+            str(interruption.gpus),
+            humanize.show_time(interruption.asked_at, made.made_at),
+            humanize.show_duration(interruption.seconds),
+            f"{interruption.lost_gpu_hours:.1f}",
+            interruption.because,
         )
 
-    def rest(count: int) -> str:
-        folded = found[-count:]
-        lost = sum(one.lost_gpu_hours for one in folded)
-        gpus = sum(one.gpus for one in folded)
+    def describe_rest(count: int) -> str:
+        folded = interruptions[-count:]
+        lost = sum(interruption.lost_gpu_hours for interruption in folded)
+        gpus = sum(interruption.gpus for interruption in folded)
         return f"and {count_things(count, 'more gang')} with {gpus} GPUs, {lost:.1f} GPU-hours lost"
 
-    return folded_table(table, found, row, rest)
+    return folded_table(table, interruptions, add_interruption, describe_rest)
 
 
 def _eviction_table(made: Forecast) -> RenderableType:
     table = empty_table("Owner", "Batch")
-    found = [(name, batch.number) for batch in made.batches for one in batch.groups for name in one.evicted]
+    evictions = [(name, batch.number) for batch in made.batches for group in batch.groups for name in group.evicted]
     return folded_table(
         table,
-        found,
+        evictions,
         lambda pair: table.add_row(pair[0], str(pair[1])),
         lambda rest: f"and {count_things(rest, 'more owner')}",
     )
@@ -169,16 +171,16 @@ def _blocker_table(blockers: Sequence[Blocker]) -> RenderableType:
     for blocker in blockers:
         groups.setdefault(blocker.reason.value, []).append(blocker)
     order = sorted(groups.items(), key=lambda item: (-len(_blocked_nodes(item[1])), item[0]))
-    for reason, found in order:
+    for reason, group in order:
         sentences: dict[str, list[str]] = {}
-        for blocker in found:
+        for blocker in group:
             sentences.setdefault(blocker.message, []).append(blocker.subject)
         shown = list(sentences.items())[:NAMES]
         for at, (message, subjects) in enumerate(shown):
             first = at == 0
             table.add_row(
                 reason if first else "",
-                str(len(_blocked_nodes(found))) if first else "",
+                str(len(_blocked_nodes(group))) if first else "",
                 list_names(subjects, NAMES),
                 message,
             )
@@ -193,10 +195,13 @@ def _blocked_nodes(blockers: Sequence[Blocker]) -> set[str]:
 
 
 def _emptied_nodes(groups: Sequence[GroupForecast]) -> list[str]:
-    rebooted, reconfigured = sum(len(one.rebooted) for one in groups), sum(len(one.reconfigured) for one in groups)
+    rebooted, reconfigured = (
+        sum(len(group.rebooted) for group in groups),
+        sum(len(group.reconfigured) for group in groups),
+    )
     ways = [f"{count_things(rebooted, 'node')} rebooted"] if rebooted else []
     ways += [f"{count_things(reconfigured, 'node')} with other kubelet settings"] if reconfigured else []
-    pods = sum(one.other_pods for one in groups)
+    pods = sum(group.other_pods for group in groups)
     return [f"{' and '.join(ways)}, which also ends {count_things(pods, 'pod')} without GPUs"] if ways else []
 
 
@@ -209,7 +214,7 @@ def _summary_text(saved: SavedForecast) -> Text:
         f"{count_things(summary.interruptions, 'gang')} stopped once and restarted",
         f"{summary.blocked} blocked",
     ]
-    parts += _emptied_nodes([one for batch in made.batches for one in batch.groups])
+    parts += _emptied_nodes([group for batch in made.batches for group in batch.groups])
     if summary.waiting_for_completion:
         parts.append(f"{summary.waiting_for_completion} upgraded after completion of their jobs")
     if summary.installs:

@@ -118,10 +118,10 @@ def pace_options(command: Command) -> Command:
     """Add all these options to a command, which gets their values as one dict, `pace`."""
 
     @functools.wraps(command)
-    def packed(*args: object, **options: object) -> object:
+    def pass_pace(*args: object, **options: object) -> object:
         pace = {name: options.pop(name) for name in OPTIONS}
         return command(*args, pace=pace, **options)
 
     for option in reversed(OPTIONS.values()):
-        packed = option(packed)
-    return packed
+        pass_pace = option(pass_pace)
+    return pass_pace

@@ -14,7 +14,7 @@ from upgrader.core.explain.gang_explanation import find_gangs
 from upgrader.core.model.fleet import Snapshot
 from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Weekday, Window
-from upgrader.core.workloads.checkpoint_annotations import KNOWN, parse_seconds
+from upgrader.core.workloads.checkpoint_annotations import METHODS, parse_seconds
 
 DAYS = tuple(Weekday)
 DAILY = "daily"
@@ -105,16 +105,16 @@ def parse_duration(option: str, text: str, *, least: int = 1) -> int:
     """
     if least == 0 and text in {"0", "0s"}:
         return 0
-    found = parse_seconds(text)
-    if found is None:
+    seconds = parse_seconds(text)
+    if seconds is None:
         raise ConfigurationError(f"{option} {text}: must be a duration such as 90s, 30m, 1h30m or 2d")
-    return found
+    return seconds
 
 
 def _parse_methods(text: str | None) -> str:
-    unknown = [one for one in (part.strip() for part in (text or "").split(",")) if one and one not in KNOWN]
+    unknown = [name for name in (part.strip() for part in (text or "").split(",")) if name and name not in METHODS]
     if unknown:
-        raise ConfigurationError(f"--checkpoint-method {unknown[0]}: must be one of {', '.join(KNOWN)}")
+        raise ConfigurationError(f"--checkpoint-method {unknown[0]}: must be one of {', '.join(METHODS)}")
     return text or ""
 
 
@@ -124,13 +124,13 @@ def parse_window(text: str) -> Window:
     Raises:
         ConfigurationError: the text is not a window, or this machine has no data of the time zone.
     """
-    found = _WINDOW.fullmatch(text.strip())
-    start, end = (found["start"], found["end"]) if found is not None else ("", "")
-    if found is None or not _CLOCK.fullmatch(start) or not (end == "24:00" or _CLOCK.fullmatch(end)):
+    match = _WINDOW.fullmatch(text.strip())
+    start, end = (match["start"], match["end"]) if match is not None else ("", "")
+    if match is None or not _CLOCK.fullmatch(start) or not (end == "24:00" or _CLOCK.fullmatch(end)):
         raise ConfigurationError(
             f"--window {text!r} is not valid", resolution="Use the format 'Mon-Fri 22:00-06:00 Europe/Berlin'."
         )
-    zone = found["zone"] or "UTC"
+    zone = match["zone"] or "UTC"
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError) as error:
@@ -138,20 +138,20 @@ def parse_window(text: str) -> Window:
             f"--window {text!r}: time zone {zone} not found on this machine",
             resolution="Use an IANA name such as Europe/Berlin. The package tzdata contains the time zones.",
         ) from error
-    days = _parse_days(found["days"] or DAILY, text)
+    days = _parse_days(match["days"] or DAILY, text)
     return Window(days=days, start=start, end="00:00" if end == "24:00" else end, time_zone=zone)
 
 
-def shown_window(one: Window) -> str:
+def shown_window(window: Window) -> str:
     """A window in the format that `window` parses."""
-    days = DAILY if len(one.days) == len(DAYS) else ",".join(DAYS[day] for day in one.days)
-    return f"{days} {one.start}-{one.end} {one.time_zone}"
+    days = DAILY if len(window.days) == len(DAYS) else ",".join(DAYS[day] for day in window.days)
+    return f"{days} {window.start}-{window.end} {window.time_zone}"
 
 
 def _parse_days(text: str, whole: str) -> tuple[int, ...]:
     if text.lower() == DAILY:
         return tuple(range(len(DAYS)))
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         first, dash, last = (piece.strip().capitalize() for piece in part.partition("-"))
         if first not in DAYS or (dash and last not in DAYS):
@@ -159,8 +159,8 @@ def _parse_days(text: str, whole: str) -> tuple[int, ...]:
         begin, length = DAYS.index(Weekday(first)), 1
         if dash:
             length += (DAYS.index(Weekday(last)) - begin) % len(DAYS)
-        found.update((begin + number) % len(DAYS) for number in range(length))
-    return tuple(sorted(found))
+        numbers.update((begin + number) % len(DAYS) for number in range(length))
+    return tuple(sorted(numbers))
 
 
 def _parse_topology_budget(text: str) -> TopologyBudget:
@@ -174,9 +174,9 @@ def _parse_topology_budget(text: str) -> TopologyBudget:
 
 
 def _parse_deadline(text: str, now: datetime) -> datetime:
-    found = parse_seconds(text)
-    if found is not None:
-        return now + timedelta(seconds=found)
+    seconds = parse_seconds(text)
+    if seconds is not None:
+        return now + timedelta(seconds=seconds)
     end = untrusted.parse_instant(text)
     if end is None:
         raise ConfigurationError(
@@ -193,7 +193,7 @@ def gangs_named(option: str, wanted: Sequence[str], snapshot: Snapshot) -> tuple
     Raises:
         ConfigurationError: a name matches no gang, or several.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for text in wanted:
         gangs = find_gangs(snapshot, text)
         if not gangs:
@@ -205,5 +205,5 @@ def gangs_named(option: str, wanted: Sequence[str], snapshot: Snapshot) -> tuple
             raise ConfigurationError(
                 f"{option} {text}: ambiguous name: {' or '.join(gangs)}", resolution="Specify the full name."
             )
-        found.update(gangs)
-    return tuple(sorted(found))
+        names.update(gangs)
+    return tuple(sorted(names))

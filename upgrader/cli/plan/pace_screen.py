@@ -12,7 +12,7 @@ def strategy_sentences(strategy: StrategyFacts, now: datetime) -> list[str]:
     """One line for each option that is set."""
     lines = []
     if strategy.topology:
-        parts = ", ".join(f"{one.max_unavailable} per {one.key}" for one in strategy.topology)
+        parts = ", ".join(f"{budget.max_unavailable} per {budget.key}" for budget in strategy.topology)
         lines.append(f"At most {parts}.")
     if strategy.min_available_gpus:
         lines.append(f"At least {strategy.min_available_gpus} GPUs stay in service.")

@@ -76,7 +76,7 @@ async def apply_forecast(context: Context, path: Path, *, by: str | None, retry:
     saved = _load_forecast(path)
     name = consent.plan_name(saved)
     wish = Wanted(name=saved.stack, spec=saved.spec, live=await context.cluster.get(GPU_STACKS, saved.stack))
-    if not wish.edited and await _is_started(context, name):
+    if not wish.is_edited and await _is_started(context, name):
         return name
     now = context.clock.now()
     strategy = pace_parser.renew_strategy(saved.strategy, saved.created_at, now)
@@ -99,7 +99,7 @@ async def apply_forecast(context: Context, path: Path, *, by: str | None, retry:
             made_at=now,
         )
         await consent.create_plan(context, body)
-    if wish.live is not None and wish.edited:
+    if wish.live is not None and wish.is_edited:
         await consent.write_stack(context, wish)
     return name if needed else None
 
@@ -146,7 +146,7 @@ async def explain_subject(context: Context, subject: str) -> list[Explanation]:
     Raises:
         ConfigurationError: no stack selects the node or runs the job.
     """
-    found: list[Explanation] = []
+    explanations: list[Explanation] = []
     for stack in await context.cluster.list(GPU_STACKS):
         running = await cluster_reading.plan_under_way(context, stack.metadata.name)
         if running is not None:
@@ -162,14 +162,14 @@ async def explain_subject(context: Context, subject: str) -> list[Explanation]:
             gang_explanation.why_gang(name, seen.snapshot, seen.forecast)
             for name in gang_explanation.find_gangs(seen.snapshot, subject)
         ]
-        found += [one for one in (node, *gangs) if one is not None]
-    if not found:
+        explanations += [explanation for explanation in (node, *gangs) if explanation is not None]
+    if not explanations:
         raise ConfigurationError(
             f"node or job {subject} not found on the nodes of any stack",
             resolution="Specify a node, or a job as JOB, NAMESPACE/JOB or NAMESPACE/KIND/JOB; the name of a pod or "
             "of any of its owners is valid too.",
         )
-    return found
+    return explanations
 
 
 async def _foresee_wanted(

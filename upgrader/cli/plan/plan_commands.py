@@ -140,11 +140,11 @@ def apply(
 @pass_session
 def drift(session: Session, *, stack: str | None, output: str) -> int:
     """Show how nodes differ from their stack."""
-    found = session.run(lambda context: plan_actions.read_drift(context, stack))
+    drift = session.run(lambda context: plan_actions.read_drift(context, stack))
     if output == "table":
-        render.print_renderable(render.drift_table(found.stack, found.revision, found.nodes, found.drift))
+        render.print_renderable(render.drift_table(drift.stack, drift.revision, drift.nodes, drift.drift))
     else:
-        print_value(found, output)
+        print_value(drift, output)
     return exit_codes.DONE
 
 
@@ -154,19 +154,19 @@ def drift(session: Session, *, stack: str | None, output: str) -> int:
 @pass_session
 def why(session: Session, *, subject: str, output: str) -> int:
     """Explain why or when a node is upgraded, or why a job is stopped or not."""
-    found = session.run(lambda context: plan_actions.explain_subject(context, subject))
-    for one in found:
+    explanations = session.run(lambda context: plan_actions.explain_subject(context, subject))
+    for explanation in explanations:
         if output == "table":
-            render.print_renderable(render.explanation_text(one))
+            render.print_renderable(render.explanation_text(explanation))
         else:
-            print_value(one, output)
+            print_value(explanation, output)
     return exit_codes.DONE
 
 
 def make_prompt(*, auto_approve: bool) -> "Callable[[SavedForecast], None]":
     """A function that shows the forecast and, without --auto-approve, prompts for confirmation."""
 
-    def agree(saved: "SavedForecast") -> None:
+    def confirm_forecast(saved: "SavedForecast") -> None:
 
         render.print_renderable(forecast_screen.forecast_tables(saved), sys.stderr)
         if auto_approve:
@@ -176,4 +176,4 @@ def make_prompt(*, auto_approve: bool) -> "Callable[[SavedForecast], None]":
         if not click.confirm("Apply this plan?", err=True):
             raise UpgraderError("not confirmed; nothing was changed")
 
-    return agree
+    return confirm_forecast

@@ -43,7 +43,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
         return GpuStack(metadata=meta, spec=spec_of(self.spec, f"stack {self.name}"))
 
     @property
-    def edited(self) -> bool:
+    def is_edited(self) -> bool:
         """Whether the stack must be written."""
         return self.live is None or explicit_json(self.live.spec) != self.spec
 
@@ -68,17 +68,17 @@ async def stack_named(context: Context, name: str | None) -> GpuStack:
         ConfigurationError: the stack is not found, or a name is required.
     """
     there = await context.cluster.list(GPU_STACKS)
-    known = ", ".join(sorted(one.metadata.name for one in there)) or "none"
+    known = ", ".join(sorted(stack.metadata.name for stack in there)) or "none"
     if name is None and len(there) == 1:
         return there[0]
     if name is None:
         raise ConfigurationError(
             f"a stack must be specified; stacks: {known}", resolution="Specify the stack with --stack."
         )
-    found = next((one for one in there if one.metadata.name == name), None)
-    if found is None:
+    match = next((stack for stack in there if stack.metadata.name == name), None)
+    if match is None:
         raise ConfigurationError(f"stack {name} not found", details=f"stacks: {known}")
-    return found
+    return match
 
 
 async def read_wanted_stack(context: Context, *, file: Path | None, name: str | None, changes: Sequence[str]) -> Wanted:
@@ -135,7 +135,7 @@ async def read_snapshot(context: Context, stack: GpuStack, target: Target, *, me
         revisions.former_resources(context, name, target.resource_name),
     )
     seen = msgspec.structs.replace(
-        around, nodes={one.metadata.name: one for one in nodes}, api_server_version=version, method=method
+        around, nodes={node.metadata.name: node for node in nodes}, api_server_version=version, method=method
     )
     gpus = PoolGpus(resource=target.resource_name, former=former)
     return cluster_snapshot.snapshot_of(seen, stack.spec, gpus, context.clock.now(), stack=name, empties=target)
@@ -168,7 +168,7 @@ async def forecast_rest(
 
 
 async def _find_origins(context: Context, snapshot: Snapshot, target: Target, made: Forecast) -> tuple[Origin, ...]:
-    drifted = {one.node for one in made.drift if one.drifted}
+    drifted = {node.node for node in made.drift if node.drifted}
     nodes = [node for node in snapshot.nodes if node.name in drifted]
     known = {}
     for revision in sorted({node.revision for node in nodes if node.revision}):
@@ -208,8 +208,10 @@ async def foresee_rest(
 
 async def plan_under_way(context: Context, stack: str) -> UpgradePlan | None:
     """The running plan of a stack."""
-    found = await context.cluster.list(UPGRADE_PLANS)
-    return next((one for one in found if one.spec.stack == stack and one.status.phase in plan_machine.UNDER_WAY), None)
+    plans = await context.cluster.list(UPGRADE_PLANS)
+    return next(
+        (plan for plan in plans if plan.spec.stack == stack and plan.status.phase in plan_machine.UNDER_WAY), None
+    )
 
 
 def saved_of(wish: Wanted, world: World, strategy: StrategyFacts) -> SavedForecast:
@@ -236,4 +238,6 @@ def _used_images(world: World) -> tuple[ImageFacts, ...]:
     catalogue = Catalogue(world.snapshot.images)
     taken = {node for batch in world.forecast.batches for node in batch.nodes} | set(world.forecast.installs)
     images = (catalogue.required_image(node, world.target) for node in world.snapshot.nodes if node.name in taken)
-    return tuple(sorted({image.key: image for image in images if image is not None}.values(), key=lambda one: one.key))
+    return tuple(
+        sorted({image.key: image for image in images if image is not None}.values(), key=lambda image: image.key)
+    )

@@ -63,7 +63,7 @@ def reject_stale_forecast(saved: SavedForecast, fresh: SavedForecast) -> None:
     if stale:
         raise StaleForecastError(
             "the forecast is stale",
-            details="\n".join(f"{one.reason.value}: {one.message}" for one in stale),
+            details="\n".join(f"{finding.reason.value}: {finding.message}" for finding in stale),
             resolution="Create a new forecast with `upgrader plan -o FILE`, review it, and apply it.",
         )
 
@@ -161,13 +161,13 @@ async def plan_named(context: Context, name: str | None) -> UpgradePlan:
         ConfigurationError: the plan is not found, or a name is required.
     """
     if name is not None:
-        found = await context.cluster.get(UPGRADE_PLANS, name)
-        if found is None:
+        plan = await context.cluster.get(UPGRADE_PLANS, name)
+        if plan is None:
             raise ConfigurationError(f"plan {name} not found", resolution="`upgrader status` lists all plans.")
-        return found
-    open_plans = [one for one in await context.cluster.list(UPGRADE_PLANS) if not is_final(one.status.phase)]
+        return plan
+    open_plans = [plan for plan in await context.cluster.list(UPGRADE_PLANS) if not is_final(plan.status.phase)]
     if len(open_plans) != 1:
-        known = ", ".join(sorted(one.metadata.name for one in open_plans)) or "none"
+        known = ", ".join(sorted(plan.metadata.name for plan in open_plans)) or "none"
         raise ConfigurationError(
             f"a plan must be specified; plans that have not ended: {known}", resolution="Specify the name of a plan."
         )

@@ -35,7 +35,7 @@ SHIPPED = (
 
 async def installed_policies(context: Context) -> list[str]:
     """The names of the policies whose bindings are installed."""
-    return [each.name for each in SHIPPED if await context.cluster.get(each.binding, each.name) is not None]
+    return [policy.name for policy in SHIPPED if await context.cluster.get(policy.binding, policy.name) is not None]
 
 
 async def remove_policies(context: Context, tell: Callable[[str], None]) -> None:
@@ -61,7 +61,7 @@ async def _remove_policy(context: Context, policy: Policy) -> bool:
     bound = binding is not None and binding.spec.policy_name == policy.name
     if binding is not None and bound:
         await context.cluster.delete(policy.binding, binding.metadata)
-    found = await context.cluster.get(policy.kind, policy.name)
-    if found is not None:
-        await context.cluster.delete(policy.kind, found.metadata)
-    return bound or found is not None
+    existing = await context.cluster.get(policy.kind, policy.name)
+    if existing is not None:
+        await context.cluster.delete(policy.kind, existing.metadata)
+    return bound or existing is not None

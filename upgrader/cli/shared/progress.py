@@ -30,14 +30,14 @@ class Progress(Struct, frozen=True, kw_only=True):
     requests: Sequence[CheckpointRequest]
 
     @property
-    def current(self) -> bool:
+    def is_current(self) -> bool:
         """Whether the status is for the current generation of the spec."""
         return self.plan.status.observed_generation == self.plan.metadata.generation
 
     @property
     def under_way(self) -> bool:
         """Whether a batch has started and not ended."""
-        return any(one.ended_at is None for one in self.plan.status.batches)
+        return any(batch.ended_at is None for batch in self.plan.status.batches)
 
 
 class Patience(Struct, frozen=True, kw_only=True):
@@ -64,8 +64,8 @@ async def read_progress(context: Context, name: str) -> Progress:
     return Progress(
         at=context.clock.now(),
         plan=plan,
-        upgrades=sorted(upgrades, key=lambda one: one.spec.node.name),
-        requests=sorted(requests, key=lambda one: one.spec.gang),
+        upgrades=sorted(upgrades, key=lambda upgrade: upgrade.spec.node.name),
+        requests=sorted(requests, key=lambda request: request.spec.gang),
     )
 
 
@@ -89,7 +89,7 @@ class Verdicts:
         self._began: datetime | None = None
         self._blocked_since: datetime | None = None
 
-    def over(self, seen: Progress) -> bool:
+    def has_ended(self, seen: Progress) -> bool:
         """True if the rollout is completed.
 
         Raises:
@@ -110,7 +110,7 @@ class Verdicts:
                 raise RolloutFailedError(
                     f"plan {plan.metadata.name} ended: {plan.status.phase.value}", details=plan.status.message
                 )
-            case PlanPhase.PAUSED if plan.spec.state is DesiredState.RUNNING and seen.current and not seen.under_way:
+            case PlanPhase.PAUSED if plan.spec.state is DesiredState.RUNNING and seen.is_current and not seen.under_way:
                 raise _paused_error(plan)
             case PlanPhase.PROPOSED | PlanPhase.RUNNING | PlanPhase.PAUSED | PlanPhase.ABORTING:
                 self._blocked(seen)
@@ -139,7 +139,7 @@ class Verdicts:
         if blocked is not None and seen.at - self._blocked_since >= timedelta(seconds=blocked):
             raise BlockedError(
                 f"all remaining nodes of plan {seen.plan.metadata.name} are blocked",
-                details="\n".join(f"{one.reason}: {one.message}" for one in status.blockers),
+                details="\n".join(f"{blocker.reason}: {blocker.message}" for blocker in status.blockers),
                 resolution="The controller continues the plan when the blockers are resolved; follow it with `upgrader "
                 "status --watch`.",
             )
@@ -150,7 +150,7 @@ def _paused_error(plan: UpgradePlan) -> BlockedError | RolloutFailedError:
     if status.reason in {CANARY_FAILED, TOO_MANY_FAILURES}:
         return RolloutFailedError(
             f"plan {name} is paused after failures",
-            details="\n".join(f"{one.subject}: {one.reason}: {one.message}" for one in status.failures),
+            details="\n".join(f"{failure.subject}: {failure.reason}: {failure.message}" for failure in status.failures),
             resolution=f"Resume the plan with `upgrader resume {name}`, or roll it back with `upgrader rollback`.",
         )
     return BlockedError(
@@ -184,13 +184,13 @@ def changed_lines(before: Progress | None, after: Progress) -> list[str]:
 
 
 def _known_states(before: Progress) -> dict[str, tuple[str, ...]]:
-    upgrades = {one.metadata.uid: _shown_state(one) for one in before.upgrades}
-    return upgrades | {one.metadata.uid: _shown_state(one) for one in before.requests}
+    upgrades = {upgrade.metadata.uid: _shown_state(upgrade) for upgrade in before.upgrades}
+    return upgrades | {request.metadata.uid: _shown_state(request) for request in before.requests}
 
 
-def _shown_state(one: NodeUpgrade | CheckpointRequest) -> tuple[str, ...]:
-    back = str(one.status.reverting) if isinstance(one, NodeUpgrade) else ""
-    return (one.status.phase.value, one.status.message, back)
+def _shown_state(item: NodeUpgrade | CheckpointRequest) -> tuple[str, ...]:
+    back = str(item.status.reverting) if isinstance(item, NodeUpgrade) else ""
+    return (item.status.phase.value, item.status.message, back)
 
 
 def _reason_text(upgrade: NodeUpgrade) -> str:

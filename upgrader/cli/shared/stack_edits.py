@@ -23,14 +23,16 @@ def read_manifest(path: Path) -> tuple[str, Spec]:
         ConfigurationError: the file is not YAML, has no GpuStack or several, or has unknown fields.
     """
     try:
-        documents = [one for one in yaml.safe_load_all(path.read_text()) if one is not None]
+        documents = [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
     except (OSError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path} cannot be read", details=str(error)) from error
     except (ValueError, LookupError, AttributeError, RecursionError) as error:
         # Errors of the library in values: `2001-99-99`, `!!int`, `!!bool x`, `!!timestamp x`, not UTF-8, deep nesting.
         details = f"a value in it is not valid YAML ({type(error).__name__}: {error})"
         raise ConfigurationError(f"{path} cannot be read", details=details) from error
-    stacks = [one for one in documents if isinstance(one, dict) and one.get("kind") == GPU_STACKS.kind]
+    stacks = [
+        document for document in documents if isinstance(document, dict) and document.get("kind") == GPU_STACKS.kind
+    ]
     if len(stacks) != 1:
         raise ConfigurationError(
             f"{path} contains {len(stacks)} GpuStacks; exactly one is required",
@@ -91,8 +93,8 @@ def _unknown_fields(type_: inspect.Type, value: Any, path: str) -> list[str]:  #
     if not isinstance(type_, inspect.StructType) or not isinstance(value, Mapping):
         return []
     fields = {field.encode_name: field.type for field in type_.fields}
-    found = [f"{path}.{name}" for name in value if name not in fields]
+    unknown = [f"{path}.{name}" for name in value if name not in fields]
     for name, part in value.items():
         if name in fields:
-            found += _unknown_fields(fields[name], part, f"{path}.{name}")
-    return found
+            unknown += _unknown_fields(fields[name], part, f"{path}.{name}")
+    return unknown

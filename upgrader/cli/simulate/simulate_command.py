@@ -58,7 +58,7 @@ def simulate(
         tolerated_failures=tolerated_failures,
     )
     click.echo(SIMULATED, err=True)
-    results = [run(made, one, settings) for one in Strategy if strategy in {one, BOTH}]
+    results = [run(made, candidate, settings) for candidate in Strategy if strategy in {candidate, BOTH}]
     if output != "table":
         print_value({"simulated": True, "results": results}, output)
         return exit_codes.DONE

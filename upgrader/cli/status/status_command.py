@@ -23,11 +23,11 @@ def status(session: Session, *, plan: str | None, watch: bool, timeout: float | 
         return exit_codes.DONE
 
     if plan is None:
-        every = session.run(status_reader.read_overview)
+        overview = session.run(status_reader.read_overview)
         if output == "table":
-            render.print_renderable(status_screen.overview_tables(every.stacks, every.plans))
+            render.print_renderable(status_screen.overview_tables(overview.stacks, overview.plans))
         else:
-            print_value(every, output)
+            print_value(overview, output)
         return exit_codes.DONE
     seen = session.run(lambda context: status_reader.read_plan_status(context, plan))
     if output == "table":

@@ -25,8 +25,8 @@ async def read_overview(context: Context) -> Overview:
     """All stacks and plans."""
     plans = await context.cluster.list(UPGRADE_PLANS)
     return Overview(
-        stacks=sorted(await context.cluster.list(GPU_STACKS), key=lambda one: one.metadata.name),
-        plans=sorted(plans, key=lambda one: (one.metadata.creation_timestamp, one.metadata.name)),
+        stacks=sorted(await context.cluster.list(GPU_STACKS), key=lambda stack: stack.metadata.name),
+        plans=sorted(plans, key=lambda plan: (plan.metadata.creation_timestamp, plan.metadata.name)),
     )
 
 

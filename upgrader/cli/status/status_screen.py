@@ -174,11 +174,13 @@ def _to_come(plan: UpgradePlan, at: datetime) -> list[str]:
 def _batch_table(seen: Progress) -> RenderableType:
     table = empty_table("Batch", "Kind", "Started", "Ended", "Nodes", "Gangs")
 
-    def row(batch: BatchStatus) -> None:
+    def add_batch(batch: BatchStatus) -> None:
         # The status of an ended batch has only counts; the names are those of its objects, if they still exist.
         label, ended = str(batch.number), batch.ended_at is not None
-        upgrades = [one.spec.node.name for one in seen.upgrades if one.metadata.labels.get(LABEL_BATCH) == label]
-        asked = [one.spec.gang for one in seen.requests if one.metadata.labels.get(LABEL_BATCH) == label]
+        upgrades = [
+            upgrade.spec.node.name for upgrade in seen.upgrades if upgrade.metadata.labels.get(LABEL_BATCH) == label
+        ]
+        asked = [request.spec.gang for request in seen.requests if request.metadata.labels.get(LABEL_BATCH) == label]
         nodes = upgrades if ended else [name for group in batch.groups for name in group.nodes]
         gangs = asked if ended else [name for group in batch.groups for name in group.gangs]
         table.add_row(
@@ -190,12 +192,12 @@ def _batch_table(seen: Progress) -> RenderableType:
             _count_and_names(batch.gang_count if ended else len(gangs), gangs),
         )
 
-    latest_first = sorted(seen.plan.status.batches, key=lambda one: -one.number)
-    before = seen.plan.status.ended.count - sum(one.ended_at is not None for one in latest_first)
+    latest_first = sorted(seen.plan.status.batches, key=lambda batch: -batch.number)
+    before = seen.plan.status.ended.count - sum(batch.ended_at is not None for batch in latest_first)
     return folded_table(
         table,
         latest_first,
-        row,
+        add_batch,
         lambda rest: f"and {count_things(rest, 'earlier batch', 'earlier batches')}",
         more=before,
     )
@@ -208,7 +210,7 @@ def _count_and_names(count: int, names: Sequence[str]) -> str:
 def _upgrade_table(upgrades: Sequence[NodeUpgrade], at: datetime) -> RenderableType:
     table = empty_table("Node", "Phase", "Until", "Driver", "Kubelet", "")
 
-    def row(upgrade: NodeUpgrade) -> None:
+    def add_upgrade(upgrade: NodeUpgrade) -> None:
         back = " (reverting)" if upgrade.status.reverting and not is_final(upgrade.status.phase) else ""
         source, target = upgrade.spec.source, upgrade.spec.target
         table.add_row(
@@ -220,16 +222,16 @@ def _upgrade_table(upgrades: Sequence[NodeUpgrade], at: datetime) -> RenderableT
             upgrade.status.message,
         )
 
-    ordered = sorted(upgrades, key=lambda one: one.status.phase not in _BAD)
-    phases = Counter(one.status.phase.value for one in ordered[FOLDED_AT:])
+    ordered = sorted(upgrades, key=lambda upgrade: upgrade.status.phase not in _BAD)
+    phases = Counter(upgrade.status.phase.value for upgrade in ordered[FOLDED_AT:])
     counts = ", ".join(f"{number} {phase}" for phase, number in sorted(phases.items()))
-    return folded_table(table, ordered, row, lambda rest: f"and {count_things(rest, 'more node')}: {counts}")
+    return folded_table(table, ordered, add_upgrade, lambda rest: f"and {count_things(rest, 'more node')}: {counts}")
 
 
 def _request_table(seen: Progress) -> RenderableType:
     table = empty_table("Gang", "Phase", "Members", "Acknowledged step", "")
 
-    def row(request: CheckpointRequest) -> None:
+    def add_request(request: CheckpointRequest) -> None:
         step = request.status.acknowledged_step
         table.add_row(
             request.spec.gang,
@@ -239,10 +241,12 @@ def _request_table(seen: Progress) -> RenderableType:
             request.status.message,
         )
 
-    ordered = sorted(seen.requests, key=lambda one: (one.status.phase not in _BAD, is_final(one.status.phase)))
-    phases = Counter(one.status.phase.value for one in ordered[FOLDED_AT:])
+    ordered = sorted(
+        seen.requests, key=lambda request: (request.status.phase not in _BAD, is_final(request.status.phase))
+    )
+    phases = Counter(request.status.phase.value for request in ordered[FOLDED_AT:])
     counts = ", ".join(f"{number} {phase}" for phase, number in sorted(phases.items()))
-    return folded_table(table, ordered, row, lambda rest: f"and {count_things(rest, 'more gang')}: {counts}")
+    return folded_table(table, ordered, add_request, lambda rest: f"and {count_things(rest, 'more gang')}: {counts}")
 
 
 def _format_time(text: str | None, at: datetime) -> str:

@@ -35,11 +35,11 @@ async def follow_plan(
             showing = Table(closing.enter_context(render.live_display(stream)))
         async for seen in progress.poll_progress(context, name, patience.poll, sleep):
             if seen is None:
-                showing.silence()
+                showing.show_silence()
                 _check_time(context, began, patience)
                 continue
             showing.show(seen)
-            if verdicts.over(seen):
+            if verdicts.has_ended(seen):
                 return seen
     raise AssertionError("the polling loop does not end")
 
@@ -65,7 +65,7 @@ class Lines:
         self._stream.flush()
         self._before = seen
 
-    def silence(self) -> None:
+    def show_silence(self) -> None:
         """Print once that the API server is not reachable."""
         if not self._silent:
             self._stream.write("the API server is not reachable; the controller continues the rollout\n")
@@ -83,7 +83,7 @@ class Table:
         """Update the display."""
         self._live.update(status_screen.plan_tables(seen), refresh=True)
 
-    def silence(self) -> None:
+    def show_silence(self) -> None:
         """Keep the display."""
 
 

@@ -3,14 +3,11 @@
 No other check precedes the change of a kubelet: the API server serves kubelets of any version until a call fails.
 """
 
-import re
-
 from msgspec import Struct
+from packaging.version import InvalidVersion, Version
 
 OLDEST = 3
 """A kubelet may be this many minor versions older than the API server (Kubernetes' version skew policy, since 1.28)."""
-
-_VERSION = re.compile(r"^v?(\d+)\.(\d+)(?:\.|$)")
 
 
 class Skew(Struct, frozen=True, kw_only=True):
@@ -22,8 +19,11 @@ class Skew(Struct, frozen=True, kw_only=True):
 
 def minor_of(version: str) -> tuple[int, int] | None:
     """Major and minor of `1.35.4`, `v1.36.0` or `v1.36.0+k3s1`; None if the text is no such version."""
-    match = _VERSION.match(version)
-    return (int(match[1]), int(match[2])) if match else None
+    try:
+        release = Version(version.partition("-")[0]).release  # distributions append `-gke.1` and the like
+    except InvalidVersion:
+        return None
+    return (release[0], release[1]) if len(release) > 1 else None
 
 
 def kubelet_skew(kubelet: str, api_server: str) -> Skew:

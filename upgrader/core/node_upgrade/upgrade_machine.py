@@ -359,19 +359,12 @@ def _decide_releasing(view: NodeView, group: GroupView, now: datetime) -> Decisi
     del now
     if order := view.forced.get(_P.RELEASING, ""):
         return _finish_release(view, f"released {order}")
-    waiting = [
-        request.gang
-        for request in group.requests
-        if request.phase in STOPPED and request.phase is not RequestPhase.ENDED
-    ]
+    stopped = STOPPED - {RequestPhase.ENDED}
+    waiting = [request.gang for request in group.requests if request.phase in stopped]
     stopping = [request.gang for request in group.requests if request.phase is RequestPhase.STOPPING]
     asked = [request.gang for request in group.requests if request.phase in _ASKED]
-    for gangs, what in (
-        (waiting, "be restarted"),
-        (stopping, "be restarted"),
-        (unplaced_gangs(group), "be placed"),
-        (asked, "be withdrawn"),
-    ):
+    restarting = (waiting, "be restarted"), (stopping, "be restarted")
+    for gangs, what in (*restarting, (unplaced_gangs(group), "be placed"), (asked, "be withdrawn")):
         if gangs:
             return keep_phase(view, f"waiting for {gangs[0]} to {what}")
     return _finish_release(view, "released")

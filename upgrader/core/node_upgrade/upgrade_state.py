@@ -286,7 +286,7 @@ def to_evict(view: NodeView, group: GroupView) -> tuple[OtherPod, ...]:
 
 
 def pods_left(nodes: Iterable[NodeView]) -> str:
-    """That nodes still have pods for which a node upgrade waits, beside members of gangs; as a sentence, or empty.
+    """A sentence with one pod, beside members of gangs, for whose end a node upgrade waits; empty if there is none.
 
     Expendable pods do not count: they are evicted after the gangs.
     """

@@ -12,7 +12,7 @@ from upgrader.core.endpoints import is_endpoint
 from upgrader.core.model.fleet import MemberFacts, Terms
 from upgrader.core.untrusted import quote_text
 
-KNOWN = ("file", "exec", "http", "signal", "api", "none")
+METHODS = ("file", "exec", "http", "signal", "api", "none")
 """Checkpoint methods; `none` declares that the job cannot checkpoint."""
 
 SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGCONT", "SIGURG", "SIGWINCH", "SIGALRM")
@@ -195,8 +195,8 @@ def _unreadable_values(declared: Declared) -> Iterable[str]:
 
 
 def _method_problem(method: str, declared: Declared, members: tuple[MemberFacts, ...]) -> str:
-    if method not in KNOWN:
-        return f"Its checkpoint-method {quote_text(method)} is not one of {', '.join(KNOWN)}."
+    if method not in METHODS:
+        return f"Its checkpoint-method {quote_text(method)} is not one of {', '.join(METHODS)}."
     check = _PROBLEMS.get(method)
     return check(declared, members) if check is not None else ""
 

@@ -29,7 +29,7 @@ def kernel_argument() -> str:
 
 @functools.cache
 def measure_khz() -> int:
-    """Thousands of ticks per second, measured once per process; 0 if the counter cannot be read."""
+    """Frequency of the TSC (time stamp counter) in kHz, measured once per process; 0 if it cannot be read."""
     if platform.machine() != "x86_64":
         return 0
     try:

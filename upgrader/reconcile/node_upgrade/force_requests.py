@@ -64,7 +64,10 @@ def declares_method(gang: Gang) -> bool:
 
 
 async def release_nodes(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
-    """Release nodes of failed upgrades that a user forces; they are reinstalled afterwards."""
+    """Remove taint and claim of nodes whose failed upgrade a user forced (`upgrader force NODE --step Failed`).
+
+    The stack then installs the driver on them again.
+    """
     for upgrade in upgrades:
         why = forced_steps(upgrade).get(NodePhase.FAILED)
         if why is None or upgrade.status.phase is not NodePhase.FAILED or not _holds_node(context, upgrade):

@@ -83,9 +83,13 @@ async def _ensure_operand(
         context.leadership.check()
         log.info("non-disruptive operand applied", name=name, image=image)
         await context.cluster.apply(DAEMONSETS, body)
-    if operand is Operand.MONITORING:
-        return await scraping.ensure_scraping(context, stack.metadata.name)
-    return await gpu_features.label_nodes(context, read)
+    match operand:
+        case Operand.MONITORING:
+            return await scraping.ensure_scraping(context, stack.metadata.name)
+        case Operand.FEATURE_DISCOVERY:
+            return await gpu_features.label_nodes(context, read)
+        case _:
+            return ""  # its DaemonSet is all
 
 
 def _pinned_image(present: DaemonSet | None, named: str) -> str | None:

@@ -1,1 +1,1 @@
-"""What the controller does, over virtual time: the same forecast and the same decisions, on state that is simulated."""
+"""The controller in virtual time: the same forecast and the same decisions as the product, on simulated state."""

@@ -1,4 +1,4 @@
-"""What the controller keeps about a rollout, as in NodeUpgrades, CheckpointRequests and the plan's status."""
+"""The state of a rollout in the controller, as in NodeUpgrades, CheckpointRequests and the plan's status."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ ABSENT, WAITING = PodResult(), PodResult(outcome=Outcome.WAITING)
 
 @dataclass(kw_only=True)
 class Upgrade:
-    """A NodeUpgrade, and how far its pods on the node are."""
+    """A NodeUpgrade, and the state of its pods on the node."""
 
     uid: str
     node: str
@@ -31,34 +31,34 @@ class Upgrade:
     reverting: bool = False
     failure: str = ""
     message: str = ""
-    why: str = ""
-    """What was said where it turned round."""
+    revert_message: str = ""
+    """The message of the revert."""
     gpus: int = 0
     began: dict[NodePhase, datetime] = field(default_factory=dict)
-    """When each phase began that it came into; for one that goes back, the last time."""
-    walked: bool = False
-    """It came as far as switching a driver on."""
+    """When each phase began; the last time for a repeated phase."""
+    reached_loading: bool = False
+    """Whether it reached the phase that loads a driver."""
     ended_at: datetime | None = None
     prepare: PodResult = ABSENT
     upgrading: PodResult = ABSENT
     validate: PodResult = ABSENT
     operands: int = 2
-    """Pods of driver and plugin that are left while it switches them off."""
+    """Pods of driver and plugin that remain while they are removed."""
     driver_ready: bool = False
     plugin_ready: bool = False
 
     @property
     def goal(self) -> tuple[str, str]:
-        """Where the walk goes now."""
+        """The current target: the source while it reverts."""
         return self.source if self.reverting else self.target
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether it has ended."""
         return is_final(self.phase)
 
-    def facts(self) -> UpgradeFacts:
-        """As the plan sees it."""
+    def plan_facts(self) -> UpgradeFacts:
+        """The facts for the plan."""
         failed = self.phase is NodePhase.FAILED
         return UpgradeFacts(
             name=self.uid,
@@ -66,7 +66,7 @@ class Upgrade:
             batch=self.batch,
             phase=self.phase,
             failure=self.failure,
-            message=(self.why or self.message) if failed else self.message,
+            message=(self.revert_message or self.message) if failed else self.message,
             ended_at=self.ended_at,
         )
 
@@ -87,7 +87,7 @@ class Request:
     lane: str
     timeout_seconds: int
     admitted_at: datetime | None = None
-    """When its turn in its lane came."""
+    """When it was admitted to its lane."""
     phase: RequestPhase = RequestPhase.REQUESTED
     deadline: datetime | None = None
     reason: str = ""
@@ -98,22 +98,22 @@ class Request:
     restart_by: datetime | None = None
     restarted_at: datetime | None = None
     began: dict[RequestPhase, datetime] = field(default_factory=dict)
-    """When each phase began that it came into."""
+    """When each phase began."""
     restarted_early: bool = False
-    """Restarted on other nodes, which were upgraded before; it does not come back to its own."""
+    """Restarted early on other, upgraded nodes; it does not return to its own nodes."""
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether it has ended."""
         return is_final(self.phase)
 
     @property
     def stop_before(self) -> datetime:
-        """When its members train on by themselves."""
+        """When its members resume training without a stop."""
         return self.asked_at + timedelta(seconds=self.park_seconds)
 
-    def facts(self) -> RequestSummary:
-        """As the plan sees it."""
+    def plan_facts(self) -> RequestSummary:
+        """The facts for the plan."""
         late = self.restarted_at is not None and self.restart_by is not None and self.restarted_at >= self.restart_by
         return RequestSummary(
             name=self.name,
@@ -137,13 +137,13 @@ class UpgradeGroup:
     ask_until: datetime
     upgrades: list[Upgrade] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
-    looks: set[int] = field(default_factory=set)
-    """When it will be looked at."""
+    scheduled_steps: set[int] = field(default_factory=set)
+    """Seconds in which a step is scheduled."""
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether all of it has ended."""
-        return all(upgrade.over for upgrade in self.upgrades) and all(request.over for request in self.requests)
+        return all(upgrade.is_over for upgrade in self.upgrades) and all(request.is_over for request in self.requests)
 
 
 @dataclass(kw_only=True)

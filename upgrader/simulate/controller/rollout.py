@@ -1,4 +1,4 @@
-"""The controller over virtual time: core decides; here is when each object is looked at, and what is recorded."""
+"""The controller in virtual time: core decides; this module schedules the steps and records the results."""
 
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,21 +20,21 @@ from upgrader.core.node_upgrade.upgrade_state import GroupView, NodeView
 from upgrader.core.upgrade_plan import plan_machine
 from upgrader.core.upgrade_plan.plan_state import Canaries, Losses, NextBatch, PlanDecision, PlanView, UpgradeFacts
 from upgrader.simulate import stack
-from upgrader.simulate.agenda import OURS
-from upgrader.simulate.controller import asking, looks, views
-from upgrader.simulate.controller.acts import Acts
+from upgrader.simulate.controller import steps, turns, views
+from upgrader.simulate.controller.actions import ActionExecutor
 from upgrader.simulate.controller.objects import Batch, Request, Upgrade, UpgradeGroup
+from upgrader.simulate.event_queue import UPGRADER
 from upgrader.simulate.job import HAS_PODS
 from upgrader.simulate.world import World
 
 ACTIVE, IDLE = 1, 15
-"""Seconds between two looks, while something is under way and while nothing is."""
+"""Seconds between two steps, while something is under way and otherwise."""
 
 MARGIN = 300
 """Seconds beyond the longest checkpoint until a group is released."""
 
 RETRY = timedelta(seconds=600)
-"""How long a released group is left alone."""
+"""The time until a released group is tried again."""
 
 _UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})
 
@@ -53,139 +53,139 @@ class Controller:
         self.upgrades: list[Upgrade] = []
         self.requests: list[Request] = []
         self.first: Forecast | None = None  # before anything was started
-        self.left = frozenset({stack.make_target(stack.OLD).revision})
-        """Revisions that the plan leaves behind."""
+        self.replaced = frozenset({stack.make_target(stack.OLD).revision})
+        """Revisions that the plan replaces."""
         self.soak_until: datetime | None = None
-        self.acts = Acts(world, self._look)
+        self.executor = ActionExecutor(world, self._schedule_step)
         self._groups: dict[str, UpgradeGroup] = {}
-        self._at: dict[str, set[str]] = {}
+        self._groups_by_name: dict[str, set[str]] = {}
         self._ended: dict[str, UpgradeFacts] = {}
         self._catalogue = Catalogue(world.images)
         self._remainder: tuple[BatchForecast, ...] = ()
         self._plan_due: set[int] = set()
-        world.changed.append(self._changed)
-        self._look_at_plan(ACTIVE)
+        world.changed.append(self._handle_change)
+        self._schedule_plan_step(ACTIVE)
 
-    # ----------------------------------------------------------------------------------------------- looks
+    # ----------------------------------------------------------------------------------------------- steps
 
-    def _changed(self, name: str) -> None:
-        for group in tuple(self._at.get(name, ())):
-            self._look(group)
-        if self.open is None and not is_final(self.phase):
-            self._look_at_plan(IDLE)
+    def _handle_change(self, name: str) -> None:
+        for group in tuple(self._groups_by_name.get(name, ())):
+            self._schedule_step(group)
+        if self.open_batch is None and not is_final(self.phase):
+            self._schedule_plan_step(IDLE)
 
-    def _look(self, name: str, seconds: int = ACTIVE) -> None:
+    def _schedule_step(self, name: str, seconds: int = ACTIVE) -> None:
         group = self._groups.get(name)
         when = self.world.now + max(ACTIVE, seconds)
-        if group is not None and when not in group.looks:
-            group.looks.add(when)
-            self.world.agenda.at(when, partial(self._group_step, group, when), OURS)
+        if group is not None and when not in group.scheduled_steps:
+            group.scheduled_steps.add(when)
+            self.world.queue.schedule_at(when, partial(self._step_group, group, when), UPGRADER)
 
-    def _look_at_plan(self, seconds: int) -> None:
+    def _schedule_plan_step(self, seconds: int) -> None:
         when = self.world.now + seconds
         if not any(self.world.now < due <= when for due in self._plan_due):
             self._plan_due.add(when)
-            self.world.agenda.at(when, partial(self._plan_step, when), OURS)
+            self.world.queue.schedule_at(when, partial(self._step_plan, when), UPGRADER)
 
     @property
-    def open(self) -> Batch | None:
+    def open_batch(self) -> Batch | None:
         """The started batch that has not ended."""
         return self.batches[-1] if self.batches and self.batches[-1].ended_at is None else None
 
     # ------------------------------------------------------------------------------------------------ plan
 
-    def _plan_step(self, when: int) -> None:
+    def _step_plan(self, when: int) -> None:
         self._plan_due.discard(when)
         if is_final(self.phase):
             return
-        made, snapshot, cooling = None, None, frozenset[str]()
-        if self.open is None:
+        forecast, snapshot, cooling = None, None, frozenset[str]()
+        if self.open_batch is None:
             snapshot = self.world.snapshot()
-            made, cooling = self._forecast(snapshot)
-            self.first = self.first or made
-        decision = plan_machine.decide(self._view(made, len(cooling)))
+            forecast, cooling = self._forecast(snapshot)
+            self.first = self.first or forecast
+        decision = plan_machine.decide(self._plan_view(forecast, len(cooling)))
         self.phase, self.reason, self.message = decision.phase, decision.reason, decision.message
         if decision.end_batch and self.batches:
             self.batches[-1].ended_at = self.world.now
             self.soak_until = decision.soak_until or self.soak_until
-            self._look_at_plan(ACTIVE)
-        self._reserve(made, decision)
-        if decision.start_batch and made is not None and snapshot is not None:
-            self._start(made.batches[0], snapshot)
-        elif made is not None:
-            self._come_back(made, cooling, decision)
+            self._schedule_plan_step(ACTIVE)
+        self._reserve_nodes(forecast, decision)
+        if decision.start_batch and forecast is not None and snapshot is not None:
+            self._start_batch(forecast.batches[0], snapshot)
+        elif forecast is not None:
+            self._schedule_retry(forecast, cooling, decision)
 
-    def _reserve(self, made: Forecast | None, decision: PlanDecision) -> None:
-        """Nodes that wait for the end of their jobs are kept free, by a soft mark, until their upgrade closes them."""
-        if made is None:
+    def _reserve_nodes(self, forecast: Forecast | None, decision: PlanDecision) -> None:
+        """Reserve nodes that wait for their jobs to complete, by a soft mark, until their upgrade taints them."""
+        if forecast is None:
             return
-        wanted = {node for one in made.completions for node in one.nodes}
-        starting = set(made.batches[0].nodes) if decision.start_batch else set()
+        waiting = {node for completion in forecast.completions for node in completion.nodes}
+        starting = set(forecast.batches[0].nodes) if decision.start_batch else set()
         for name, node in self.world.nodes.items():
-            node.reserved = name in wanted or (node.reserved and name in starting)
+            node.reserved = name in waiting or (node.reserved and name in starting)
 
-    def _pace(self) -> StrategyFacts:
-        """Canaries that were upgraded soak before any other node is taken."""
-        return msgspec.structs.replace(self.strategy, not_before=self.soak_until, proven=self._proven())
+    def _current_strategy(self) -> StrategyFacts:
+        """The strategy with the soak: after canaries it delays all other nodes."""
+        return msgspec.structs.replace(self.strategy, not_before=self.soak_until, proven=self._proven_classes())
 
-    def _proven(self) -> tuple[str, ...]:
-        classes = {one.number: one.classes for one in self.batches if one.kind is BatchKind.CANARY}
-        good = [one for one in self._upgrade_facts() if one.phase is NodePhase.SUCCEEDED and one.batch in classes]
-        return tuple(sorted({classes[one.batch][one.node] for one in good}))
+    def _proven_classes(self) -> tuple[str, ...]:
+        classes = {batch.number: batch.classes for batch in self.batches if batch.kind is BatchKind.CANARY}
+        facts = [fact for fact in self._upgrade_facts() if fact.phase is NodePhase.SUCCEEDED and fact.batch in classes]
+        return tuple(sorted({classes[fact.batch][fact.node] for fact in facts}))
 
-    def _come_back(self, made: Forecast, cooling: frozenset[str], decision: PlanDecision) -> None:
-        """Nothing can be started now: when time alone may change that."""
+    def _schedule_retry(self, forecast: Forecast, cooling: frozenset[str], decision: PlanDecision) -> None:
+        """Schedule a step for the time at which a batch can start, if none can start now."""
         if is_final(decision.phase):
             return
-        agenda = self.world.agenda
-        known = (*(one.starts_at for one in made.batches), self.soak_until, self.strategy.deadline)
-        starts = [agenda.seconds(one) for one in known if one is not None]
-        ended = [one.ended_at for one in self.upgrades if one.node in cooling and one.ended_at is not None]
-        starts += [agenda.seconds(one + RETRY) for one in ended]
-        said = [one.began[RequestPhase.WITHDRAWN] for one in asking.refused_requests(self.requests)]
-        starts += [agenda.seconds(one + RETRY) for one in said]
-        starts += [agenda.seconds(at) for gang in self._gangs() if (at := gang.earliest_stop) is not None]
-        later = [one for one in starts if one > agenda.now]
+        queue = self.world.queue
+        times = (*(batch.starts_at for batch in forecast.batches), self.soak_until, self.strategy.deadline)
+        starts = [queue.seconds_at(time) for time in times if time is not None]
+        ended = [upgrade.ended_at for upgrade in self.upgrades if upgrade.node in cooling]
+        starts += [queue.seconds_at(end + RETRY) for end in ended if end is not None]
+        refusals = [request.began[RequestPhase.WITHDRAWN] for request in turns.find_refused_requests(self.requests)]
+        starts += [queue.seconds_at(refusal + RETRY) for refusal in refusals]
+        starts += [queue.seconds_at(at) for gang in self._running_gangs() if (at := gang.earliest_stop) is not None]
+        later = [second for second in starts if second > queue.now]
         if later:
-            self._look_at_plan(min(later) - agenda.now)
+            self._schedule_plan_step(min(later) - queue.now)
 
-    def _gangs(self) -> list[Gang]:
-        begin, skew = self.world.agenda.begin, self.world.skew
-        return [job.gang(begin, skew) for job in self.world.jobs.values() if job.life in HAS_PODS]
+    def _running_gangs(self) -> list[Gang]:
+        begin, skew = self.world.queue.begin, self.world.skew
+        return [job.gang_facts(begin, skew) for job in self.world.jobs.values() if job.state in HAS_PODS]
 
     def _forecast(self, snapshot: Snapshot) -> tuple[Forecast, frozenset[str]]:
-        noes = asking.refused_requests(self.requests)
-        blocked = frozenset(one.uid for one in self.upgrades if one.group in {request.group for request in noes})
-        settled, cooling = plan_machine.settled_nodes(
-            self._upgrade_facts(), RETRY, self.world.agenda.time, blocked=blocked
-        )
-        made = forecast_rollout(
-            asking.with_refusals(snapshot, noes, RETRY),
+        refused = turns.find_refused_requests(self.requests)
+        groups = {request.group for request in refused}
+        blocked = frozenset(upgrade.uid for upgrade in self.upgrades if upgrade.group in groups)
+        now = self.world.queue.time
+        settled, cooling = plan_machine.settled_nodes(self._upgrade_facts(), RETRY, now, blocked=blocked)
+        forecast = forecast_rollout(
+            turns.add_refusals(snapshot, refused, RETRY),
             self.target,
-            self._pace(),
-            now=self.world.agenda.time,
+            self._current_strategy(),
+            now=now,
             already=settled | cooling,
-            stopped_gangs=self._stopped(),
+            stopped_gangs=self._stopped_gangs(),
             remainder=self._remainder,
             durations=self.durations,
         )
-        self._remainder = made.batches
-        return made, cooling
+        self._remainder = forecast.batches
+        return forecast, cooling
 
-    def _stopped(self) -> frozenset[str]:
+    def _stopped_gangs(self) -> frozenset[str]:
         return frozenset(request.gang for request in self.requests if request.stopped_at is not None)
 
     def _upgrade_facts(self) -> tuple[UpgradeFacts, ...]:
-        for one in self.upgrades:
-            if one.uid not in self._ended and one.over:
-                self._ended[one.uid] = one.facts()
-        return tuple(self._ended.get(one.uid) or one.facts() for one in self.upgrades)
+        for upgrade in self.upgrades:
+            if upgrade.uid not in self._ended and upgrade.is_over:
+                self._ended[upgrade.uid] = upgrade.plan_facts()
+        return tuple(self._ended.get(upgrade.uid) or upgrade.plan_facts() for upgrade in self.upgrades)
 
-    def _view(self, made: Forecast | None, cooling: int) -> PlanView:
-        batch = self.open
+    def _plan_view(self, forecast: Forecast | None, cooling: int) -> PlanView:
+        batch = self.open_batch
         return PlanView(
             name="simulated",
-            now=self.world.agenda.time,
+            now=self.world.queue.time,
             reason=self.reason,
             phase=self.phase,
             state=DesiredState.RUNNING,
@@ -198,70 +198,71 @@ class Controller:
             first=None,
             tolerated_failures=self.tolerated,
             max_interruptions=len(self.world.jobs),
-            interrupted=len(self._stopped()),
+            interrupted=len(self._stopped_gangs()),
             batches=len(self.batches),
             open_batch=batch.number if batch is not None else None,
             created=True,
             upgrades=self._upgrade_facts(),
-            requests=tuple(one.facts() for one in self.requests),
-            next_batch=self._next(made),
-            waiting=(made.summary.blocked if made else 0) + cooling,
-            waiting_for_completion=sum(len(one.nodes) for one in made.completions) if made else 0,
+            requests=tuple(request.plan_facts() for request in self.requests),
+            next_batch=self._next_batch(forecast),
+            waiting=(forecast.summary.blocked if forecast else 0) + cooling,
+            waiting_for_completion=sum(len(completion.nodes) for completion in forecast.completions) if forecast else 0,
             canaries=Canaries(
                 enabled=self.strategy.canary,
-                batches=frozenset(one.number for one in self.batches if one.kind is BatchKind.CANARY),
+                batches=frozenset(batch.number for batch in self.batches if batch.kind is BatchKind.CANARY),
                 soak_seconds=self.strategy.soak_seconds,
                 soak_until=self.soak_until,
             ),
-            losses=Losses(expected=made.prediction.lost_gpu_hours if made else 0.0),
+            losses=Losses(expected=forecast.prediction.lost_gpu_hours if forecast else 0.0),
             deadline=self.strategy.deadline,
             on_failure=self.strategy.on_failure,
         )
 
-    def _next(self, made: Forecast | None) -> NextBatch | None:
-        if made is None or not made.batches:
+    def _next_batch(self, forecast: Forecast | None) -> NextBatch | None:
+        if forecast is None or not forecast.batches:
             return None
-        batch = made.batches[0]
-        gangs = sum(len(one.gangs) for one in batch.groups)
+        batch = forecast.batches[0]
+        gangs = sum(len(group.gangs) for group in batch.groups)
         canary = batch.kind is BatchKind.CANARY
         return NextBatch(interruptions=gangs, starts_at=batch.starts_at, waits_for=batch.waits_for, canary=canary)
 
     # ----------------------------------------------------------------------------------------------- batch
 
-    def _start(self, made: BatchForecast, snapshot: Snapshot) -> None:
-        number, now = len(self.batches) + 1, self.world.agenda.time
-        wanted = {gang for group in made.groups for gang in group.gangs}
-        timeout = self._chain([gang for gang in snapshot.gangs if gang.name in wanted])
+    def _start_batch(self, planned: BatchForecast, snapshot: Snapshot) -> None:
+        number, now = len(self.batches) + 1, self.world.queue.time
+        names = {gang for group in planned.groups for gang in group.gangs}
+        timeout = self._chain_seconds([gang for gang in snapshot.gangs if gang.name in names])
         seconds = (transition_of(NodePhase.PREPARING).seconds or 0) + timeout + MARGIN
         groups = [
             UpgradeGroup(
-                name=f"{one.name}-{number}",
-                nodes=one.nodes,
-                gangs=one.gangs,
-                gpus=one.gpus,
+                name=f"{group.name}-{number}",
+                nodes=group.nodes,
+                gangs=group.gangs,
+                gpus=group.gpus,
                 ask_until=now + timedelta(seconds=seconds),
             )
-            for one in made.groups
+            for group in planned.groups
         ]
-        classes = {node.name: node_class(node) for node in snapshot.nodes if node.name in made.nodes}
-        batch = Batch(number=number, kind=made.kind, groups=groups, started_at=self.world.now, classes=classes)
+        classes = {node.name: node_class(node) for node in snapshot.nodes if node.name in planned.nodes}
+        batch = Batch(number=number, kind=planned.kind, groups=groups, started_at=self.world.now, classes=classes)
         self.batches.append(batch)
         for group in groups:
             self._groups[group.name] = group
-            group.upgrades = [one for name in group.nodes if (one := self._upgrade(group, name)) is not None]
+            upgrades = (self._make_upgrade(group, name) for name in group.nodes)
+            group.upgrades = [upgrade for upgrade in upgrades if upgrade is not None]
             self.upgrades += group.upgrades
             for name in group.nodes:
-                self._at.setdefault(name, set()).add(group.name)
-            self._look(group.name)
+                self._groups_by_name.setdefault(name, set()).add(group.name)
+            self._schedule_step(group.name)
 
-    def _chain(self, gangs: list[Gang]) -> int:
-        return asking.chain_of(gangs, self.strategy.checkpoint_seconds, self.strategy.lane_width)
+    def _chain_seconds(self, gangs: list[Gang]) -> int:
+        return turns.longest_chain_seconds(gangs, self.strategy.checkpoint_seconds, self.strategy.lane_width)
 
-    def _upgrade(self, group: UpgradeGroup, name: str) -> Upgrade | None:
+    def _make_upgrade(self, group: UpgradeGroup, name: str) -> Upgrade | None:
         node = self.world.nodes.get(name)
         if node is None:
             return None
-        image = self._catalogue.required_image(node.facts(), self.target)
+        image = self._catalogue.required_image(node.node_facts(), self.target)
         if image is None:
             return None
         number = len(self.batches)
@@ -273,20 +274,20 @@ class Controller:
             group=group.name,
             source=(node.driver_key, node.revision),
             target=(image.key, self.target.revision),
-            since=self.world.agenda.time,
+            since=self.world.queue.time,
         )
 
     # --------------------------------------------------------------------------------------------- group
 
-    def _group_step(self, group: UpgradeGroup, when: int) -> None:
-        group.looks.discard(when)
-        if group.over:
+    def _step_group(self, group: UpgradeGroup, when: int) -> None:
+        group.scheduled_steps.discard(when)
+        if group.is_over:
             return
         members = views.acknowledged_pods(group.requests)
-        nodes = [views.node_view(self.world, one, members) for one in group.upgrades]
-        expected, refused = self._ask(group, nodes)
+        nodes = [views.node_view(self.world, upgrade, members) for upgrade in group.upgrades]
+        expected, refused = self._make_requests(group, nodes)
         members = views.acknowledged_pods(group.requests)
-        request_views = [views.request_view(self.world, one) for one in group.requests]
+        request_views = [views.request_view(self.world, request) for request in group.requests]
         facts = GroupView(
             nodes=tuple(nodes),
             requests=tuple(
@@ -297,13 +298,13 @@ class Controller:
         )
         done = False
         for request, request_view in zip(group.requests, request_views, strict=True):
-            if not request.over:
+            if not request.is_over:
                 done |= self._step_gang(group, request, request_view, request_views, nodes)
-        for one, node in zip(group.upgrades, nodes, strict=True):
-            if not one.over:
-                step = upgrade_machine.decide(node, facts, self.world.agenda.time)
-                done |= self.acts.upgrade(group, one, node, step)
-        self._again(group, done=done)
+        for upgrade, node in zip(group.upgrades, nodes, strict=True):
+            if not upgrade.is_over:
+                step = upgrade_machine.decide(node, facts, self.world.queue.time)
+                done |= self.executor.upgrade(group, upgrade, node, step)
+        self._schedule_next(group, done=done)
 
     def _step_gang(
         self,
@@ -313,74 +314,73 @@ class Controller:
         request_views: list[RequestView],
         nodes: list[NodeView],
     ) -> bool:
-        around = GroupOfGang(
-            nodes=tuple(one.phase for one in nodes),
-            siblings=tuple(one.phase for one in request_views if one is not request_view),
+        surroundings = GroupOfGang(
+            nodes=tuple(view.phase for view in nodes),
+            siblings=tuple(view.phase for view in request_views if view is not request_view),
             ask_until=group.ask_until,
-            spares=self._spares(group, request),
-            turns=asking.turns_now(self.requests, self.strategy.lane_width, self.world.agenda.time),
+            spares=self._has_spares(group, request),
+            turns=turns.find_admitted_requests(self.requests, self.strategy.lane_width, self.world.queue.time),
         )
-        decision = request_machine.decide(request_view, around, self.world.agenda.time)
-        where = partial(views.restart_placement, self.world, group, nodes, self.left, request)
-        return self.acts.request(group, request, request_view, decision, where)
+        decision = request_machine.decide(request_view, surroundings, self.world.queue.time)
+        where = partial(views.restart_placement, self.world, group, nodes, self.replaced, request)
+        return self.executor.request(group, request, request_view, decision, where)
 
-    def _spares(self, group: UpgradeGroup, request: Request) -> bool:
-        """Whether the gang could go on elsewhere, unless another is on its way to the same nodes."""
-        swapping = all(one.phase in request_machine.SWAPPING for one in group.upgrades)
+    def _has_spares(self, group: UpgradeGroup, request: Request) -> bool:
+        """Whether the gang fits on other nodes, unless another gang restarts there."""
+        swapping = all(upgrade.phase in request_machine.SWAPPING for upgrade in group.upgrades)
         if request.phase is not RequestPhase.STOPPED or not swapping:
             return False
-        crowded = any(one.phase is RequestPhase.RESTARTING for one in self.requests)
+        crowded = any(other.phase is RequestPhase.RESTARTING for other in self.requests)
         return not crowded and views.fits_idle_nodes(self.world, request, group)
 
-    def _again(self, group: UpgradeGroup, *, done: bool) -> None:
-        """When the group is looked at next, if nothing happens to it before."""
-        if group.over:
+    def _schedule_next(self, group: UpgradeGroup, *, done: bool) -> None:
+        """Schedule the next step of the group."""
+        if group.is_over:
             del self._groups[group.name]
             for name in (*group.nodes, *(request.job for request in group.requests)):
-                self._at[name].discard(group.name)
-            batch = self.open
-            if batch is not None and all(one.over for one in batch.groups):
-                self._look_at_plan(ACTIVE)
+                self._groups_by_name[name].discard(group.name)
+            batch = self.open_batch
+            if batch is not None and all(other.is_over for other in batch.groups):
+                self._schedule_plan_step(ACTIVE)
             return
         if done:
-            self._look(group.name)
+            self._schedule_step(group.name)
             return
-        later = looks.next_look(self.world, group, lanes=bool(self.strategy.lane_width))
+        later = steps.next_step_second(self.world, group, lanes=bool(self.strategy.lane_width))
         if later is not None:
-            self._look(group.name, later - self.world.now)
+            self._schedule_step(group.name, later - self.world.now)
 
-    # ------------------------------------------------------------------------------------------------- ask
-
-    def _ask(self, group: UpgradeGroup, nodes: list[NodeView]) -> tuple[int, str]:
-        """How many gangs must have acknowledged, and why they cannot be asked; asked when all nodes are prepared."""
-        phases = {one.phase for one in nodes}
+    def _make_requests(self, group: UpgradeGroup, nodes: list[NodeView]) -> tuple[int, str]:
+        """The number of gangs that must acknowledge, and a blocker; creates requests when all nodes are prepared."""
+        phases = {view.phase for view in nodes}
         if phases - _UNASKED:
             return len(group.requests), ""
         expected = max(len(group.gangs), len(group.requests))
         if phases != {NodePhase.PREPARED}:
             return expected, ""
-        asked = {request.gang for request in group.requests}
+        requested = {request.gang for request in group.requests}
         here = set(group.nodes)
-        gangs = [gang for gang in self._gangs() if gang.name in group.gangs and gang.nodes & here]
-        missing = [gang for gang in gangs if gang.name not in asked]
+        gangs = [gang for gang in self._running_gangs() if gang.name in group.gangs and gang.nodes & here]
+        missing = [gang for gang in gangs if gang.name not in requested]
         if missing:
-            blocked = views.late_blocker(self.world, self.target, self._pace(), self._stopped(), missing, group)
+            strategy, stopped = self._current_strategy(), self._stopped_gangs()
+            blocked = views.late_blocker(self.world, self.target, strategy, stopped, missing, group)
             if blocked:
                 return expected, blocked
             for gang in missing:
-                self._begin(group, gang, self._chain(self._rivals(gangs)) + MARGIN)
+                self._make_request(group, gang, self._chain_seconds(self._lane_rivals(gangs)) + MARGIN)
         return len(gangs), ""
 
-    def _rivals(self, gangs: list[Gang]) -> list[Gang]:
-        """Gangs of the batch that write to the same lanes: nobody trains on before the last had its turn."""
+    def _lane_rivals(self, gangs: list[Gang]) -> list[Gang]:
+        """Gangs of the batch with the same lanes: each parks until the last has had its turn."""
         batch = self.batches[-1]
-        names = {name for one in batch.groups for name in one.gangs}
+        names = {name for group in batch.groups for name in group.gangs}
         lanes = {gang.lane for gang in gangs}
-        return [gang for gang in self._gangs() if gang.name in names and gang.lane in lanes]
+        return [gang for gang in self._running_gangs() if gang.name in names and gang.lane in lanes]
 
-    def _begin(self, group: UpgradeGroup, gang: Gang, park: int) -> None:
+    def _make_request(self, group: UpgradeGroup, gang: Gang, park: int) -> None:
         job = gang.name.rsplit("/", 1)[1]
-        now = self.world.agenda.time
+        now = self.world.queue.time
         request = Request(
             name=f"{job}-{len(self.requests) + 1}",
             gang=gang.name,
@@ -397,4 +397,4 @@ class Controller:
         )
         group.requests.append(request)
         self.requests.append(request)
-        self._at.setdefault(job, set()).add(group.name)
+        self._groups_by_name.setdefault(job, set()).add(group.name)

@@ -1,4 +1,4 @@
-"""The values that the decisions work on, made from simulated state as reconcile makes them from what it reads."""
+"""The input of decisions, made from simulated state as reconcile makes it from objects."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,12 @@ from upgrader.core.node_upgrade.upgrade_state import NodeView, OperandFacts, Oth
 from upgrader.core.workloads import placement
 from upgrader.simulate import stack
 from upgrader.simulate.controller.objects import Request, Upgrade, UpgradeGroup
-from upgrader.simulate.job import HAS_PODS, NAMESPACE, Job, Life
+from upgrader.simulate.job import HAS_PODS, NAMESPACE, Job, JobState
 from upgrader.simulate.world import World
 
 ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
 _READ = frozenset({RequestPhase.REQUESTED, RequestPhase.STOPPING})
-"""Phases in which answers are read; otherwise those that were recorded count."""
+"""Phases in which answers are read; in other phases the recorded answers count."""
 
 
 def node_view(world: World, upgrade: Upgrade, members: frozenset[str]) -> NodeView:
@@ -29,7 +29,7 @@ def node_view(world: World, upgrade: Upgrade, members: frozenset[str]) -> NodeVi
     if node is not None and node.uid != upgrade.node_uid:
         node = None
     off = upgrade.phase is NodePhase.UNLOADING
-    left = upgrade.operands // 2 if off else 1
+    replaced = upgrade.operands // 2 if off else 1
     return NodeView(
         name=upgrade.uid,
         uid=upgrade.uid,
@@ -39,7 +39,7 @@ def node_view(world: World, upgrade: Upgrade, members: frozenset[str]) -> NodeVi
         deadline=upgrade.deadline,
         reverting=upgrade.reverting,
         failure=upgrade.failure,
-        node=node.facts() if node is not None else None,
+        node=node.node_facts() if node is not None else None,
         source_key=upgrade.source[0],
         driver_key=upgrade.goal[0],
         plugin_key=stack.PLUGIN_KEY,
@@ -48,8 +48,8 @@ def node_view(world: World, upgrade: Upgrade, members: frozenset[str]) -> NodeVi
         prepare=upgrade.prepare,
         upgrade=upgrade.upgrading,
         validate=upgrade.validate,
-        driver=OperandFacts(pods=left, ready=int(upgrade.driver_ready)),
-        plugin=OperandFacts(pods=left, ready=int(upgrade.plugin_ready)),
+        driver=OperandFacts(pods=replaced, ready=int(upgrade.driver_ready)),
+        plugin=OperandFacts(pods=replaced, ready=int(upgrade.plugin_ready)),
         others=tuple(_other_pods(world, upgrade.node, members)) if node is not None else (),
     )
 
@@ -57,9 +57,14 @@ def node_view(world: World, upgrade: Upgrade, members: frozenset[str]) -> NodeVi
 def _other_pods(world: World, node: str, members: frozenset[str]) -> list[OtherPod]:
     jobs = [world.jobs[name] for name in world.nodes[node].used]
     return [
-        OtherPod(name=f"{job.spec.name}-{at}", namespace=NAMESPACE, uid=job.uid(at), member=job.uid(at) in members)
+        OtherPod(
+            name=f"{job.spec.name}-{index}",
+            namespace=NAMESPACE,
+            uid=job.pod_uid(index),
+            member=job.pod_uid(index) in members,
+        )
         for job in jobs
-        for at, place in enumerate(job.places)
+        for index, place in enumerate(job.places)
         if place == node
     ]
 
@@ -72,7 +77,7 @@ def acknowledged_pods(requests: Sequence[Request]) -> frozenset[str]:
 def request_view(world: World, request: Request) -> RequestView:
     """A request with its Job and pods."""
     job = world.jobs[request.job]
-    present = job.gang(world.agenda.begin, world.skew).members if job.life in HAS_PODS else ()
+    present = job.gang_facts(world.queue.begin, world.skew).members if job.state in HAS_PODS else ()
     return RequestView(
         name=request.name,
         gang=request.gang,
@@ -87,8 +92,8 @@ def request_view(world: World, request: Request) -> RequestView:
         restart_by=request.restart_by,
         members=request.members,
         present=present,
-        answers=(job.answers() or request.acks) if request.phase in _READ else request.acks,
-        owner=job.owner() if job.life is not Life.OVER else OwnerFacts(finished=True, stopped_by=job.record),
+        answers=(job.member_answers() or request.acks) if request.phase in _READ else request.acks,
+        owner=job.owner_facts() if job.state is not JobState.OVER else OwnerFacts(finished=True, stopped_by=job.record),
         acknowledged_step=request.step,
         progress=_progress_steps(world, job, request),
         forbidden=f"PodDisruptionBudget {job.pdb} does not allow to disrupt it" if job.pdb else "",
@@ -98,15 +103,15 @@ def request_view(world: World, request: Request) -> RequestView:
 def _progress_steps(world: World, job: Job, request: Request) -> tuple[int | None, ...]:
     if request.phase is not RequestPhase.RESTARTING:
         return ()
-    if job.life is not Life.TRAINING:
+    if job.state is not JobState.TRAINING:
         return (None,) * len(job.places)
-    return (job.step(world.now),) * len(job.places)
+    return (job.step_at(world.now),) * len(job.places)
 
 
 def request_facts(world: World, request: Request, view: RequestView) -> RequestFacts:
-    """A request as its nodes see it."""
+    """A request as its nodes read it."""
     job = world.jobs[request.job]
-    placed = job.life in HAS_PODS and job.life is not Life.ENDING
+    placed = job.state in HAS_PODS and job.state is not JobState.ENDING
     bound = request.restarted_early or (placed and not job.suspended and len(job.places) >= view.owner.wanted)
     return RequestFacts(
         name=request.name,
@@ -126,29 +131,29 @@ def late_blocker(
     gangs: Sequence[Gang],
     group: UpgradeGroup,
 ) -> str:
-    """What came between the start of the batch and now, and keeps one of the gangs from being asked."""
+    """A blocker that appeared after the start of the batch and prevents the request to a gang."""
     names = {*group.nodes, *(node for gang in gangs for node in gang.nodes)}
-    seen = Snapshot(
+    snapshot = Snapshot(
         cluster="simulated",
-        taken_at=world.agenda.time,
-        nodes=tuple(world.nodes[name].facts() for name in sorted(names) if name in world.nodes),
+        taken_at=world.queue.time,
+        nodes=tuple(world.nodes[name].node_facts() for name in sorted(names) if name in world.nodes),
         gangs=tuple(gangs),
         images=world.images,
         pdb_blocked={job.name: job.pdb for job in world.jobs.values() if job.pdb},
     )
     indexed = Indexed.of(
-        seen, target, strategy, drift=find_drift(seen, target), already=frozenset(), stopped_gangs=stopped
+        snapshot, target, strategy, drift=find_drift(snapshot, target), already=frozenset(), stopped_gangs=stopped
     )
     return next((message for gang in gangs for _, message in gang_blockers(indexed, gang)), "")
 
 
 def fits_idle_nodes(world: World, request: Request, group: UpgradeGroup) -> bool:
-    """Whether the gang fits on idle nodes of the target revision, one for each node that it was on."""
-    own = [one for one in group.upgrades if one.phase in SWAPPING and not one.reverting]
-    targets = {one.target[1] for one in group.upgrades}
+    """Whether the gang fits on idle nodes of the target revision, one for each of its nodes."""
+    own = [upgrade for upgrade in group.upgrades if upgrade.phase in SWAPPING and not upgrade.reverting]
+    targets = {upgrade.target[1] for upgrade in group.upgrades}
     if len(own) < len(group.upgrades) or len(targets) != 1 or world.waiting:
         return False
-    size, (target,) = max(one.gpus for one in own), targets
+    size, (target,) = max(upgrade.gpus for upgrade in own), targets
     free = [
         node
         for node in world.nodes.values()
@@ -162,18 +167,20 @@ def fits_idle_nodes(world: World, request: Request, group: UpgradeGroup) -> bool
 
 
 def restart_placement(
-    world: World, group: UpgradeGroup, views: Sequence[NodeView], left: frozenset[str], request: Request
+    world: World, group: UpgradeGroup, views: Sequence[NodeView], replaced: frozenset[str], request: Request
 ) -> placement.Placement:
-    """Where a gang may be restarted: on old revisions or on the new one, never on both; as reconcile's groups do."""
+    """The nodes on which a gang may restart: of the replaced revisions or of the new one, never both."""
     if request.restarted_early:
-        return placement.Placement(left_behind=tuple(sorted(left)), settled=True)
-    there = [view for view in views if view.phase is not NodePhase.NODE_DELETED]
+        return placement.Placement(left_behind=tuple(sorted(replaced)), settled=True)
+    existing = [view for view in views if view.phase is not NodePhase.NODE_DELETED]
     targets = sorted({upgrade.target[1] for upgrade in group.upgrades})
-    if any(view.phase not in OVER and view.phase not in BEFORE_OFF for view in there):
-        known = (*targets, *sorted(left))
-        chosen = placement.refuge_revision([node.facts() for node in world.nodes.values()], known)
-        chosen = chosen or (sorted(left)[:1] if there[0].reverting else targets or [""])[0]
-        return placement.Placement(left_behind=tuple(one for one in known if one != chosen), settled=True)
-    forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in there)
-    here = "" if any(is_left_on_node(view) for view in there) else group.name
-    return placement.Placement(left_behind=tuple(sorted(left)) if forward else tuple(targets), group=here)
+    if any(view.phase not in OVER and view.phase not in BEFORE_OFF for view in existing):
+        revisions = (*targets, *sorted(replaced))
+        chosen = placement.refuge_revision([node.node_facts() for node in world.nodes.values()], revisions)
+        chosen = chosen or (sorted(replaced)[:1] if existing[0].reverting else targets or [""])[0]
+        return placement.Placement(
+            left_behind=tuple(revision for revision in revisions if revision != chosen), settled=True
+        )
+    forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in existing)
+    here = "" if any(is_left_on_node(view) for view in existing) else group.name
+    return placement.Placement(left_behind=tuple(sorted(replaced)) if forward else tuple(targets), group=here)

@@ -1,7 +1,7 @@
-"""Fleets made up from a seed: the same specification gives the same fleet on every machine.
+"""Fleets drawn from a seed: the same specification results in the same fleet on every machine.
 
-1,750 nodes in use carry about 244 gangs of 1 to 128 nodes. Jobs have run for about a day in the median, with a long
-tail, as training jobs do.
+1,750 nodes in use run about 244 gangs of 1 to 128 nodes. Jobs have run for about a day in the median, with a long tail,
+as training jobs do.
 """
 
 import math
@@ -14,45 +14,45 @@ from upgrader.simulate.fleets.fleet import KERNEL, Fleet, SimJob, SimNode
 HOUR = 3600
 
 SIZES = {1: 450, 2: 150, 4: 130, 8: 110, 16: 80, 32: 45, 64: 25, 128: 10}
-"""Nodes of a gang and how often it is so, in thousandths: 7.75 nodes in the mean."""
+"""The number of nodes of a gang and its frequency, in thousandths: 7.75 nodes in the mean."""
 
 MODELS = (("H100", KERNEL), ("H100", "6.1.0-47-amd64"), ("A100", "6.1.0-47-amd64"))
-"""GPU models and kernels; nodes of one class stand together, as they were bought."""
+"""GPU models and kernels; nodes of one class are adjacent, as they were bought together."""
 
 RACK = 16
 """Nodes of a rack."""
 
 LANES = ("scratch", "scratch", "object")
-"""Storage that checkpoints go to."""
+"""Lanes of checkpoints."""
 
 
 class FleetSpec(Struct, frozen=True, kw_only=True):
-    """What a fleet is made from. Shares are parts of 1."""
+    """The parameters of a fleet. Shares are parts of 1."""
 
     nodes: int
     seed: int
-    gpus: int = 8  # of a node
+    gpus: int = 8  # per node
     largest: int = 128  # nodes of the largest gang
     idle: float = 0.04  # nodes without a job
     shared: float = 0.06  # gangs that leave half of each of their nodes to another gang
-    undeclared: float = 0.05  # jobs that say nothing: they are waited for, so these always end
-    ending: float = 0.3  # declared jobs that end within two days, and say so
+    undeclared: float = 0.05  # jobs without a declared method: they are waited for, so these always end
+    ending: float = 0.3  # declared jobs that end within two days and declare their end
     slices: float = 0.3  # jobs with a minimum time slice
-    arriving: float = 0.0  # jobs that come during the rollout, as a part of those that run
+    arriving: float = 0.0  # jobs that arrive during the rollout, as a part of the running ones
     horizon: int = 48 * HOUR  # seconds within which ending jobs end
 
     @property
     def name(self) -> str:
-        """Readable: size and seed."""
+        """Size and seed."""
         return f"{self.nodes}-nodes-seed-{self.seed}"
 
 
 def make_fleet(spec: FleetSpec) -> Fleet:
     """The fleet of a specification."""
-    chance = random.Random(f"fleet {spec.seed} {spec.nodes}")  # noqa: S311 - the same fleet every time, no secret
+    chance = random.Random(f"fleet {spec.seed} {spec.nodes}")  # noqa: S311 - the same fleet every time, and not a secret
     nodes = tuple(_make_node(spec, number) for number in range(spec.nodes))
     names = [node.name for node in nodes]
-    # Placement is mostly in blocks (a scheduler packs racks) and torn where jobs came and went.
+    # Placement is mostly in blocks (a scheduler fills racks), with gaps where jobs came and went.
     for _ in range(spec.nodes // 4):
         left, right = chance.randrange(spec.nodes), chance.randrange(spec.nodes)
         names[left], names[right] = names[right], names[left]
@@ -60,9 +60,9 @@ def make_fleet(spec: FleetSpec) -> Fleet:
     jobs: list[SimJob] = []
     while busy:
         size = min(_draw_size(spec, chance), len(busy))
-        at, busy = tuple(busy[:size]), busy[size:]
+        members, busy = tuple(busy[:size]), busy[size:]
         parts = 2 if chance.random() < spec.shared else 1
-        jobs += [_make_job(spec, chance, len(jobs) + part, at, spec.gpus // parts) for part in range(parts)]
+        jobs += [_make_job(spec, chance, len(jobs) + part, members, spec.gpus // parts) for part in range(parts)]
     arrivals = [_make_arrival(spec, chance, number) for number in range(round(spec.arriving * len(jobs)))]
     return Fleet(name=spec.name, nodes=nodes, jobs=(*jobs, *arrivals))
 
@@ -78,15 +78,15 @@ def _draw_size(spec: FleetSpec, chance: random.Random) -> int:
     return chance.choices(sizes, [SIZES[size] for size in sizes])[0]
 
 
-def _make_job(spec: FleetSpec, chance: random.Random, number: int, at: tuple[str, ...], gpus: int) -> SimJob:
+def _make_job(spec: FleetSpec, chance: random.Random, number: int, members: tuple[str, ...], gpus: int) -> SimJob:
     start = -round(min(chance.lognormvariate(math.log(24 * HOUR), 1.0), 30 * 24 * HOUR))
     undeclared = chance.random() < spec.undeclared
     ends = undeclared or chance.random() < spec.ending
     end = chance.randrange(HOUR, spec.horizon) if ends else None
     return SimJob(
         name=f"train-{number:04}",
-        size=len(at),
-        nodes=at,
+        size=len(members),
+        nodes=members,
         gpus=gpus,
         start=start,
         end=end,

@@ -1,4 +1,4 @@
-"""Parser of fleet files, JSON or CSV; docs/reference/fleet-file.md has the format. Every error has its position."""
+"""Parser of fleet files, JSON or CSV; the format is in docs/reference/fleet-file.md. Every error has its position."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ import msgspec
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.workloads.checkpoint_annotations import parse_seconds as duration
 from upgrader.simulate.faults import NODE_EVENTS
-from upgrader.simulate.fleets.fleet import CHECKPOINT, KERNEL, PERIOD, RESTART, Event, Fleet, Happening, SimJob, SimNode
+from upgrader.simulate.fleets.fleet import CHECKPOINT, KERNEL, PERIOD, RESTART, Event, EventKind, Fleet, SimJob, SimNode
 
 METHODS = {"file": "file", "none": "none", "undeclared": ""}
 
@@ -50,7 +50,7 @@ class _Job(_Wire, frozen=True, kw_only=True):
 
 class _Event(_Wire, frozen=True, kw_only=True):
     at: str
-    what: Happening
+    what: EventKind
     subject: str
     value: str = ""
 
@@ -65,15 +65,15 @@ class _File(_Wire, frozen=True, kw_only=True):
 KINDS: Mapping[str, type[_Wire]] = {"node": _Node, "job": _Job, "event": _Event}
 """Rows of a CSV file, by its column `kind`."""
 
-Placed = tuple[str, _Wire]
-"""A row and its place, for errors."""
+PlacedRow = tuple[str, _Wire]
+"""A row and its position, for errors."""
 
 
 def load_fleet(path: Path) -> Fleet:
     """The fleet in a file, JSON unless its name ends in .csv.
 
     Raises:
-        ConfigurationError: it cannot be read, or what stands in it cannot be; the error names the place and the field.
+        ConfigurationError: the file cannot be read or is invalid; the error has the position and the field.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -83,10 +83,10 @@ def load_fleet(path: Path) -> Fleet:
 
 
 def parse_fleet(text: str, *, name: str, comma: bool = False) -> Fleet:
-    """The fleet in a text; `name` stands in errors.
+    """The fleet in a text; `name` is used in errors.
 
     Raises:
-        ConfigurationError: as `load`.
+        ConfigurationError: as `load_fleet`.
     """
     try:
         title, rows = ("", list(_parse_csv(text))) if comma else _parse_json(text)
@@ -94,7 +94,7 @@ def parse_fleet(text: str, *, name: str, comma: bool = False) -> Fleet:
     except _FaultError as fault:
         raise ConfigurationError(
             f"fleet file {name}, {fault.where}: {fault.what}",
-            resolution="docs/reference/fleet-file.md says what stands in it.",
+            resolution="The format is in docs/reference/fleet-file.md.",
         ) from None
 
 
@@ -105,17 +105,17 @@ class _FaultError(Exception):
 
 
 Fault = Callable[[str], _FaultError]
-"""What is wrong, to the fault of one row."""
+"""From a description of an error to the error of one row."""
 
 
-def _parse_json(text: str) -> tuple[str, list[Placed]]:
+def _parse_json(text: str) -> tuple[str, list[PlacedRow]]:
     try:
         file = msgspec.json.decode(text, type=_File)
     except msgspec.MsgspecError as error:
         raise _FaultError("as a whole", str(error)) from error
-    rows: list[Placed] = []
-    for kind, found in (("node", file.nodes), ("job", file.jobs), ("event", file.events)):
-        for at, raw in enumerate(found):
+    rows: list[PlacedRow] = []
+    for kind, raw_rows in (("node", file.nodes), ("job", file.jobs), ("event", file.events)):
+        for at, raw in enumerate(raw_rows):
             where = f"{kind}s[{at}]"
             try:
                 rows.append((where, msgspec.json.decode(raw, type=KINDS[kind])))
@@ -124,45 +124,45 @@ def _parse_json(text: str) -> tuple[str, list[Placed]]:
     return file.name, rows
 
 
-def _parse_csv(text: str) -> Iterator[Placed]:
-    reader = csv.DictReader(io.StringIO(text), restkey="more columns than the first line names")
+def _parse_csv(text: str) -> Iterator[PlacedRow]:
+    reader = csv.DictReader(io.StringIO(text), restkey="more columns than in the first line")
     if "kind" not in (reader.fieldnames or ()):
-        raise _FaultError("line 1", "the first line names the columns, one of which is kind")
+        raise _FaultError("line 1", "the first line must contain the column names, including kind")
     for row in reader:
         where = f"line {reader.line_num}"
-        said: dict[str, Any] = {key: value for key, value in row.items() if value}
-        kind = said.pop("kind", "")
+        fields: dict[str, Any] = {key: value for key, value in row.items() if value}
+        kind = fields.pop("kind", "")
         if kind not in KINDS:
-            raise _FaultError(where, f"kind is {kind!r}, not one of {', '.join(KINDS)}")
-        if "nodes" in said:
-            said["nodes"] = said["nodes"].split()
+            raise _FaultError(where, f"kind is {kind!r}, which is none of {', '.join(KINDS)}")
+        if "nodes" in fields:
+            fields["nodes"] = fields["nodes"].split()
         try:
-            yield where, msgspec.convert(said, KINDS[kind], strict=False)
+            yield where, msgspec.convert(fields, KINDS[kind], strict=False)
         except msgspec.MsgspecError as error:
             raise _FaultError(where, str(error)) from error
 
 
-def _make_fleet(name: str, rows: list[Placed]) -> Fleet:
+def _make_fleet(name: str, rows: list[PlacedRow]) -> Fleet:
     nodes: dict[str, SimNode] = {}
     for where, node in _rows_of_kind(rows, _Node):
         if node.name in nodes:
-            raise _FaultError(where, f"a second node {node.name}")
+            raise _FaultError(where, f"node {node.name} exists twice")
         if node.gpus < 1:
             raise _FaultError(where, f"node {node.name} has {node.gpus} GPUs")
         nodes[node.name] = SimNode(name=node.name, gpus=node.gpus, model=node.model, kernel=node.kernel, rack=node.rack)
     if not nodes:
-        raise _FaultError("as a whole", "there is no node in it")
+        raise _FaultError("as a whole", "the file contains no nodes")
     jobs: dict[str, SimJob] = {}
     free = {node.name: node.gpus for node in nodes.values()}
     for where, job in _rows_of_kind(rows, _Job):
         if job.name in jobs:
-            raise _FaultError(where, f"a second job {job.name}")
+            raise _FaultError(where, f"job {job.name} exists twice")
         jobs[job.name] = _make_job(where, job, free)
     events = [_make_event(where, event, nodes, jobs) for where, event in _rows_of_kind(rows, _Event)]
     return Fleet(name=name, nodes=tuple(nodes.values()), jobs=tuple(jobs.values()), events=tuple(events))
 
 
-def _rows_of_kind(rows: Iterable[Placed], kind: type[T]) -> Iterator[tuple[str, T]]:
+def _rows_of_kind(rows: Iterable[PlacedRow], kind: type[T]) -> Iterator[tuple[str, T]]:
     return ((where, row) for where, row in rows if isinstance(row, kind))
 
 
@@ -170,21 +170,21 @@ def _make_job(where: str, job: _Job, free: dict[str, int]) -> SimJob:
     def fault(what: str) -> _FaultError:
         return _FaultError(where, f"job {job.name}: {what}")
 
-    def moment(field: str, text: str) -> int | None:
+    def parse_field(field: str, text: str) -> int | None:
         return _parse_time(fault, field, text)
 
-    start, end = moment("start", job.start) or 0, moment("end", job.end)
+    start, end = parse_field("start", job.start) or 0, parse_field("end", job.end)
     size = job.size or len(job.nodes)
     if size < 1 or (job.nodes and size != len(job.nodes)):
-        raise fault("give nodes (one for each member) or, for a job that starts later, size")
+        raise fault("specify nodes (one for each member) or, for a job that starts later, size")
     if job.nodes and start > 0:
-        raise fault(f"it starts after {job.start}, so a scheduler finds its nodes: give size instead of nodes")
+        raise fault(f"it starts after {job.start}, so the scheduler places it: specify size instead of nodes")
     if not job.nodes and start < 0:
-        raise fault("it runs already, so give the nodes of its members")
+        raise fault("it runs already, so specify the nodes of its members")
     if end is not None and end <= max(0, start):
         raise fault(f"its end {job.end} is not after its start or the begin")
     if job.method not in METHODS:
-        raise fault(f"method is {job.method!r}, not one of {', '.join(METHODS)}")
+        raise fault(f"method is {job.method!r}, which is none of {', '.join(METHODS)}")
     _assign_gpus(fault, job, free)
     return SimJob(
         name=job.name,
@@ -193,37 +193,37 @@ def _make_job(where: str, job: _Job, free: dict[str, int]) -> SimJob:
         gpus=job.gpus,
         start=start,
         end=end,
-        declared_end=moment("declaredEnd", job.declared_end),
-        min_runtime=moment("minRuntime", job.min_runtime) or 0,
+        declared_end=parse_field("declaredEnd", job.declared_end),
+        min_runtime=parse_field("minRuntime", job.min_runtime) or 0,
         method=METHODS[job.method],
-        timeout=moment("timeout", job.timeout),
-        checkpoint=max(1, moment("checkpoint", job.checkpoint) or 0),
-        restart=max(1, moment("restart", job.restart) or 0),
-        period=max(1, moment("period", job.period) or 0),
+        timeout=parse_field("timeout", job.timeout),
+        checkpoint=max(1, parse_field("checkpoint", job.checkpoint) or 0),
+        restart=max(1, parse_field("restart", job.restart) or 0),
+        period=max(1, parse_field("period", job.period) or 0),
         lane=job.lane,
         refuses=job.refuses,
     )
 
 
 def _assign_gpus(fault: Fault, job: _Job, free: dict[str, int]) -> None:
-    """Give a job the GPUs of its nodes, where they are free."""
+    """Assign GPUs of its nodes to a job, if they are free."""
     for node in job.nodes:
         if node not in free:
-            raise fault(f"there is no node {node}")
+            raise fault(f"node {node} does not exist")
         free[node] -= job.gpus
         if job.gpus < 1 or free[node] < 0:
-            raise fault(f"{job.gpus} GPUs on node {node}, which has {free[node] + job.gpus} left")
+            raise fault(f"{job.gpus} GPUs on node {node}, which has {free[node] + job.gpus} free")
 
 
 def _parse_time(fault: Fault, field: str, text: str) -> int | None:
-    """Seconds from the begin, or of a duration; None where nothing is said."""
+    """Seconds from the begin, or of a duration; None for an empty text."""
     if not text:
         return None
     before, bare = text.startswith("-"), text.removeprefix("-")
-    found = 0 if bare in {"0", "0s"} else duration(bare)
-    if found is None or (before and field != "start"):
+    seconds = 0 if bare in {"0", "0s"} else duration(bare)
+    if seconds is None or (before and field != "start"):
         raise fault(f"{field} is {text!r}, which is not a duration such as 90s, 30m, 6h or 2d")
-    return -found if before else found
+    return -seconds if before else seconds
 
 
 def _make_event(where: str, event: _Event, nodes: Mapping[str, SimNode], jobs: Mapping[str, SimJob]) -> Event:
@@ -231,15 +231,15 @@ def _make_event(where: str, event: _Event, nodes: Mapping[str, SimNode], jobs: M
         return _FaultError(where, f"event {event.what}: {what}")
 
     what, value = event.what, event.value
-    known = jobs if what not in NODE_EVENTS else {} if what is Happening.NODE_JOINS else nodes
-    if what is not Happening.NODE_JOINS and event.subject not in known:
-        raise fault(f"there is no {'node' if what in NODE_EVENTS else 'job'} {event.subject}")
-    if what in {Happening.NODE_JOINS, Happening.JOB_GROWS} and value not in nodes:
-        raise fault(f"value names no node: {value!r}")
-    if what is Happening.NODE_RENAMED and (not value or value in nodes):
-        raise fault(f"value is no new name: {value!r}")
-    if what is Happening.SLOW_CHECKPOINT and not value.isdecimal():
-        raise fault(f"value is no number of seconds: {value!r}")
-    if what is Happening.UPGRADE_FAILS and value and not value.isdecimal():
-        raise fault(f"value is no number of times: {value!r}")
+    subjects = jobs if what not in NODE_EVENTS else {} if what is EventKind.NODE_JOINS else nodes
+    if what is not EventKind.NODE_JOINS and event.subject not in subjects:
+        raise fault(f"{'node' if what in NODE_EVENTS else 'job'} {event.subject} does not exist")
+    if what in {EventKind.NODE_JOINS, EventKind.JOB_GROWS} and value not in nodes:
+        raise fault(f"value is not the name of a node: {value!r}")
+    if what is EventKind.NODE_RENAMED and (not value or value in nodes):
+        raise fault(f"value is not a new name: {value!r}")
+    if what is EventKind.SLOW_CHECKPOINT and not value.isdecimal():
+        raise fault(f"value is not a number of seconds: {value!r}")
+    if what is EventKind.UPGRADE_FAILS and value and not value.isdecimal():
+        raise fault(f"value is not a number of failures: {value!r}")
     return Event(at=_parse_time(fault, "at", event.at) or 0, what=what, subject=event.subject, value=value)

@@ -87,7 +87,7 @@ def _silence_without_pod(job: Job) -> Silence | None:
 
 
 def validate_result(pods: Iterable[Pod], upgrade: NodeUpgrade, *, reverting: bool) -> PodResult:
-    """Result of the validation pod in this direction: a revert has its own pod.
+    """Result of the validation pod of the upgrade, or of its revert, which has a pod of its own.
 
     A pod that the kubelet did not admit counts as none and is created again.
     """

@@ -1,4 +1,4 @@
-"""What happened to objects, and who did it: what the laws are judged from."""
+"""The journal of a run: which object changed, and who changed it. The laws judge its entries."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,23 +20,23 @@ class Author(StrEnum):
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One change of one object. `sent`: when the controller sent the write, earlier than `at` where it was delayed."""
+    """A change of an object. `sent`: when the controller sent the write; earlier than `at` if the write was delayed."""
 
     at: datetime
     kind: str
     author: Author = Author.WORLD
-    verb: str = ""  # of the controller's write: create, merge, edit, apply, delete or evict
+    verb: str = ""  # the verb of the controller's write: create, merge, edit, apply, delete or evict
     before: Object | None = None
     after: Object | None = None
     sent: datetime | None = None
 
     @property
     def object(self) -> Object:
-        """As it is now, or as it was last."""
-        found = self.after or self.before
-        if found is None:
+        """The object after the change; the last state of a removed object."""
+        value = self.after or self.before
+        if value is None:
             raise ValueError("an entry is about an object")
-        return found
+        return value
 
     @property
     def key(self) -> tuple[str, str]:
@@ -46,16 +46,16 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     @property
     def sent_at(self) -> datetime:
-        """When the controller sent the write; when it happened, where nobody did or it was not delayed."""
+        """When the controller sent the write; the time of the change if the write was not delayed."""
         return self.sent or self.at
 
     @property
     def by_controller(self) -> bool:
-        """Whether a write of the controller did it."""
+        """Whether a write of the controller caused the change."""
         return self.author is Author.CONTROLLER
 
     def __str__(self) -> str:
-        """For people: when, who, what."""
+        """One line: time, author, verb and object."""
         place = "/".join(part for part in self.key if part)
         what = self.verb or ("removed" if self.after is None else "added" if self.before is None else "changed")
         return f"{self.at:%H:%M:%S} {self.author.value}: {what} {self.kind} {place}"
@@ -65,24 +65,24 @@ Reader = Callable[[Entry], None]
 
 
 class Journal:
-    """Every change of a store as it happens, with its author; nothing is kept here."""
+    """Reports each change of a store with its author; it stores nothing."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._write: tuple[Write, datetime] | None = None
         self.readers: list[Reader] = []
-        store.listeners.append(self._take)
+        store.listeners.append(self._forward_change)
 
     @contextmanager
-    def written(self, write: Write, sent: datetime) -> Iterator[None]:
-        """What changes meanwhile is the controller's doing, garbage collection of what it deletes among it."""
+    def attribute_changes(self, write: Write, sent: datetime) -> Iterator[None]:
+        """Changes inside this context are the controller's, including the garbage collection of what it deletes."""
         outer, self._write = self._write, (write, sent)
         try:
             yield
         finally:
             self._write = outer
 
-    def _take(self, change: Change) -> None:
+    def _forward_change(self, change: Change) -> None:
         write, sent = self._write or (None, None)
         entry = Entry(
             at=self._store.clock.now(),

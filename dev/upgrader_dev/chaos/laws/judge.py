@@ -1,102 +1,110 @@
-"""The judge: every change goes past every law, and what is left at the end is held against them."""
+"""The judge: all laws check every change, and the final state."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Protocol
 
 from upgrader.core.model.phases import NodePhase, RequestPhase, is_final
+from upgrader_dev.chaos.laws.cluster_state import ClusterState, Files, Mailbox, Violation
 from upgrader_dev.chaos.laws.journal import Entry
-from upgrader_dev.chaos.laws.known import Files, Known, Mailbox, Violation
-from upgrader_dev.chaos.laws.laws_of_gangs import Restarted, StoppedInVain, StoppedOnce, UnacknowledgedStop
-from upgrader_dev.chaos.laws.laws_of_nodes import Budget, NewController, OneUpgrade, OthersSet, Prepared
-from upgrader_dev.chaos.laws.laws_of_records import DoubtHolds, EveryStateEnds, IntentFirst
+from upgrader_dev.chaos.laws.laws_of_gangs import GangsRestarted, StoppedOnce, UnacknowledgedStop, UselessStop
+from upgrader_dev.chaos.laws.laws_of_nodes import (
+    BudgetKept,
+    ForeignSettingsKept,
+    ImagesPrepared,
+    NewControllerChangesNothing,
+    SingleUpgrade,
+)
+from upgrader_dev.chaos.laws.laws_of_records import EveryStateEnds, IntentFirst, NoStartOnStaleState
 from upgrader_dev.simulated.apiserver.objects import Object
 from upgrader_dev.simulated.apiserver.store import ObjectStore
 
-LOOK_SECONDS = 60
+JUDGE_SECONDS = 60
 
 
 class Law(Protocol):
-    """One law, judged change by change. `known` is the world before the change."""
+    """A law, which checks change by change. `state` is the cluster before the change."""
 
     number: int
 
-    def look(self, entry: Entry, known: Known) -> Iterator[str]:
-        """What of a change breaks it, as sentences."""
+    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+        """A sentence for each way in which a change breaks the law."""
         ...
 
 
 class Judge:
-    """All laws, and what was found against them."""
+    """All laws and their violations."""
 
     def __init__(self, files: Files, mailbox: Callable[[], Mailbox]) -> None:
-        self.known = Known(files, mailbox)
+        self.state = ClusterState(files, mailbox)
         self.violations: list[Violation] = []
-        self.ends, self.restarted = EveryStateEnds(), Restarted()
-        self.doubt, self.new_controller = DoubtHolds(), NewController()
+        self.ends, self.restarted = EveryStateEnds(), GangsRestarted()
+        self.stale_state_law, self.new_controller = NoStartOnStaleState(), NewControllerChangesNothing()
         self._laws: tuple[Law, ...] = (
             UnacknowledgedStop(),
-            Prepared(),
-            OthersSet(),
-            Budget(),
+            ImagesPrepared(),
+            ForeignSettingsKept(),
+            BudgetKept(),
             StoppedOnce(),
-            StoppedInVain(),
+            UselessStop(),
             self.ends,
             IntentFirst(),
-            self.doubt,
-            OneUpgrade(),
+            self.stale_state_law,
+            SingleUpgrade(),
             self.restarted,
             self.new_controller,
         )
-        self._looked: datetime | None = None
+        self._judged_at: datetime | None = None
 
-    def begin(self, store: ObjectStore) -> None:
-        """From here on changes are judged; what is there already is taken as it is."""
-        self.known.begin(store)
+    def start_judging(self, store: ObjectStore) -> None:
+        """Judge changes from now on; the objects that exist are accepted as they are."""
+        self.state.load_store(store)
 
-    def read(self, entry: Entry) -> None:
+    def judge_entry(self, entry: Entry) -> None:
         """Judge one change."""
         for law in self._laws:
-            for sentence in law.look(entry, self.known):
-                self._found(law.number, entry.at, sentence, str(entry))
-        self.known.take(entry)
+            for sentence in law.check_entry(entry, self.state):
+                self._add_violation(law.number, entry.at, sentence, str(entry))
+        self.state.record_entry(entry)
 
-    def look(self, now: datetime) -> None:
+    def judge_deadlines(self, now: datetime) -> None:
         """Judge what should have happened by now."""
-        if self._looked is not None and (now - self._looked).total_seconds() < LOOK_SECONDS:
+        if self._judged_at is not None and (now - self._judged_at).total_seconds() < JUDGE_SECONDS:
             return
-        self._looked = now
-        for sentence in self.ends.overdue(self.known, now):
-            self._found(self.ends.number, now, sentence)
+        self._judged_at = now
+        for sentence in self.ends.check_deadlines(self.state, now):
+            self._add_violation(self.ends.number, now, sentence)
 
-    def quiet(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether no upgrade and no request is under way."""
         upgrades = (
-            NodePhase(each.get("status", {}).get("phase", "Pending")) for each in self.known.made_of("NodeUpgrade")
+            NodePhase(upgrade.get("status", {}).get("phase", "Pending"))
+            for upgrade in self.state.created_objects("NodeUpgrade")
         )
         requests = (
-            each.get("status", {}).get("phase", "Requested") for each in self.known.made_of("CheckpointRequest")
+            request.get("status", {}).get("phase", "Requested")
+            for request in self.state.created_objects("CheckpointRequest")
         )
         return all(map(is_final, upgrades)) and all(is_final(RequestPhase(phase)) for phase in requests)
 
-    def left(self) -> bool:
-        """Whether anything is stopped or marked by us still: what was removed by force is found by that, and later."""
-        return any(True for _ in self.restarted.end(self.known))
+    def has_leftovers(self) -> bool:
+        """Whether an owner is still stopped, or a node or pod still marked, by the controller."""
+        return any(True for _ in self.restarted.check_end(self.state))
 
-    def well(self) -> bool:
-        """Whether no upgrade has failed: what failed is tried again, whoever leads then."""
-        return all(_phase_of(each) == NodePhase.SUCCEEDED for each in self.known.made_of("NodeUpgrade"))
+    def has_no_failures(self) -> bool:
+        """Whether all upgrades succeeded: the controller tries failed upgrades again, also after a restart."""
+        return all(_phase_of(upgrade) == NodePhase.SUCCEEDED for upgrade in self.state.created_objects("NodeUpgrade"))
 
-    def end(self, now: datetime) -> None:
-        """Judge what is left when there was time enough for everything."""
+    def judge_end(self, now: datetime) -> None:
+        """Judge the final state, after enough time for everything to end."""
         if self.violations:
             return
-        for sentence in self.ends.end(self.known):
-            self._found(self.ends.number, now, sentence)
-        for sentence in self.restarted.end(self.known):
-            self._found(self.restarted.number, now, sentence)
+        for sentence in self.ends.check_end(self.state):
+            self._add_violation(self.ends.number, now, sentence)
+        for sentence in self.restarted.check_end(self.state):
+            self._add_violation(self.restarted.number, now, sentence)
 
-    def _found(self, law: int, at: datetime, sentence: str, entry: str = "") -> None:
+    def _add_violation(self, law: int, at: datetime, sentence: str, entry: str = "") -> None:
         self.violations.append(Violation(law=law, at=at, sentence=sentence, entry=entry))
 
 

@@ -1,4 +1,4 @@
-"""The laws about what is done to nodes and to what others set: 2, 3, 4 and 10."""
+"""The laws about nodes and about the settings of other writers: 2, 3, 4, 8 and 10."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -6,49 +6,49 @@ from typing import Any
 
 from upgrader.api import names
 from upgrader.core.constraints.budget import allowed_gpus
-from upgrader_dev.chaos.laws.journal import Author, Entry
-from upgrader_dev.chaos.laws.known import (
-    Known,
-    is_closed,
-    is_ours,
-    is_upgrade_job,
+from upgrader_dev.chaos.laws.cluster_state import (
+    ClusterState,
+    has_maintenance_taint,
+    is_of_operator,
+    node_taints,
     starts_batch,
-    taints_of,
-    went_off,
-    went_on,
+    starts_upgrade_job,
+    was_switched_off,
+    was_switched_on,
 )
+from upgrader_dev.chaos.laws.journal import Author, Entry
 from upgrader_dev.simulated.apiserver.objects import Object
 from upgrader_dev.simulated.cluster.devices import RENAMED
 from upgrader_dev.simulated.cluster.placing import RESOURCE, gpus_of
 
 
-class Prepared:
-    """Law 2: no node is upgraded, and no gang asked, before the image is on the nodes."""
+class ImagesPrepared:
+    """Law 2: no node is upgraded, and no gang gets a request, before the image is on the nodes."""
 
     number = 2
 
     def __init__(self) -> None:
-        self._made: set[str] = set()
-        """Uids of prepare pods that the controller made."""
+        self._prepare_pods: set[str] = set()
+        """Uids of prepare pods that the controller created."""
         self._prepared: dict[str, datetime] = {}
-        """NodeUpgrades whose prepare pod has succeeded, and when."""
+        """NodeUpgrades whose prepare pod succeeded, and when."""
 
-    def look(self, entry: Entry, known: Known) -> Iterator[str]:
-        """What of a change breaks the law; what arrives late is judged by what was there when it was sent."""
-        if entry.kind == "Pod" and is_ours(entry.object):
-            self._prepares(entry)
-        elif is_upgrade_job(entry):
-            yield from self._upgraded(entry)
+    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+        """A sentence for each way in which a change breaks the law; a delayed write is judged by its send time."""
+        if entry.kind == "Pod" and is_of_operator(entry.object):
+            self._record_preparation(entry)
+        elif starts_upgrade_job(entry):
+            yield from self._check_upgrade(entry)
         elif entry.kind == "CheckpointRequest" and entry.by_controller and entry.before is None:
-            yield from self._asked(entry, known)
+            yield from self._check_request(entry, state)
 
-    def _prepares(self, entry: Entry) -> None:
+    def _record_preparation(self, entry: Entry) -> None:
         meta = entry.object["metadata"]
         if meta.get("labels", {}).get(names.LABEL_COMPONENT) != "prepare":
             return
         if entry.by_controller and entry.before is None:
-            self._made.add(meta["uid"])
-        if entry.object.get("status", {}).get("phase") == "Succeeded" and meta["uid"] in self._made:
+            self._prepare_pods.add(meta["uid"])
+        if entry.object.get("status", {}).get("phase") == "Succeeded" and meta["uid"] in self._prepare_pods:
             self._prepared.setdefault(meta.get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, ""), entry.at)
 
     def _was_prepared(self, upgrade: str, entry: Entry) -> bool:
@@ -56,36 +56,41 @@ class Prepared:
         since = self._prepared.get(upgrade)
         return since is not None and since <= entry.sent_at
 
-    def _upgraded(self, entry: Entry) -> Iterator[str]:
+    def _check_upgrade(self, entry: Entry) -> Iterator[str]:
         meta = entry.object["metadata"]
         upgrade = meta.get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, "")
         if not meta["name"].startswith("revert") and not self._was_prepared(upgrade, entry):
-            yield f"{upgrade} works on its node, which was not prepared"
+            yield f"{upgrade} upgrades its node, which was not prepared"
 
-    def _asked(self, entry: Entry, known: Known) -> Iterator[str]:
-        nodes = {each.get("node", "") for each in entry.object["spec"].get("members", [])}
-        group, then = entry.object["spec"].get("group"), known.when_sent(entry)
-        all_upgrades = [*known.removed("NodeUpgrade", entry.sent_at), *then.of("NodeUpgrade")]
+    def _check_request(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+        nodes = {pod.get("node", "") for pod in entry.object["spec"].get("members", [])}
+        group, then = entry.object["spec"].get("group"), state.state_when_sent(entry)
+        all_upgrades = [*state.recently_removed("NodeUpgrade", entry.sent_at), *then.objects_of("NodeUpgrade")]
         upgrades = {
-            each["spec"]["node"]["name"]: each["metadata"]["name"]
-            for each in all_upgrades
-            if each["spec"].get("group") == group
+            upgrade["spec"]["node"]["name"]: upgrade["metadata"]["name"]
+            for upgrade in all_upgrades
+            if upgrade["spec"].get("group") == group
         }
         for node in sorted(nodes - {""}):
-            if not self._was_prepared(upgrades.get(node, ""), entry) and not _is_there(node, entry.object, then):
-                yield f"gang {entry.object['spec'].get('gang')} is asked, and node {node} was not prepared"
+            if not self._was_prepared(upgrades.get(node, ""), entry) and not _has_target_revision(
+                node, entry.object, then
+            ):
+                yield f"gang {entry.object['spec'].get('gang')} has a request, and node {node} was not prepared"
 
 
-def _is_there(node: str, request: Object, known: Known) -> bool:
-    """Whether a node has what the plan goes to already, so that nothing is done to it."""
-    found, plan = known.get("Node", node), known.get("UpgradePlan", str(request["spec"].get("plan")))
-    if found is None or plan is None:
+def _has_target_revision(node: str, request: Object, state: ClusterState) -> bool:
+    """Whether a node has the target revision of the plan already, so that nothing is done to it."""
+    current, plan = (
+        state.find_object("Node", node),
+        state.find_object("UpgradePlan", str(request["spec"].get("plan"))),
+    )
+    if current is None or plan is None:
         return False
-    return bool(found["metadata"].get("labels", {}).get(names.LABEL_REVISION) == plan["spec"].get("targetRevision"))
+    return bool(current["metadata"].get("labels", {}).get(names.LABEL_REVISION) == plan["spec"].get("targetRevision"))
 
 
-class OthersSet:
-    """Law 3: what we did not set we do not unset."""
+class ForeignSettingsKept:
+    """Law 3: the controller removes only what it set."""
 
     number = 3
 
@@ -93,106 +98,109 @@ class OthersSet:
         self._off_by: dict[str, Author] = {}
         """Who switched an owner off last, by uid."""
 
-    def look(self, entry: Entry, known: Known) -> Iterator[str]:  # noqa: ARG002 - as every law
-        """What of a change breaks the law."""
+    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:  # noqa: ARG002 - the signature of every law
+        """A sentence for each way in which a change breaks the law."""
         uid = entry.object["metadata"].get("uid", "")
-        if went_off(entry):
+        if was_switched_off(entry):
             self._off_by[uid] = entry.author
         if not entry.by_controller or entry.before is None or entry.after is None:
             return
-        if went_on(entry) and self._off_by.get(uid) is not Author.CONTROLLER:
-            yield f"{entry.kind} {entry.key[1]} is switched on, which somebody else had switched off"
+        if was_switched_on(entry) and self._off_by.get(uid) is not Author.CONTROLLER:
+            yield f"{entry.kind} {entry.key[1]} is switched on, and another client had switched it off"
         if entry.kind == "Node":
-            yield from _node_kept(entry.before, entry.after)
-        if entry.kind in {"Node", "Pod"} or not is_ours(entry.after):
-            yield from _marks_kept(entry, entry.before, entry.after)
+            yield from _check_node(entry.before, entry.after)
+        if entry.kind in {"Node", "Pod"} or not is_of_operator(entry.after):
+            yield from _check_metadata(entry, entry.before, entry.after)
 
 
-def _node_kept(before: Object, after: Object) -> Iterator[str]:
+def _check_node(before: Object, after: Object) -> Iterator[str]:
     name = before["metadata"]["name"]
     if before["spec"].get("unschedulable") != after["spec"].get("unschedulable"):
         yield f"spec.unschedulable of node {name} is written"
-    lost = [each["key"] for each in _foreign_taints(before) if each not in _foreign_taints(after)]
+    lost = [taint["key"] for taint in _foreign_taints(before) if taint not in _foreign_taints(after)]
     if lost:
         yield f"node {name} loses taints of others: {', '.join(lost)}"
 
 
-def _marks_kept(entry: Entry, before: Object, after: Object) -> Iterator[str]:
+def _check_metadata(entry: Entry, before: Object, after: Object) -> Iterator[str]:
     for part in ("labels", "annotations"):
         old, new = _foreign_entries(before, part), _foreign_entries(after, part)
         changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
         if changed:
-            yield f"{part} of {entry.kind} {entry.key[1]} that are not ours are changed: {', '.join(changed)}"
+            yield f"{part} of {entry.kind} {entry.key[1]} of other writers are changed: {', '.join(changed)}"
 
 
 def _foreign_entries(value: Object, part: str) -> Mapping[str, Any]:
     return {
-        key: found
-        for key, found in (value["metadata"].get(part) or {}).items()
+        key: value
+        for key, value in (value["metadata"].get(part) or {}).items()
         if not key.startswith(f"{names.GROUP}/") and not key.startswith("nvidia.com/gpu.deploy.")
     }
 
 
 def _foreign_taints(node: Object) -> list[Object]:
-    return [each for each in taints_of(node) if not each["key"].startswith(f"{names.GROUP}/")]
+    return [taint for taint in node_taints(node) if not taint["key"].startswith(f"{names.GROUP}/")]
 
 
-class Budget:
-    """Law 4: plans never have more GPUs out of service than they may, whole gangs counted."""
+class BudgetKept:
+    """Law 4: plans never take more GPUs out of service than allowed, with whole gangs counted."""
 
     number = 4
 
     def __init__(self) -> None:
-        self._counted: dict[str, int] = {}
-        """What each plan might take when its batch was written: the pool may lose nodes after that."""
+        self._allowed_at_batch: dict[str, int] = {}
+        """GPUs that each plan was allowed to take when its batch was written: the pool may lose nodes after that."""
         self._taken: dict[str, int] = {}
-        """GPUs of nodes that a plan has closed, without those that were out of service before its batch."""
-        self._out: dict[str, int] = {}
-        """GPUs of the nodes of a batch that were out of service when it was written: it takes nothing more there."""
+        """GPUs of nodes that a plan tainted, without GPUs that were out of service before its batch."""
+        self._out_before: dict[str, int] = {}
+        """GPUs of a batch's nodes that were out of service when it was written: the plan does not take them."""
         self._members: dict[str, tuple[str, dict[str, int]]] = {}
-        """Of gangs that we stopped, by owner's uid: name, and GPUs by node."""
+        """Gangs that the controller stopped, by uid of the owner: name, and GPUs by node."""
 
-    def look(self, entry: Entry, known: Known) -> Iterator[str]:
-        """What of a change breaks the law."""
+    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+        """A sentence for each way in which a change breaks the law."""
         if starts_batch(entry):
-            self._counted[entry.key[1]] = _allowed_gpus(entry.object, known)
+            self._allowed_at_batch[entry.key[1]] = _allowed_gpus(entry.object, state)
             groups = entry.object["status"]["batches"][-1].get("groups", [])
-            nodes = (known.get("Node", name) for each in groups for name in each["nodes"])
-            self._out |= {node["metadata"]["name"]: _out_of_service(node) for node in nodes if node is not None}
+            nodes = (state.find_object("Node", name) for group in groups for name in group["nodes"])
+            self._out_before |= {node["metadata"]["name"]: _out_of_service(node) for node in nodes if node is not None}
         elif entry.kind == "Node":
-            yield from self._closed(entry, known)
-        elif entry.by_controller and went_off(entry):
+            yield from self._check_taint(entry, state)
+        elif entry.by_controller and was_switched_off(entry):
             counts: dict[str, int] = {}
-            for pod in known.members(entry.object):
+            for pod in state.running_members(entry.object):
                 node = pod["spec"].get("nodeName", "")
                 counts[node] = counts.get(node, 0) + gpus_of(pod)
             self._members[entry.object["metadata"]["uid"]] = entry.key[1], counts
-            yield from self._judged(known, f"gang {entry.key[1]} is stopped")
-        elif went_on(entry) or (entry.after is None and entry.before is not None):
+            yield from self._check_budget(state, f"gang {entry.key[1]} is stopped")
+        elif was_switched_on(entry) or (entry.after is None and entry.before is not None):
             self._members.pop(entry.object["metadata"].get("uid", ""), None)
 
-    def _closed(self, entry: Entry, known: Known) -> Iterator[str]:
+    def _check_taint(self, entry: Entry, state: ClusterState) -> Iterator[str]:
         name = entry.key[1]
-        if entry.after is None or not is_closed(entry.after):
+        if entry.after is None or not has_maintenance_taint(entry.after):
             self._taken.pop(name, None)
-        elif entry.by_controller and name not in self._taken and _by_plan(entry.after, known):
-            self._taken[name] = max(0, _gpu_count(entry.before or entry.after) - self._out.get(name, 0))
-            yield from self._judged(known, f"node {name} is closed")
+        elif entry.by_controller and name not in self._taken and _is_claimed_by_plan(entry.after, state):
+            self._taken[name] = max(0, _gpu_count(entry.before or entry.after) - self._out_before.get(name, 0))
+            yield from self._check_budget(state, f"node {name} is closed")
 
-    def _judged(self, known: Known, what: str) -> Iterator[str]:
-        plans = [(plan["metadata"]["name"], _allowed_gpus(plan, known)) for plan in known.of("UpgradePlan")]
-        allowed = [max(count, self._counted.get(name, 0)) for name, count in plans]
+    def _check_budget(self, state: ClusterState, what: str) -> Iterator[str]:
+        plans = [(plan["metadata"]["name"], _allowed_gpus(plan, state)) for plan in state.objects_of("UpgradePlan")]
+        allowed = [max(count, self._allowed_at_batch.get(name, 0)) for name, count in plans]
         elsewhere = sum(
             count for _, counts in self._members.values() for node, count in counts.items() if node not in self._taken
         )
         taken = sum(self._taken.values()) + elsewhere
         if allowed and taken > max(allowed):
-            yield f"{what}: {taken} GPUs are out of service for plans, which may take {max(allowed)}"
+            yield f"{what}: {taken} GPUs are out of service for plans, and {max(allowed)} are allowed"
 
 
-def _by_plan(node: Object, known: Known) -> bool:
+def _is_claimed_by_plan(node: Object, state: ClusterState) -> bool:
     claim = (node["metadata"].get("annotations") or {}).get(names.ANNOTATION_CLAIMED_BY)
-    return any(each["metadata"]["uid"] == claim and each["spec"].get("plan") for each in known.of("NodeUpgrade"))
+    return any(
+        upgrade["metadata"]["uid"] == claim and upgrade["spec"].get("plan")
+        for upgrade in state.objects_of("NodeUpgrade")
+    )
 
 
 def _gpu_count(node: Object) -> int:
@@ -201,100 +209,103 @@ def _gpu_count(node: Object) -> int:
 
 
 def _out_of_service(node: Object) -> int:
-    """GPUs of a node that nobody has anything of: all where a person keeps pods off it, or it is not ready."""
-    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"].get("conditions", []))
+    """GPUs of a node that cannot be used: all GPUs if the node is cordoned or not ready."""
+    ready = any(
+        condition["type"] == "Ready" and condition["status"] == "True"
+        for condition in node["status"].get("conditions", [])
+    )
     if node["spec"].get("unschedulable") or not ready:
         return _gpu_count(node)
     allocatable = node["status"].get("allocatable", {})
     return max(0, _gpu_count(node) - sum(int(allocatable.get(name, 0) or 0) for name in (RESOURCE, RENAMED)))
 
 
-def _allowed_gpus(plan: Object, known: Known) -> int:
+def _allowed_gpus(plan: Object, state: ClusterState) -> int:
     most = plan["spec"].get("strategy", {}).get("maxUnavailable", "25%")
-    return allowed_gpus(most, sum(map(_gpu_count, known.pool(plan["spec"].get("stack", "")))))
+    return allowed_gpus(most, sum(map(_gpu_count, state.nodes_of_stack(plan["spec"].get("stack", "")))))
 
 
 SHOWN_WITHIN = timedelta(seconds=200)
-"""In what time a cache of nodes shows a change, or is out of step: a watch that fell silent is cut before that."""
+"""Within this time a cache of nodes shows a change, or it is out of sync: a silent watch is ended before that."""
 
 
-class OneUpgrade:
-    """Law 8: where an upgrade cannot know that it is alone on its node, or what to go back to, it changes nothing."""
+class SingleUpgrade:
+    """Law 8: an upgrade that may not be alone on its node, or has no known previous state, changes nothing."""
 
     number = 8
 
-    def look(self, entry: Entry, known: Known) -> Iterator[str]:
-        """What of a change breaks the law."""
-        if is_upgrade_job(entry):  # also where it was sent long ago: by then it must do nothing
-            yield from _two_upgrades(entry, known)
+    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+        """A sentence for each way in which a change breaks the law."""
+        if starts_upgrade_job(entry):  # also for a delayed write: by then the Job must do nothing
+            yield from _two_upgrades(entry, state)
         if not entry.by_controller or entry.at != entry.sent:
             return
         if entry.kind == "Node" and entry.before is not None and entry.after is not None:
-            yield from _forgets_driver(entry.before, entry.after, known)
+            yield from _unloads_without_previous(entry.before, entry.after, state)
         elif entry.before is None and entry.kind == "NodeUpgrade":
-            yield from _ordered_without_driver(entry.object["spec"], entry.at - SHOWN_WITHIN, known)
+            yield from _reverts_to_no_driver(entry.object["spec"], entry.at - SHOWN_WITHIN, state)
 
 
-def _two_upgrades(entry: Entry, known: Known) -> Iterator[str]:
-    """That a node upgrade works on its node beside another."""
+def _two_upgrades(entry: Entry, state: ClusterState) -> Iterator[str]:
+    """A sentence if two node upgrades work on the same node."""
     node = entry.object["spec"]["template"]["spec"].get("nodeName", "")
-    for pod in known.pods_on(node):
-        if is_ours(pod) and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "upgrade":
-            yield f"{entry.key[1]} works on node {node} beside pod {pod['metadata']['name']} of another upgrade"
+    for pod in state.pods_on(node):
+        if is_of_operator(pod) and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "upgrade":
+            yield f"{entry.key[1]} works on node {node} besides pod {pod['metadata']['name']} of another upgrade"
 
 
-def _ordered_without_driver(spec: Object, begin: datetime, known: Known) -> Iterator[str]:
-    """That a node upgrade is ordered that would go back to no driver although its node has had one for long."""
+def _reverts_to_no_driver(spec: Object, begin: datetime, state: ClusterState) -> Iterator[str]:
+    """A sentence if a new node upgrade would revert to no driver although its node has a driver."""
     name = spec["node"]["name"]
-    node = known.get("Node", name)
-    if node is not None and not known.changed_since(begin, "Node", name, _driver_label):
-        yield from _would_forget(spec, node, known)
+    node = state.find_object("Node", name)
+    if node is not None and not state.changed_since(begin, "Node", name, _driver_label):
+        yield from _lacks_previous_driver(spec, node, state)
 
 
-def _forgets_driver(before: Object, after: Object, known: Known) -> Iterator[str]:
-    """That a node upgrade switches a driver off and would go back to none."""
+def _unloads_without_previous(before: Object, after: Object, state: ClusterState) -> Iterator[str]:
+    """A sentence if a node upgrade unloads a driver and would revert to no driver."""
     if _driver_label(after) != "none":
         return
     claim = before["metadata"].get("annotations", {}).get(names.ANNOTATION_CLAIMED_BY)
-    for upgrade in known.of("NodeUpgrade"):
+    for upgrade in state.objects_of("NodeUpgrade"):
         status = upgrade.get("status") or {}
         if upgrade["metadata"]["uid"] == claim and status.get("phase") == "Unloading" and not status.get("reverting"):
-            yield from _would_forget(upgrade["spec"], before, known)
+            yield from _lacks_previous_driver(upgrade["spec"], before, state)
 
 
-def _would_forget(spec: Object, node: Object, known: Known) -> Iterator[str]:
-    """That a node upgrade would go back to no driver although its node has one.
+def _lacks_previous_driver(spec: Object, node: Object, state: ClusterState) -> Iterator[str]:
+    """A sentence if a node upgrade would revert to no driver although its node has one.
 
-    Where an upgrade was removed in its midst the label says what should have been loaded, not what is: nothing to go
-    back to is known there.
+    If an upgrade was removed while it worked, the label shows the driver that should be loaded, not the loaded one:
+    the previous state is not known.
     """
-    there = {each["metadata"]["uid"] for each in known.of("NodeUpgrade")}
-    removed = spec.get("takesOver", "") not in {"", *there}
+    existing = {upgrade["metadata"]["uid"] for upgrade in state.objects_of("NodeUpgrade")}
+    removed = spec.get("takesOver", "") not in {"", *existing}
     if removed and names.LABEL_REVISION not in node["metadata"].get("labels", {}):
         return
     driver = _driver_label(node)
     if driver != "none" and not (spec.get("source") or {}).get("driverKey"):
-        yield f"upgrade of node {spec['node']['name']} would go back to none, and the node has driver {driver}"
+        yield f"upgrade of node {spec['node']['name']} would revert to no driver, and the node has driver {driver}"
 
 
 def _driver_label(node: Object) -> str:
     return node["metadata"].get("labels", {}).get(names.LABEL_DRIVER) or "none"
 
 
-class NewController:
+class NewControllerChangesNothing:
     """Law 10: another release of the controller changes no node."""
 
     number = 10
 
     def __init__(self) -> None:
         self.watching = False
-        """Whether nothing but the controller is new now."""
+        """Whether only the controller is new now."""
 
-    def look(self, entry: Entry, known: Known) -> Iterator[str]:  # noqa: ARG002 - as every law
-        """What of a change breaks the law."""
+    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:  # noqa: ARG002 - the signature of every law
+        """A sentence for each way in which a change breaks the law."""
         if not self.watching or not entry.by_controller:
             return
         if entry.kind == "Node":
             yield f"node {entry.key[1]} is changed by a new controller"
         elif entry.kind in {"NodeUpgrade", "UpgradePlan"} and entry.before is None:
-            yield f"{entry.kind} {entry.key[1]} is made by a new controller"
+            yield f"{entry.kind} {entry.key[1]} is created by a new controller"

@@ -1,5 +1,5 @@
-"""What a cluster is: its spec, its record on disk, addresses, versions, programs, credentials, links.
+"""The parts of a cluster: spec, record on disk, addresses, versions, programs, credentials, links.
 
-Here: values, and what all kinds of nodes share.
-Not here: starting anything.
+Here: values, and code that all kinds of nodes share.
+Not here: code that starts anything.
 """

@@ -1,4 +1,4 @@
-"""Addresses of a cluster: a /16 of its own inside network namespaces, or free ports on the loopback without root."""
+"""Addresses of a cluster: a /16 inside network namespaces, or free ports on the loopback without root."""
 
 import ipaddress
 import socket
@@ -11,14 +11,14 @@ from msgspec import Struct
 from upgrader.core.errors import DevClusterError
 from upgrader.process import run
 
-# 10.88.0.0/16 is podman's
+# 10.88.0.0/16 belongs to podman
 SECOND_OCTETS = tuple(octet for octet in range(64, 128) if octet != 88)
 _FIRST_NODE = 10
 """Node I has NET.(10+I) and the pods 10.X.(10+I).0/24."""
 
 
 class Addresses(Struct, frozen=True, kw_only=True):
-    """Where each part listens. `octet` is X of the cluster's 10.X.0.0/16; 0: no namespaces, all on the loopback."""
+    """The addresses of all parts. `octet` is X of the cluster's 10.X.0.0/16; 0: no namespaces, all on the loopback."""
 
     octet: int
     api_port: int = 443
@@ -30,27 +30,27 @@ class Addresses(Struct, frozen=True, kw_only=True):
 
     @property
     def namespaced(self) -> bool:
-        """Whether the cluster has network namespaces of its own."""
+        """Whether the cluster has its own network namespaces."""
         return self.octet != 0
 
     @property
     def link(self) -> str:
-        """The bridge, and the prefix of the host's ends of the nodes' cables."""
+        """The name of the bridge, and the prefix of the host's ends of the nodes' cables."""
         return f"upg{self.octet}"
 
     @property
     def host(self) -> str:
-        """The bridge's own address: the host, as the nodes see it."""
+        """The address of the bridge: the host, from the nodes."""
         return f"10.{self.octet}.0.1"
 
     @property
     def control_plane(self) -> str:
-        """API server and registry."""
+        """The address of the API server and the registry."""
         return f"10.{self.octet}.0.2" if self.namespaced else "127.0.0.1"
 
     @property
     def server(self) -> str:
-        """The API server's address for a kubeconfig."""
+        """The address of the API server for a kubeconfig."""
         return f"https://{self.control_plane}:{self.api_port}"
 
     @property
@@ -68,20 +68,20 @@ class Addresses(Struct, frozen=True, kw_only=True):
         """The cluster IP of the service `kubernetes`."""
         return self.services.replace(".0/24", ".1")
 
-    def node(self, index: int) -> str:
+    def node_address(self, index: int) -> str:
         """The address of node `index` (from 1)."""
         return f"10.{self.octet}.0.{_FIRST_NODE + index}"
 
-    def pods(self, index: int) -> str:
-        """The subnet of the pods of node `index`."""
+    def pod_subnet(self, index: int) -> str:
+        """The pod subnet of node `index`."""
         return f"10.{self.octet}.{_FIRST_NODE + index}.0/24"
 
-    def cable(self, last: int) -> str:
-        """The host's end of the cable of the box whose address ends in `last`."""
-        return f"{self.link}-{last}"
+    def cable_name(self, last_octet: int) -> str:
+        """The host's end of the cable of the box with this last octet."""
+        return f"{self.link}-{last_octet}"
 
-    def last(self, index: int) -> int:
-        """The last part of the address of node `index`."""
+    def last_octet(self, index: int) -> int:
+        """The last octet of the address of node `index`."""
         return _FIRST_NODE + index
 
 
@@ -90,22 +90,22 @@ class _Route(Struct, frozen=True):
 
 
 def mac_address(address: str) -> str:
-    """A MAC address that follows from the IP address, so that no neighbour keeps a stale ARP entry after a reboot."""
+    """A MAC address derived from the IP address, so that ARP entries stay valid after a reboot."""
     return "02:42:" + ":".join(f"{int(part):02x}" for part in address.split("."))
 
 
 def pick_subnet(taken: Iterable[int]) -> Addresses:
-    """The first 10.X.0.0/16 that no route of this machine touches and no other cluster has.
+    """The first 10.X.0.0/16 that no route of this machine overlaps and no other cluster has.
 
-    To be called, and recorded, under the lock of all clusters.
+    Must be called, and recorded, under the lock of all clusters.
     """
     listed = run(["ip", "-json", "route", "show", "table", "all"], timeout=10).stdout
     in_use = [_parse_network(route.dst) for route in msgspec.json.decode(listed, type=list[_Route])]
-    given = set(taken)
+    assigned = set(taken)
     for octet in SECOND_OCTETS:
         subnet = ipaddress.ip_network(f"10.{octet}.0.0/16")
         candidate = Addresses(octet=octet)
-        if octet in given or (Path("/sys/class/net") / candidate.link).exists():
+        if octet in assigned or (Path("/sys/class/net") / candidate.link).exists():
             continue
         if not any(used is not None and subnet.overlaps(used) for used in in_use):
             return candidate
@@ -124,19 +124,19 @@ def _parse_network(destination: str) -> ipaddress.IPv4Network | None:
 
 
 def pick_ports(taken: Iterable[int]) -> Addresses:
-    """Free ports on 127.0.0.1 that no other cluster has been given; to be called under the lock of all clusters."""
-    given = set(taken)
+    """Free ports on 127.0.0.1 that no other cluster has; must be called under the lock of all clusters."""
+    assigned = set(taken)
     ports: list[int] = []
-    held: list[socket.socket] = []  # kept open until all are chosen, so that none is given twice
+    sockets: list[socket.socket] = []  # kept open until all are chosen, so that no port is chosen twice
     try:
         while len(ports) < len(PORT_FIELDS):
-            held.append(socket.socket())
-            held[-1].bind(("127.0.0.1", 0))
-            port: int = held[-1].getsockname()[1]
-            if port not in given:
+            sockets.append(socket.socket())
+            sockets[-1].bind(("127.0.0.1", 0))
+            port: int = sockets[-1].getsockname()[1]
+            if port not in assigned:
                 ports.append(port)
     finally:
-        for taken_socket in held:
+        for taken_socket in sockets:
             taken_socket.close()
     return msgspec.convert({"octet": 0, **dict(zip(PORT_FIELDS, ports, strict=True))}, Addresses)
 

@@ -1,4 +1,4 @@
-"""The programs of the cluster: found where they are of the right version, else built once into the cache."""
+"""The programs of the cluster: an installed program of the right version, or built once into the cache."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ from upgrader_dev.devcluster.base import versions
 from upgrader_dev.devcluster.base.versions import Tool
 
 BUILD_SECONDS = 3600.0
-"""Longest time for one program; the API server takes about 3 minutes on 2 cores with nothing cached."""
+"""Timeout for one program; the API server takes about 3 minutes on 2 cores with an empty cache."""
 
 _MODULES = Path(__file__).parents[1] / "gomod"
 _RECIPE = b"static, trimpath 1"
@@ -29,7 +29,7 @@ def kubelet_program(version: str, progress: Progress) -> Path:
     try:
         return find_program(versions.kubelet_tool(version), progress)
     except ValueError as error:
-        raise DevClusterError(f"kubelet {version} cannot be had", details=str(error)) from error
+        raise DevClusterError(f"kubelet {version} is not available", details=str(error)) from error
 
 
 def cosign_program(progress: Progress) -> Path:
@@ -38,12 +38,12 @@ def cosign_program(progress: Progress) -> Path:
 
 
 def build_all(progress: Progress) -> list[Path]:
-    """Every program that any cluster needs, built where it is not there yet."""
+    """Every program that any cluster requires; missing programs are built."""
     return [find_program(tool, progress) for tool in versions.all_tools()]
 
 
 def find_program(tool: Tool, progress: Progress) -> Path:
-    """The path of a program: from the cache, else KUBEBUILDER_ASSETS or PATH if it is of this version, else built.
+    """The path of a program: from the cache, or from KUBEBUILDER_ASSETS or PATH if the version matches, or built.
 
     Raises:
         DevClusterError: Go is missing or too old, or the build fails.
@@ -72,41 +72,41 @@ def _cache_key(tool: Tool) -> str:
 
 
 def _find_elsewhere(tool: Tool) -> Path | None:
-    # what is packed into images and boxes must be static, which one of the machine's distribution is not
+    # programs in images and boxes must be static; those of the distribution are not
     if tool.name in _PACKED:
         return None
     assets = os.environ.get("KUBEBUILDER_ASSETS", "")
     for folder in (assets, os.environ.get("PATH", "")):
-        found = shutil.which(tool.name, path=folder) if folder else None
-        if found is not None and _is_version(tool, Path(found)):
-            return Path(found).resolve()
+        program = shutil.which(tool.name, path=folder) if folder else None
+        if program is not None and _is_version(tool, Path(program)):
+            return Path(program).resolve()
     return None
 
 
 def _is_version(tool: Tool, candidate: Path) -> bool:
     try:
-        said = run([candidate, tool.asked], timeout=30).text
+        output = run([candidate, tool.version_argument], timeout=30).text
     except (ProgramFailedError, ProgramMissingError):
         return False  # another program of this name
-    return re.search(rf"{re.escape(tool.shown)}(?![\w.+-])", said) is not None
+    return re.search(rf"{re.escape(tool.version_output)}(?![\w.+-])", output) is not None
 
 
 def _build_program(tool: Tool, target: Path, progress: Progress) -> None:
     go = shutil.which("go")
     if go is None:
         raise DevClusterError(
-            f"{tool.name} {tool.version} has to be built and there is no Go",
+            f"{tool.name} {tool.version} must be built, and Go is not installed",
             resolution="Install Go 1.26 or newer (1.21 or newer fetches that by itself unless GOTOOLCHAIN=local).",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     lines = _Progress(tool, progress)
-    # beside the target, so that the rename stays on one file system and nobody sees half a program
+    # next to the target, so that the rename stays on one file system and is atomic
     with tempfile.TemporaryDirectory(dir=target.parent.parent, prefix=".build-") as folder:
-        made = Path(folder) / tool.name
+        program = Path(folder) / tool.name
         flags = ["-v", "-mod=readonly", "-buildvcs=false", "-trimpath", f"-ldflags={' '.join(tool.ldflags)}"]
         try:
             run(
-                [go, "build", *flags, "-o", made, tool.package],
+                [go, "build", *flags, "-o", program, tool.package],
                 timeout=BUILD_SECONDS,
                 cwd=_MODULES / tool.module,
                 env={"CGO_ENABLED": "0", "GOFLAGS": ""},
@@ -119,27 +119,27 @@ def _build_program(tool: Tool, target: Path, progress: Progress) -> None:
                 resolution="The control plane, the registry and cosign need Go 1.26, kubelet 1.35 Go 1.25, "
                 "the others Go 1.24; modules come from the Go proxy that `go env GOPROXY` names.",
             ) from error
-        made.rename(target)
-    lines.done()
+        program.rename(target)
+    lines.report_end()
 
 
 class _Progress:
-    """Turns the names of compiled packages into a line every few seconds."""
+    """Reports the compiled packages every few seconds."""
 
     def __init__(self, tool: Tool, progress: Progress) -> None:
         self._what = f"{tool.name} {tool.version}"
         self._progress = progress
         self._packages = 0
-        self._started = self._told = time.monotonic()
+        self._started = self._reported = time.monotonic()
         progress(f"{self._what}: building (kept in {cache_root() / 'bin'})")
 
     def __call__(self, line: str) -> None:
         self._packages += not line.startswith("go: ")
         now = time.monotonic()
-        if now - self._told > _REPORT_SECONDS:
-            self._told = now
+        if now - self._reported > _REPORT_SECONDS:
+            self._reported = now
             self._progress(f"{self._what}: {self._packages} packages compiled in {now - self._started:.0f} s")
 
-    def done(self) -> None:
+    def report_end(self) -> None:
         seconds = time.monotonic() - self._started
         self._progress(f"{self._what}: built in {seconds:.0f} s ({self._packages} packages compiled)")

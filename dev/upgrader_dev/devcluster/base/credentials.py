@@ -1,4 +1,4 @@
-"""Certificates and kubeconfigs: a CA of the cluster's own, and one certificate per user, node and server."""
+"""Certificates and kubeconfigs: a CA for the cluster, and one certificate per user, node and server."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 
 
 class Credentials:
-    """The folder `pki` of a cluster. What is there already is kept."""
+    """The folder `pki` of a cluster. Existing files are kept."""
 
     def __init__(self, folder: Path, addresses: Addresses) -> None:
         self._folder = folder
@@ -23,15 +23,15 @@ class Credentials:
 
     @property
     def ca(self) -> Path:
-        """The CA's certificate."""
+        """The certificate of the CA."""
         return self._folder / "ca.crt"
 
     def path(self, name: str) -> Path:
-        """NAME.crt, NAME.key or NAME.kubeconfig, for certificates made by the methods below."""
+        """NAME.crt, NAME.key or NAME.kubeconfig, for certificates that the methods below create."""
         return self._folder / name
 
     def make_authority(self, cluster: str) -> None:
-        """The CA, and the key that signs service account tokens."""
+        """Create the CA, and the key that signs service account tokens."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not self.ca.exists():
             _run_openssl(
@@ -49,24 +49,24 @@ class Credentials:
             _run_openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", key)
             _run_openssl("pkey", "-in", key, "-pubout", "-out", self.path("sa.pub"))
 
-    def make(self, name: str, user: str, groups: Sequence[str] = (), names: Sequence[str] = ()) -> None:
-        """A certificate for `user` (the CN) in `groups` (the O); `names` as openssl's subjectAltName has them."""
+    def make_certificate(self, name: str, user: str, groups: Sequence[str] = (), names: Sequence[str] = ()) -> None:
+        """Create a certificate for `user` (the CN) in `groups` (the O); `names` as in openssl's subjectAltName."""
         if self.path(f"{name}.crt").exists():
             return
-        beside = self.path(f"{name}.crt.new")
+        temporary = self.path(f"{name}.crt.new")
         extensions = ["keyUsage=digitalSignature,keyEncipherment", "extendedKeyUsage=clientAuth,serverAuth"]
         if names:
             extensions.append("subjectAltName=" + ",".join(names))
         added = [word for extension in extensions for word in ("-addext", extension)]
         signed = ("-CA", self.ca, "-CAkey", self.path("ca.key"))
         _run_openssl(
-            *("req", "-x509", *_NEW_KEY, *signed, "-keyout", self.path(f"{name}.key"), "-out", beside),
+            *("req", "-x509", *_NEW_KEY, *signed, "-keyout", self.path(f"{name}.key"), "-out", temporary),
             *(*_make_subject(user, groups), *added),
         )
-        beside.rename(self.path(f"{name}.crt"))
+        temporary.rename(self.path(f"{name}.crt"))
 
-    def kubeconfig(self, name: str, *, inline: bool = True) -> Path:
-        """A kubeconfig for the certificate `name`; `inline`: with all in it, so that it can be copied anywhere."""
+    def write_kubeconfig(self, name: str, *, inline: bool = True) -> Path:
+        """Write a kubeconfig for the certificate `name`; `inline`: with embedded certificates, for copying."""
         path = self.path(f"{name}.kubeconfig")
         certificate, key = self.path(f"{name}.crt"), self.path(f"{name}.key")
         write_atomically(
@@ -76,8 +76,8 @@ class Credentials:
 
 
 def _make_kubeconfig(server: str, ca: Path, certificate: Path, key: Path, *, inline: bool) -> bytes:
-    # JSON is YAML, and kubectl and the clients read it
-    def held(field: str, path: Path) -> dict[str, object]:
+    # JSON is YAML, and kubectl and clients accept it
+    def credential_field(field: str, path: Path) -> dict[str, object]:
         return {f"{field}-data": path.read_bytes()} if inline else {field: path.name}
 
     return msgspec.json.format(
@@ -85,9 +85,17 @@ def _make_kubeconfig(server: str, ca: Path, certificate: Path, key: Path, *, inl
             {
                 "apiVersion": "v1",
                 "kind": "Config",
-                "clusters": [{"name": "c", "cluster": {"server": server, **held("certificate-authority", ca)}}],
+                "clusters": [
+                    {"name": "c", "cluster": {"server": server, **credential_field("certificate-authority", ca)}}
+                ],
                 "users": [
-                    {"name": "u", "user": {**held("client-certificate", certificate), **held("client-key", key)}}
+                    {
+                        "name": "u",
+                        "user": {
+                            **credential_field("client-certificate", certificate),
+                            **credential_field("client-key", key),
+                        },
+                    }
                 ],
                 "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
                 "current-context": "c",
@@ -101,5 +109,5 @@ def _make_subject(user: str, groups: Sequence[str] = ()) -> tuple[str, str]:
 
 
 def _run_openssl(*words: str | Path) -> None:
-    dated = ("-days", DAYS) if words[0] == "req" else ()
-    run(["openssl", *words, *dated], timeout=_OPENSSL_SECONDS)
+    validity = ("-days", DAYS) if words[0] == "req" else ()
+    run(["openssl", *words, *validity], timeout=_OPENSSL_SECONDS)

@@ -1,4 +1,4 @@
-"""Links of a cluster: one bridge on the host, one cable per box, routes that never change."""
+"""Links of a cluster: one bridge on the host, one cable per box, static routes."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,17 +9,17 @@ from upgrader_dev.devcluster.base.spec import MOST_BOXES
 
 _SECONDS = 20.0
 CONTROL_PLANE_LAST = 2
-"""The control plane is a box, too: its address ends in 2."""
+"""The control plane is a box too: its address ends in 2."""
 
 
 def make_bridge(addresses: Addresses, owner: str) -> None:
-    """The bridge, with `owner` as its alias: only who wrote it takes it down again.
+    """Create the bridge, with `owner` as its alias: only its owner removes it.
 
     Raises:
-        ProgramFailedError: somebody has a link of this name.
+        ProgramFailedError: a link of this name exists.
     """
     link = addresses.link
-    # a fixed MAC address: left alone, a bridge takes the lowest one of its ports, so it changes as nodes come and go
+    # a fixed MAC address: otherwise a bridge takes the lowest one of its ports, which changes with the nodes
     _run_ip("link", "add", link, "address", mac_address(addresses.host), "type", "bridge")
     _run_ip("link", "set", link, "alias", owner)
     _run_ip("addr", "add", f"{addresses.host}/24", "dev", link)
@@ -27,7 +27,7 @@ def make_bridge(addresses: Addresses, owner: str) -> None:
 
 
 def remove_bridge(addresses: Addresses, owner: str) -> None:
-    """Remove the bridge if it is ours."""
+    """Remove the bridge if this cluster owns it."""
     alias = Path("/sys/class/net") / addresses.link / "ifalias"
     if alias.exists() and alias.read_text().strip() == owner:
         _run_ip("link", "del", addresses.link)
@@ -35,7 +35,7 @@ def remove_bridge(addresses: Addresses, owner: str) -> None:
 
 def plug_cable(addresses: Addresses, last: int, pid: int) -> None:
     """A cable from the bridge into the network namespace of `pid`, where its end is eth0."""
-    cable = addresses.cable(last)
+    cable = addresses.cable_name(last)
     remove_cable(addresses, last)
     _run_ip(
         "link",
@@ -55,38 +55,40 @@ def plug_cable(addresses: Addresses, last: int, pid: int) -> None:
 
 
 def plug_tap(addresses: Addresses, last: int) -> None:
-    """A cable from the bridge into a virtual machine: its end is the network card that QEMU gives it."""
-    cable = addresses.cable(last)
+    """A cable from the bridge into a virtual machine: its end is the network card of QEMU."""
+    cable = addresses.cable_name(last)
     remove_cable(addresses, last)
     _run_ip("tuntap", "add", "dev", cable, "mode", "tap")
     _run_ip("link", "set", cable, "master", addresses.link, "up")
 
 
 def remove_cable(addresses: Addresses, last: int) -> None:
-    """Remove a cable, if it is there; with the namespace of one end it goes by itself, but some time later."""
+    """Remove a cable, if it exists; it also disappears some time after the namespace of one end."""
     if is_connected(addresses, last) is not None:
-        run(["ip", "link", "del", addresses.cable(last)], timeout=_SECONDS, check=False)
+        run(["ip", "link", "del", addresses.cable_name(last)], timeout=_SECONDS, check=False)
 
 
 def is_connected(addresses: Addresses, last: int) -> bool | None:
-    """Whether the cable is plugged in; None when there is none."""
-    flags = Path("/sys/class/net") / addresses.cable(last) / "flags"
+    """Whether the cable is plugged in; None if it does not exist."""
+    flags = Path("/sys/class/net") / addresses.cable_name(last) / "flags"
     try:
         return bool(int(flags.read_text(), 16) & 1)
-    except OSError:  # not there, or (EINVAL) it went while it was read: a link goes with its namespace
+    except (
+        OSError
+    ):  # it does not exist, or (EINVAL) it disappeared during the read: a link is removed with its namespace
         return None
 
 
 def set_connected(addresses: Addresses, last: int, *, up: bool) -> None:
-    """Pull or plug in the host's end: the box's end loses its carrier but keeps addresses and routes."""
-    _run_ip("link", "set", addresses.cable(last), "up" if up else "down")
+    """Unplug or plug in the host's end: the box's end loses its carrier but keeps addresses and routes."""
+    _run_ip("link", "set", addresses.cable_name(last), "up" if up else "down")
 
 
-def commands_inside(addresses: Addresses, last: int) -> str:
-    """What `ip -batch` is to do inside the box: all pod subnets follow from the index, so nothing changes later."""
+def interface_commands(addresses: Addresses, last: int) -> str:
+    """The input of `ip -batch` inside the box: all pod subnets follow from the index, so nothing changes later."""
     control_plane = last == CONTROL_PLANE_LAST
     lines = ["link set lo up", f"addr add {_box_interface(addresses, last)}/24 dev eth0"]
-    if control_plane:  # no kube-proxy: the address of the service `kubernetes` is the API server's own
+    if control_plane:  # no kube-proxy: the address of the service `kubernetes` belongs to the API server
         lines.append(f"addr add {addresses.kubernetes_service}/32 dev lo")
     lines.append("link set eth0 up")
     if not control_plane:
@@ -97,9 +99,9 @@ def commands_inside(addresses: Addresses, last: int) -> str:
 
 def _pod_routes(addresses: Addresses, indexes: Iterable[int], last: int) -> list[str]:
     return [
-        f"route add {addresses.pods(index)} via {addresses.node(index)}"
+        f"route add {addresses.pod_subnet(index)} via {addresses.node_address(index)}"
         for index in indexes
-        if addresses.last(index) != last
+        if addresses.last_octet(index) != last
     ]
 
 

@@ -1,4 +1,4 @@
-"""What every sort of node of the cluster can do, and reading and waiting for what its Node object says."""
+"""The operations of every sort of node, and functions that read and await the state of the Node object."""
 
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
@@ -14,7 +14,7 @@ READY_SECONDS = 120.0
 
 
 class Node(Protocol):
-    """One node of any sort. What only some have (containers to look into, processes to stop) is on their classes."""
+    """A node of any sort. Operations of some sorts only (containers, signals) are methods of their classes."""
 
     @property
     def name(self) -> str:
@@ -23,40 +23,40 @@ class Node(Protocol):
 
     @property
     def sort(self) -> Literal["box", "kwok", "virtual"]:
-        """What is real about it: see docs/contributing/dev-cluster.md."""
+        """Which parts of it are real: see docs/contributing/dev-cluster.md."""
         ...
 
     def power_off(self) -> None:
-        """At once, as when the cable is pulled; its pods stay in the API until somebody takes them away."""
+        """Power off immediately, as when the power cable is pulled; its pods remain in the API."""
         ...
 
     def power_on(self) -> None:
-        """Boot, with a new boot id and the kernel name that was set last. The Node object is made if it is gone."""
+        """Boot, with a new boot id and the kernel name that was set last. A missing Node object is created."""
         ...
 
     def cut(self) -> None:
-        """Off the network: the API server hears no more of it."""
+        """Disconnect from the network: the API server receives nothing from it."""
         ...
 
     def join(self) -> None:
-        """On the network again, same boot id."""
+        """Connect to the network again, with the same boot id."""
         ...
 
     def set_kernel(self, kernel: str) -> None:
-        """The kernel of the next power-on; empty for the usual one. All but virtual nodes have its name only."""
+        """Set the kernel of the next power-on; empty for the default. Only virtual nodes really boot it."""
         ...
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> "NodeState":
-        """Until it is Ready on its present boot."""
+        """Wait until it is Ready on its current boot."""
         ...
 
     def wait_not_ready(self, seconds: float = READY_SECONDS) -> "NodeState":
-        """Until the control plane has noticed that it is silent."""
+        """Wait until the control plane has marked it not ready."""
         ...
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
-    """What a Node object says. `ready`: True, False or Unknown."""
+    """The state in a Node object. `ready`: True, False or Unknown."""
 
     ready: str
     boot_id: str
@@ -83,7 +83,7 @@ class _Status(Struct, frozen=True, rename="camel"):
 
 
 def node_state(node: dict[str, Any]) -> NodeState:
-    """The few fields of a Node object."""
+    """The state of a Node object."""
     status = msgspec.convert(node.get("status", {}), _Status)
     ready = next((condition.status for condition in status.conditions if condition.type == "Ready"), "Unknown")
     info = status.node_info
@@ -97,31 +97,31 @@ def node_state(node: dict[str, Any]) -> NodeState:
 
 
 def wait_for_node(
-    api: ApiServer, name: str, wanted: Callable[[NodeState], bool], seconds: float, what: str, why: Callable[[], str]
+    api: ApiServer, name: str, is_wanted: Callable[[NodeState], bool], seconds: float, what: str, why: Callable[[], str]
 ) -> NodeState:
-    """Look at a Node until `wanted` accepts it; `why` tells more when it does not in time.
+    """Poll a Node until `wanted` accepts it; `why` adds details to the error.
 
     Raises:
         DevClusterError: not within `seconds`.
     """
-    last: NodeState | None = None
+    last_state: NodeState | None = None
 
-    def look() -> NodeState | None:
-        nonlocal last
+    def read_state() -> NodeState | None:
+        nonlocal last_state
         node = api.get(f"{NODES}/{name}")
-        last = node_state(node) if node is not None else None
-        return last if last is not None and wanted(last) else None
+        last_state = node_state(node) if node is not None else None
+        return last_state if last_state is not None and is_wanted(last_state) else None
 
-    trying = tenacity.Retrying(
-        retry=tenacity.retry_if_result(lambda found: found is None),
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda result: result is None),
         wait=tenacity.wait_fixed(0.1),
         stop=tenacity.stop_after_delay(seconds),
     )
     try:
-        found = trying(look)
+        state = retrying(read_state)
     except tenacity.RetryError as error:
-        details = f"Last seen: {last or 'no Node object'}\n{why()}"
+        details = f"Last state: {last_state or 'no Node object'}\n{why()}"
         raise DevClusterError(f"node {name} is not {what} after {seconds:g} s", details=details) from error
-    if found is None:
+    if state is None:
         raise AssertionError("tenacity returned a result that is to be retried")
-    return found
+    return state

@@ -1,4 +1,4 @@
-"""What the first process of a box is to do, written to the box's disk before power-on."""
+"""The instructions for the first process of a box, written to the box's disk before power-on."""
 
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ FILE = "plan.json"
 
 
 class Ready(Struct, frozen=True, kw_only=True):
-    """What to wait for before going on: an https body that is exactly `ok`, or a unix socket that takes connections."""
+    """The condition to wait for: an https response that is exactly `ok`, or a unix socket that accepts connections."""
 
     kind: Literal["https", "socket"]
     address: str
@@ -23,7 +23,7 @@ class Ready(Struct, frozen=True, kw_only=True):
 
 
 class Stage(Struct, frozen=True, kw_only=True):
-    """Programs to start and keep running; then wait; then run commands once."""
+    """Programs to start and keep running; then a condition; then commands to run once."""
 
     programs: tuple[Program, ...]
     ready: Ready | None = None
@@ -31,18 +31,18 @@ class Stage(Struct, frozen=True, kw_only=True):
 
 
 class NodeMounts(Struct, frozen=True, kw_only=True):
-    """A node's own file systems, as paths on the host."""
+    """The file systems of a node, as paths on the host."""
 
     var_lib: str
     var_log: str
     shared: str
-    """One directory for all boxes of the cluster, at /var/lib/shared: stands in for network storage."""
+    """One directory for all boxes of the cluster, at /var/lib/shared: it simulates network storage."""
     kernel: str = ""
-    """The simulated kernel name; empty: the machine's own."""
+    """The simulated kernel name; empty: the machine's kernel."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A box from power-on. `network` is input for `ip -batch`, empty without a network namespace."""
+    """The boot of a box. `network` is input for `ip -batch`, empty without a network namespace."""
 
     hostname: str
     holds: str
@@ -53,12 +53,12 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def kernel(self) -> str:
-        """The simulated kernel name of this boot, if it has one."""
+        """The simulated kernel name of this boot, if any."""
         return self.mounts.kernel if self.mounts is not None else ""
 
 
 def write_plan(folder: Path, plan: Plan) -> None:
-    """Keep the plan on the box's disk."""
+    """Write the plan to the box's disk."""
     write_atomically(folder / FILE, msgspec.json.format(msgspec.json.encode(plan)), mode=0o600)
 
 

@@ -1,4 +1,4 @@
-"""What a cluster is made of, in its directory: written before anything is started, the truth for taking it down."""
+"""The record of a cluster in its directory: written before anything is started, and read to delete the cluster."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,21 +16,21 @@ FILE = "cluster.json"
 
 
 class BoxRecord(Struct, frozen=True, kw_only=True):
-    """A box node: `index` fixes its addresses."""
+    """A box node: `index` determines its addresses."""
 
     name: str
     index: int
     kubelet: str
     labels: Mapping[str, str] = {}
     kernel: str = ""
-    """The kernel name of the next power-on; empty: the machine's own."""
+    """The kernel name of the next power-on; empty: the machine's kernel."""
     taints: tuple[Taint, ...] = ()
 
 
 class VmRecord(Struct, frozen=True, kw_only=True):
-    """A virtual node: `index` fixes its addresses, `image` is the folder of the image that its disk lies over.
+    """A virtual node: `index` determines its addresses, `image` is the folder of the base image of its disk.
 
-    `container_images` is that of the disk with container images, empty where it has none from the start.
+    `container_images` is the folder of the disk with container images; empty if it has none initially.
     """
 
     name: str
@@ -39,16 +39,16 @@ class VmRecord(Struct, frozen=True, kw_only=True):
     image: str
     container_images: str = ""
     kernels: tuple[str, ...]
-    """Releases that are installed, oldest first."""
+    """Installed releases, oldest first."""
     labels: Mapping[str, str] = {}
     memory_mib: int
     kernel: str = ""
     order: str = ""
-    """Changes when `kernel` is ordered anew; empty: none was, and the disk says what is booted."""
+    """Changes whenever `kernel` is set; empty: never set, and the disk determines the booted kernel."""
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """A cluster. `token` stands in the command line of everything that was started for it."""
+    """A cluster. `token` is in the command line of every process that was started for it."""
 
     name: str
     token: str
@@ -61,34 +61,36 @@ class Record(Struct, frozen=True, kw_only=True):
     vms: tuple[VmRecord, ...] = ()
     kwok: tuple[KwokSpec, ...] = ()
     kwok_kernels: Mapping[str, str] = {}
-    """Kernel names of kwok nodes from their next power-on, where set_kernel was asked for."""
+    """Kernel names of kwok nodes from their next power-on, after set_kernel."""
 
-    def kwok_of(self, name: str) -> KwokSpec:
-        """What the kwok node of this name was made from; DevClusterError when there is none."""
+    def find_kwok(self, name: str) -> KwokSpec:
+        """The spec of the kwok node of this name; DevClusterError if it does not exist."""
         for spec in self.kwok:
             if name in spec.names():
                 return spec
         raise DevClusterError(f"cluster {self.name} has no kwok node {name}")
 
     def box(self, name: str) -> BoxRecord:
-        """The box of this name; DevClusterError when there is none."""
+        """The box of this name; DevClusterError if it does not exist."""
         for box in self.boxes:
             if box.name == name:
                 return box
-        known = ", ".join(box.name for box in self.boxes) or "none"
-        raise DevClusterError(f"cluster {self.name} has no box {name}", details=f"Its boxes: {known}.")
+        existing = ", ".join(box.name for box in self.boxes) or "none"
+        raise DevClusterError(f"cluster {self.name} has no box {name}", details=f"Its boxes: {existing}.")
 
     def vm(self, name: str) -> VmRecord:
-        """The virtual node of this name; DevClusterError when there is none."""
+        """The virtual node of this name; DevClusterError if it does not exist."""
         for vm in self.vms:
             if vm.name == name:
                 return vm
-        known = ", ".join(vm.name for vm in self.vms) or "none"
-        raise DevClusterError(f"cluster {self.name} has no virtual node {name}", details=f"Its virtual nodes: {known}.")
+        existing = ", ".join(vm.name for vm in self.vms) or "none"
+        raise DevClusterError(
+            f"cluster {self.name} has no virtual node {name}", details=f"Its virtual nodes: {existing}."
+        )
 
 
 def is_cluster(folder: Path) -> bool:
-    """Whether `folder` is a cluster's."""
+    """Whether `folder` contains a cluster."""
     return (folder / FILE).exists()
 
 
@@ -96,7 +98,7 @@ def read_record(folder: Path) -> Record:
     """The cluster in `folder`.
 
     Raises:
-        DevClusterError: there is none, or its record cannot be read.
+        DevClusterError: there is none, or its record is malformed.
     """
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=Record)
@@ -110,35 +112,35 @@ def read_record(folder: Path) -> Record:
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Keep the record, whole or not at all."""
+    """Write the record atomically."""
     write_atomically(folder / FILE, msgspec.json.format(msgspec.json.encode(record)))
 
 
 @contextmanager
 def change_record(folder: Path) -> Iterator[list[Record]]:
-    """The record as the only element of a list; what stands there at the end is kept. Others wait meanwhile."""
+    """The record as the only element of a list, which is written at the end; other processes wait."""
     with hold_lock(folder / ".lock"):
-        held = [read_record(folder)]
-        yield held
-        write_record(folder, held[0])
+        holder = [read_record(folder)]
+        yield holder
+        write_record(folder, holder[0])
 
 
 def add_box(folder: Path, box: BoxRecord) -> None:
     """Add or replace a box."""
-    with change_record(folder) as held:
-        others = tuple(other for other in held[0].boxes if other.name != box.name)
-        held[0] = msgspec.structs.replace(held[0], boxes=(*others, box))
+    with change_record(folder) as holder:
+        others = tuple(other for other in holder[0].boxes if other.name != box.name)
+        holder[0] = msgspec.structs.replace(holder[0], boxes=(*others, box))
 
 
 def put_vm(folder: Path, vm: VmRecord) -> None:
     """Add or replace a virtual node."""
-    with change_record(folder) as held:
-        others = tuple(other for other in held[0].vms if other.name != vm.name)
-        held[0] = msgspec.structs.replace(held[0], vms=(*others, vm))
+    with change_record(folder) as holder:
+        others = tuple(other for other in holder[0].vms if other.name != vm.name)
+        holder[0] = msgspec.structs.replace(holder[0], vms=(*others, vm))
 
 
 def cluster_folders(root: Path) -> list[Path]:
-    """The directories in `root` that are clusters."""
+    """The directories in `root` that contain clusters."""
     if not root.exists():
         return []
     return sorted(folder for folder in root.iterdir() if is_cluster(folder))

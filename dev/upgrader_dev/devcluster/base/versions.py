@@ -1,18 +1,18 @@
-"""Which programs the cluster is made of, of which version, and the Go module that pins each."""
+"""The programs of the cluster, their versions, and the Go module that pins each."""
 
 from msgspec import Struct
 
 CONTROL_PLANE = "1.36.3"
 ETCD = "3.6.8"
-"""The etcd that Kubernetes of CONTROL_PLANE names in its own go.mod."""
+"""The etcd version in the go.mod of this Kubernetes version."""
 KWOK = "0.7.0"
 REGISTRY = "3.1.2"
 COSIGN = "3.1.3"
-"""Signs and verifies driver images; the controller's image has it too."""
+"""Signs and verifies driver images; the controller's image contains it too."""
 CONTAINERD = "2.3.7"
-"""In virtual nodes: Debian 12 has 1.6, whose CRI knows nothing of CDI."""
+"""In virtual nodes: the CRI of Debian 12's version 1.6 does not support CDI."""
 KUBELETS = ("1.34.4", "1.35.4")
-"""Kubelets that can be built; containerd 1.6 of Debian 12 serves kubelets up to 1.35."""
+"""Kubelets that can be built; containerd 1.6 of Debian 12 supports kubelets up to 1.35."""
 
 _KUBERNETES_VERSION = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
@@ -23,25 +23,27 @@ class Tool(Struct, frozen=True, kw_only=True):
     name: str
     package: str
     version: str
-    shown: str
-    """What it says of its version somewhere, to know a program found elsewhere."""
+    version_output: str
+    """A part of its version output, to recognize an installed program."""
     module: str
     """The folder in gomod/ whose go.mod has it as a tool."""
     ldflags: tuple[str, ...] = ("-s", "-w")
-    asked: str = "--version"
-    """The word that makes it say its version."""
+    version_argument: str = "--version"
+    """The argument that prints the version."""
 
 
 def _kubernetes_tool(name: str, version: str, module: str) -> Tool:
-    # without these a kubelet reports v0.0.0-master, and version skew means nothing
+    # without these a kubelet reports v0.0.0-master, and version skew is meaningless
     minor = version.split(".")[1]
-    says = {"gitVersion": f"v{version}", "gitMajor": "1", "gitMinor": minor, "gitTreeState": "clean"}
-    flags = [f"-X={package}.{field}={value}" for package in _KUBERNETES_VERSION for field, value in says.items()]
+    version_fields = {"gitVersion": f"v{version}", "gitMajor": "1", "gitMinor": minor, "gitTreeState": "clean"}
+    flags = [
+        f"-X={package}.{field}={value}" for package in _KUBERNETES_VERSION for field, value in version_fields.items()
+    ]
     return Tool(
         name=name,
         package=f"k8s.io/kubernetes/cmd/{name}",
         version=version,
-        shown=f"Kubernetes v{version}",
+        version_output=f"Kubernetes v{version}",
         module=module,
         ldflags=("-s", "-w", *flags),
     )
@@ -54,15 +56,17 @@ ETCD_SERVER = Tool(
     name="etcd",
     package="go.etcd.io/etcd/server/v3",
     version=ETCD,
-    shown=f"etcd Version: {ETCD}",
+    version_output=f"etcd Version: {ETCD}",
     module="control-plane",
 )
-KWOK_CONTROLLER = Tool(name="kwok", package="sigs.k8s.io/kwok/cmd/kwok", version=KWOK, shown=f"v{KWOK}", module="kwok")
+KWOK_CONTROLLER = Tool(
+    name="kwok", package="sigs.k8s.io/kwok/cmd/kwok", version=KWOK, version_output=f"v{KWOK}", module="kwok"
+)
 OCI_REGISTRY = Tool(
     name="registry",
     package="github.com/distribution/distribution/v3/cmd/registry",
     version=REGISTRY,
-    shown=f"v{REGISTRY}",
+    version_output=f"v{REGISTRY}",
     module="registry",
     ldflags=("-s", "-w", f"-X=github.com/distribution/distribution/v3/version.version=v{REGISTRY}"),
 )
@@ -70,16 +74,16 @@ COSIGN_TOOL = Tool(
     name="cosign",
     package="github.com/sigstore/cosign/v3/cmd/cosign",
     version=COSIGN,
-    shown=f"v{COSIGN}",
+    version_output=f"v{COSIGN}",
     module="cosign",
-    asked="version",
+    version_argument="version",
 )
 CONTAINERD_TOOLS = tuple(
     Tool(
         name=name,
         package=f"github.com/containerd/containerd/v2/cmd/{name}",
         version=CONTAINERD,
-        shown=f"v{CONTAINERD}",
+        version_output=f"v{CONTAINERD}",
         module="containerd",
         ldflags=("-s", "-w", f"-X=github.com/containerd/containerd/v2/version.Version=v{CONTAINERD}"),
     )
@@ -88,13 +92,19 @@ CONTAINERD_TOOLS = tuple(
 
 
 def kubelet_tool(version: str) -> Tool:
-    """The kubelet of a version of KUBELETS; ValueError for others."""
+    """The kubelet of a version of KUBELETS; ValueError for other versions."""
     if version not in KUBELETS:
         raise ValueError(f"no kubelet {version}; there are {', '.join(KUBELETS)}")
     return _kubernetes_tool("kubelet", version, f"kubelet-{version.rpartition('.')[0]}")
 
 
 def all_tools() -> tuple[Tool, ...]:
-    """All programs, the quick ones first."""
+    """All programs, the ones with fast builds first."""
     quick = (OCI_REGISTRY, KWOK_CONTROLLER, *CONTAINERD_TOOLS, ETCD_SERVER, COSIGN_TOOL)
-    return (*quick, KUBE_SCHEDULER, KUBE_CONTROLLER_MANAGER, KUBE_APISERVER, *(kubelet_tool(one) for one in KUBELETS))
+    return (
+        *quick,
+        KUBE_SCHEDULER,
+        KUBE_CONTROLLER_MANAGER,
+        KUBE_APISERVER,
+        *(kubelet_tool(version) for version in KUBELETS),
+    )

@@ -1,7 +1,7 @@
-"""A box: network, mount, pid, uts and cgroup namespaces that belong to one `unshare` process and are pinned nowhere.
+"""A box: network, mount, pid, uts and cgroup namespaces that belong to one `unshare` process and are not pinned.
 
-So killing that one process ends every process, mount, network namespace and link of the box, with no order to get
-wrong; only its cgroups remain to be removed.
+Killing that process ends every process, mount, network namespace and link of the box; only its cgroups remain to be
+removed.
 """
 
 import os
@@ -33,14 +33,14 @@ _NAMESPACES = ("-n", "-m", "-p", "-f", "-u", "--mount-proc", "--kill-child=SIGKI
 
 
 class Box:
-    """One box of a cluster. `folder` is its disk on the host; `token` marks its processes."""
+    """A box of a cluster. `folder` is its disk on the host; `token` marks its processes."""
 
-    def __init__(self, folder: Path, token: str, addresses: Addresses, last: int) -> None:
+    def __init__(self, folder: Path, token: str, addresses: Addresses, last_octet: int) -> None:
         self.folder = folder
         self._mark = f"--mark={token}:{folder.name}"
         self._token = token
         self._addresses = addresses
-        self._last = last
+        self._last_octet = last_octet
         self._dying: list[int] = []
 
     @property
@@ -50,31 +50,33 @@ class Box:
 
     @property
     def _cgroups(self) -> cgroups.Cgroups:
-        return cgroups.of_box(self.cgroup)
+        return cgroups.box_cgroups(self.cgroup)
 
     def start(self, module: str, *words: str | Path) -> None:
         """Power on: `python -m MODULE --mark=… WORDS` becomes process 1 in new namespaces, with a cable plugged in.
 
         Raises:
-            DevClusterError: it runs already, or its first process did not come up.
+            DevClusterError: it runs already, or its first process did not start.
         """
-        if self.holder() is not None:
-            raise DevClusterError(f"{self.folder.name} is up already")
+        if self.find_holder() is not None:
+            raise DevClusterError(f"{self.folder.name} is already running")
         if not self._addresses.namespaced:
             start_daemon([sys.executable, "-m", module, self._mark, *words], log=self.folder / "init.log")
             return
-        own = self._cgroups
-        own.make()
-        (self.folder / "network").write_text(network.commands_inside(self._addresses, self._last))
-        first = [sys.executable, "-m", module, self._mark, *(str(word) for word in words)]
-        # by its path: where the shell is busybox, it has a lesser `unshare` of its own
+        box_cgroups = self._cgroups
+        box_cgroups.create()
+        (self.folder / "network").write_text(network.interface_commands(self._addresses, self._last_octet))
+        first_process = [sys.executable, "-m", module, self._mark, *(str(word) for word in words)]
+        # by its path: a busybox shell has its own, smaller `unshare`
         unshare = shutil.which("unshare") or "unshare"
-        pid = start_daemon(own.entered([unshare, *_NAMESPACES], first), log=self.folder / "init.log")
-        self._wait(lambda: self._unshared(pid), _START_SECONDS, "has no network namespace of its own")
-        network.plug_cable(self._addresses, self._last, pid)
+        pid = start_daemon(
+            box_cgroups.enter_command([unshare, *_NAMESPACES], first_process), log=self.folder / "init.log"
+        )
+        self._wait_for(lambda: self._is_unshared(pid), _START_SECONDS, "has no separate network namespace")
+        network.plug_cable(self._addresses, self._last_octet, pid)
 
-    def holder(self) -> int | None:
-        """The pid of the process that all of the box belongs to, when the box is on: `unshare`, or process 1 itself."""
+    def find_holder(self) -> int | None:
+        """The pid of the process that the whole box belongs to, if the box is on: `unshare`, or process 1 itself."""
         for pid in find_processes(self._mark):
             if not self._addresses.namespaced:
                 return pid
@@ -82,85 +84,85 @@ class Box:
                 return pid
         return None
 
-    def first(self) -> int | None:
-        """Process 1 of the box as the host sees it."""
-        holder = self.holder()
+    def first_process(self) -> int | None:
+        """The host's pid of process 1 of the box."""
+        find_holder = self.find_holder()
         if not self._addresses.namespaced:
-            return holder
-        started = child_pids(holder) if holder is not None else []
+            return find_holder
+        started = child_pids(find_holder) if find_holder is not None else []
         return started[0] if started else None
 
     def kill(self) -> None:
-        """Power off: everything in it ends at once. The disk stays. Nothing happens when it is off."""
-        self.strike()
-        self.clear()
+        """Power off: all processes end immediately. The disk remains. Nothing happens if the box is off."""
+        self.send_kill()
+        self.remove_leftovers()
 
-    def strike(self) -> None:
-        """SIGKILL to all of it; several boxes are struck before the first is waited for."""
-        holder = self.holder()
-        if holder is None:
+    def send_kill(self) -> None:
+        """Send SIGKILL to all processes, without waiting; several boxes are killed before the first is awaited."""
+        find_holder = self.find_holder()
+        if find_holder is None:
             return
         if self._addresses.namespaced:
-            self._dying = [holder, *child_pids(holder)]
-            self._cgroups.strike()
-            send_signal(holder, signal.SIGKILL, self._mark)
-        else:  # it has a session of its own, and what it started is in its process group
-            self._dying = [holder]
-            os.killpg(holder, signal.SIGKILL)
+            self._dying = [find_holder, *child_pids(find_holder)]
+            self._cgroups.kill_all()
+            send_signal(find_holder, signal.SIGKILL, self._mark)
+        else:  # it has its own session, and its children are in its process group
+            self._dying = [find_holder]
+            os.killpg(find_holder, signal.SIGKILL)
 
-    def clear(self) -> None:
-        """Wait for the end of what was struck, and remove what is outside the namespaces: cable and cgroups."""
-        self._wait(self._ended, _END_SECONDS, "does not end")
+    def remove_leftovers(self) -> None:
+        """Wait for the end of the killed processes, and remove what is outside the namespaces: cable and cgroups."""
+        self._wait_for(self._has_ended, _END_SECONDS, "does not end")
         if self._addresses.namespaced:
-            network.remove_cable(self._addresses, self._last)
+            network.remove_cable(self._addresses, self._last_octet)
             self._cgroups.remove()
 
     def freeze(self) -> None:
-        """Stop all of it: no process of it gets a turn until `thaw`."""
+        """Freeze all processes until `thaw`."""
         self._cgroups.freeze()
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Continue all processes."""
         self._cgroups.thaw()
 
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether its cable is plugged in."""
-        return bool(network.is_connected(self._addresses, self._last))
+        return bool(network.is_connected(self._addresses, self._last_octet))
 
     def set_connected(self, *, up: bool) -> None:
-        """Pull its cable or plug it in."""
-        network.set_connected(self._addresses, self._last, up=up)
+        """Unplug or plug in its cable."""
+        network.set_connected(self._addresses, self._last_octet, up=up)
 
     def enter(self, words: Sequence[str | Path], timeout: float, *, check: bool = True) -> Finished:
         """Run a program in all its namespaces."""
-        first = self.first()
-        if first is None:
+        first_process = self.first_process()
+        if first_process is None:
             raise DevClusterError(f"{self.folder.name} is off")
         if not self._addresses.namespaced:
             raise DevClusterError(f"{self.folder.name} has no namespaces to enter: it was started without root")
-        entering = ["nsenter", f"--target={first}", "-n", "-m", "-p", "-u", "-C"]
+        entering = ["nsenter", f"--target={first_process}", "-n", "-m", "-p", "-u", "-C"]
         return run([*entering, *words], timeout=timeout, check=check)
 
-    def process(self, name: str) -> int | None:
-        """The host's pid of a program that process 1 of the box has started, by the name of its file."""
-        first = self.first()
-        for pid in child_pids(first) if first is not None else []:
+    def find_process(self, name: str) -> int | None:
+        """The host's pid of a program that process 1 of the box started, by its file name."""
+        first_process = self.first_process()
+        for pid in child_pids(first_process) if first_process is not None else []:
             if Path((command_line(pid) or ("",))[0]).name == name:
                 return pid
         return None
 
-    def _unshared(self, pid: int) -> bool:
+    def _is_unshared(self, pid: int) -> bool:
         if not is_alive(pid):
             reap_child(pid)
-            said = (self.folder / "init.log").read_text(errors="replace")
-            raise DevClusterError(f"{self.folder.name} could not be started", details=said.strip()[-2000:])
+            log = (self.folder / "init.log").read_text(errors="replace")
+            raise DevClusterError(f"{self.folder.name} could not be started", details=log.strip()[-2000:])
         return not Path(f"/proc/{pid}/ns/net").samefile("/proc/self/ns/net")
 
-    def _ended(self) -> bool:
+    def _has_ended(self) -> bool:
         for pid in self._dying:
             reap_child(pid)
         return not any(is_alive(pid) for pid in self._dying)
 
-    def _wait(self, condition: Callable[[], bool], seconds: float, otherwise: str) -> None:
+    def _wait_for(self, condition: Callable[[], bool], seconds: float, otherwise: str) -> None:
         if not wait_until_true(condition, seconds=seconds, every=0.01):
             raise DevClusterError(f"{self.folder.name} {otherwise} after {seconds:g} s")

@@ -1,8 +1,8 @@
-"""Process 1 of a box: `python -m upgrader_dev.devcluster.box.inside --mark=… FOLDER`. It mounts, sets up the network,
-then supervises.
+"""Process 1 of a box: `python -m upgrader_dev.devcluster.box.inside --mark=… FOLDER`. It mounts file systems,
+configures the network, and supervises programs.
 
-`unshare` made every mount private and every namespace new, so nothing done here reaches the machine. Everything is
-imported at the top, since the place that Python comes from may be hidden by a mount.
+`unshare` makes every mount private and every namespace new, so nothing here affects the machine. All imports are at the
+top, since a mount may hide the directory of Python modules.
 """
 
 import socket
@@ -26,7 +26,7 @@ from upgrader_dev.devcluster.box.node_files import HOME
 
 _READY_SECONDS = 180.0
 _MOST_ENDS = 10
-"""A program that has ended so often before its stage is ready will not come up: its log says why."""
+"""After so many ends before its stage is ready a program is not restarted: its log contains the cause."""
 _CABLE_SECONDS = 30.0
 _COMMAND_SECONDS = 60.0
 
@@ -38,12 +38,13 @@ SYSCTLS = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-"""What a kubelet wants. No namespace isolates them: it is shown files that say so already, so the machine stays as it
-is. (A read-only /proc/sys does not do: the kubelet then ends with "Failed to start ContainerManager".)"""
+"""The values that a kubelet requires. No namespace isolates them, so the kubelet sees mounted files with these values
+and the machine is not changed. (With a read-only /proc/sys a kubelet ends with "Failed to start ContainerManager".)
+"""
 
 
 def main(folder: Path) -> None:
-    """Bring the box up as its plan says, and stay until SIGTERM."""
+    """Start the box according to its plan, and run until SIGTERM."""
     plan = plans.read_plan(folder)
     if plan.network:
         _configure_network(plan)
@@ -51,7 +52,7 @@ def main(folder: Path) -> None:
         _mount_disks(plan.mounts)
         _mask_sysctls(plan.mounts.kernel)
         _mount_own_cgroups()
-        run(["mount", "--make-rshared", "/"], timeout=_COMMAND_SECONDS)  # the kubelet wants to propagate mounts to pods
+        run(["mount", "--make-rshared", "/"], timeout=_COMMAND_SECONDS)  # the kubelet propagates mounts to pods
     Path(plan.holds).mkdir(parents=True, exist_ok=True)
     supervisor = Supervisor(holds=Path(plan.holds), journal=Path(plan.journal))
     for stage in plan.stages:
@@ -71,10 +72,10 @@ def _bring_up(supervisor: Supervisor, stage: Stage) -> None:
 def _wait_for_stage(supervisor: Supervisor, stage: Stage, ready: Ready) -> None:
     check = _make_check(ready)
 
-    def over() -> bool:
+    def has_finished() -> bool:
         return bool(_failing_programs(supervisor, stage)) or check()
 
-    reached = supervisor.run_until(over, _READY_SECONDS)
+    reached = supervisor.run_until(has_finished, _READY_SECONDS)
     if failing := _failing_programs(supervisor, stage):
         ended = f"{', '.join(program.name for program in failing)} ended {_MOST_ENDS} times"
         raise DevClusterError(ended, details="\n".join(last_lines(Path(program.log)) for program in failing))
@@ -95,7 +96,7 @@ def _make_check(ready: Ready) -> Callable[[], bool]:
     context = ssl.create_default_context(cafile=ready.ca)
     context.load_cert_chain(ready.certificate, ready.key)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
-    return lambda: _says_ok(opener, ready.address)
+    return lambda: _returns_ok(opener, ready.address)
 
 
 def _accepts_connections(address: str) -> bool:
@@ -107,24 +108,24 @@ def _accepts_connections(address: str) -> bool:
     return True
 
 
-def _says_ok(opener: urllib.request.OpenerDirector, address: str) -> bool:
-    # the body must be exactly "ok": a 200 or an open port comes earlier, and then the bootstrap RBAC may be missing
+def _returns_ok(opener: urllib.request.OpenerDirector, address: str) -> bool:
+    # the body must be exactly "ok": a 200 or an open port comes earlier, when the bootstrap RBAC may be missing
     try:
-        with opener.open(address, timeout=5) as answer:
-            return bool(answer.read() == b"ok")
+        with opener.open(address, timeout=5) as response:
+            return bool(response.read() == b"ok")
     except (urllib.error.URLError, OSError):
         return False
 
 
 def _configure_network(plan: Plan) -> None:
     socket.sethostname(plan.hostname)
-    trying = tenacity.Retrying(
+    retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(OSError),
         wait=tenacity.wait_fixed(0.01),
         stop=tenacity.stop_after_delay(_CABLE_SECONDS),
         reraise=True,
     )
-    trying(socket.if_nametoindex, "eth0")  # the host plugs the cable in once this namespace is there
+    retrying(socket.if_nametoindex, "eth0")  # the host plugs in the cable once this namespace exists
     run(["ip", "-batch", "-"], stdin=plan.network.encode(), timeout=_COMMAND_SECONDS)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
@@ -134,10 +135,10 @@ def _run_mount(*words: str | Path) -> None:
 
 
 def _mount_disks(mounts: NodeMounts) -> None:
-    # /var/lib and /var/log are the disk, which survives a power cycle; /run does not, as it should be
-    at = Path(mounts.var_lib) / "shared"
-    at.mkdir(exist_ok=True)
-    _run_mount("--bind", mounts.shared, at)
+    # /var/lib and /var/log are the disk, which survives a power cycle; /run does not
+    mount_point = Path(mounts.var_lib) / "shared"
+    mount_point.mkdir(exist_ok=True)
+    _run_mount("--bind", mounts.shared, mount_point)
     _run_mount("--rbind", mounts.var_lib, "/var/lib")
     _run_mount("--bind", mounts.var_log, "/var/log")
     _run_mount("-t", "tmpfs", "-o", "mode=755", "run", "/run")
@@ -153,8 +154,8 @@ def _mask_sysctls(kernel: str) -> None:
 
 
 def _mount_own_cgroups() -> None:
-    # a fresh sysfs shows this network namespace's devices, fresh cgroup mounts this cgroup namespace's roots. The old
-    # ones must go, not just be covered: runc and the kubelet find cgroups by reading mountinfo
+    # a new sysfs shows the devices of this network namespace, new cgroup mounts the roots of this cgroup namespace. The
+    # old mounts are removed, not only covered: runc and the kubelet find cgroups in mountinfo
     root = cgroups.ROOT
     version = cgroups.mounted_version()
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink())

@@ -1,8 +1,8 @@
 """Simulated kernel names of box nodes.
 
-All boxes run on the machine's kernel. A kubelet takes nodeInfo.kernelVersion from uname(2), which no namespace changes,
-so an admission policy of the cluster replaces the field, from a ConfigMap that has a kernel name per node. In the box
-itself /proc/sys/kernel/osrelease shows the same name; uname(2) still shows the real one.
+All boxes run on the machine's kernel. A kubelet reads nodeInfo.kernelVersion from uname(2), which no namespace changes,
+so an admission policy of the cluster replaces the field, from a ConfigMap with a kernel name per node. In the box
+/proc/sys/kernel/osrelease shows the same name; uname(2) still returns the real one.
 """
 
 from upgrader_dev.devcluster.base.api import ApiServer, Object
@@ -22,14 +22,14 @@ has(params.data) && object.metadata.name in params.data
 
 
 def install_policy(api: ApiServer) -> None:
-    """The policy and its ConfigMap, without names."""
+    """Create the policy and its ConfigMap, without names."""
     api.create(_CONFIG_MAPS, {"metadata": {"name": NAME}})
-    api.put_in_place(_POLICIES, _make_policy())
-    api.put_in_place(_BINDINGS, _make_binding())
+    api.create_or_patch(_POLICIES, _make_policy())
+    api.create_or_patch(_BINDINGS, _make_binding())
 
 
-def set_name(api: ApiServer, node: str, kernel: str) -> None:
-    """From now on `node` reports `kernel`; empty: what its kubelet says."""
+def set_kernel_name(api: ApiServer, node: str, kernel: str) -> None:
+    """Let `node` report `kernel` from now on; empty: the value of its kubelet."""
     api.patch(f"{_CONFIG_MAPS}/{NAME}", {"data": {node: kernel or None}})
 
 
@@ -47,7 +47,7 @@ def _make_policy() -> Object:
         "spec": {
             "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
             "matchConstraints": {"resourceRules": [rule]},
-            # kubelets only: status writes of a fleet of kwok nodes are not looked at
+            # kubelets only: status writes for kwok nodes are not evaluated
             "matchConditions": [{"name": "a-kubelet", "expression": _A_KUBELET}],
             "failurePolicy": "Ignore",
             "reinvocationPolicy": "Never",

@@ -9,9 +9,9 @@ from upgrader_dev.devcluster.base.credentials import Credentials
 from upgrader_dev.devcluster.base.spec import Taint
 
 HOME = "/var/lib/box"
-"""The node's own programs and settings; its kubelet is HOME/bin/kubelet, replaced by an atomic rename."""
+"""The programs and settings of the node; its kubelet is HOME/bin/kubelet, replaced by an atomic rename."""
 DROP_INS = f"{HOME}/kubelet.d"
-"""What a node upgrade adds to the kubelet's configuration; it survives a reboot."""
+"""Additional kubelet configuration of a node upgrade; it survives a reboot."""
 CNI_PROGRAMS = "/usr/lib/cni"
 PAUSE_IMAGE = "localhost/pause:1"
 _DROP_INS = b"Files of this folder whose names end with .conf are read by the kubelet after its kubelet.yaml.\n"
@@ -26,7 +26,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   path = "/var/lib/containerd/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause}"
-  # without CAP_SYS_RESOURCE nobody may lower oom_score_adj, and no sandbox would start
+  # without CAP_SYS_RESOURCE oom_score_adj cannot be lowered, and no sandbox would start
   restrict_oom_score_adj = true
   cni = {{bin_dir = "{cni_programs}", conf_dir = "{home}/cni"}}
   registry = {{config_path = "{home}/certs.d"}}
@@ -50,32 +50,34 @@ def containerd_config() -> bytes:
 
 
 def registry_hosts(registry: str) -> bytes:
-    """hosts.toml: plain http for exactly the cluster's registry."""
+    """hosts.toml: plain http for the cluster's registry only."""
     return _HOSTS.format(registry=registry).encode()
 
 
 def pod_network(addresses: Addresses, index: int) -> bytes:
-    """A bridge with the node's own pod subnet; routes between nodes are set at power-on, so nothing is masqueraded."""
+    """A bridge with the node's pod subnet; routes between nodes are set at power-on, so nothing is masqueraded."""
     ipam = {
         "type": "host-local",
-        "ranges": [[{"subnet": addresses.pods(index)}]],
+        "ranges": [[{"subnet": addresses.pod_subnet(index)}]],
         "routes": [{"dst": "0.0.0.0/0"}],
     }
     plugin = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True, "ipam": ipam}
     return msgspec.json.encode({"cniVersion": "1.0.0", "name": "pods", "plugins": [plugin]})
 
 
-def of_node(
+def render_node_files(
     pki: Credentials, addresses: Addresses, name: str, index: int, *, fast: bool, taints: Sequence[Taint] = ()
 ) -> dict[str, bytes]:
-    """What each real node has below HOME, contents by path; its certificate is made here."""
+    """The files of each real node below HOME, contents by path; its certificate is created here."""
     user = f"node-{name}"
-    pki.make(user, f"system:node:{name}", ["system:nodes"], [f"IP:{addresses.node(index)}", f"DNS:{name}"])
+    pki.make_certificate(
+        user, f"system:node:{name}", ["system:nodes"], [f"IP:{addresses.node_address(index)}", f"DNS:{name}"]
+    )
     return {
         "ca.crt": pki.ca.read_bytes(),
         "node.crt": pki.path(f"{user}.crt").read_bytes(),
         "node.key": pki.path(f"{user}.key").read_bytes(),
-        "node.kubeconfig": pki.kubeconfig(user).read_bytes(),
+        "node.kubeconfig": pki.write_kubeconfig(user).read_bytes(),
         "kubelet.yaml": kubelet_config(fast=fast, taints=taints),
         f"{DROP_INS.removeprefix(f'{HOME}/')}/README": _DROP_INS,  # the kubelet does not start without the folder
         "cni/10-pods.conflist": pod_network(addresses, index),
@@ -84,21 +86,21 @@ def of_node(
 
 
 def kubelet_words(address: str, labels: Mapping[str, str], *flags: str) -> tuple[str, ...]:
-    """What a kubelet is started with, after its own name."""
-    own = ",".join(f"{key}={value}" for key, value in labels.items() if kubelet_may_set(key))
+    """The arguments of a kubelet."""
+    node_labels = ",".join(f"{key}={value}" for key, value in labels.items() if kubelet_may_set(key))
     return (
         f"--kubeconfig={HOME}/node.kubeconfig",
         f"--config={HOME}/kubelet.yaml",
         f"--config-dir={DROP_INS}",
         f"--node-ip={address}",
         *flags,
-        *((f"--node-labels={own}",) if own else ()),
+        *((f"--node-labels={node_labels}",) if node_labels else ()),
         "--v=2",
     )
 
 
 def kubelet_may_set(label: str) -> bool:
-    """Whether a kubelet may give itself a label; the others are set by us."""
+    """Whether a kubelet can set a label of its Node; other labels are set by the cluster."""
     domain = label.rpartition("/")[0]
     return not any(domain == barred or domain.endswith(f".{barred}") for barred in _BARRED_DOMAINS)
 
@@ -109,7 +111,7 @@ def kubelet_config(*, fast: bool, taints: Sequence[Taint] = ()) -> bytes:
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "failSwapOn": False,
-        "failCgroupV1": False,  # from 1.35 on the default refuses cgroup v1
+        "failCgroupV1": False,  # from 1.35 on the default rejects cgroup v1
         "cgroupDriver": "cgroupfs",
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "authentication": {
@@ -121,18 +123,18 @@ def kubelet_config(*, fast: bool, taints: Sequence[Taint] = ()) -> bytes:
         "tlsCertFile": f"{HOME}/node.crt",
         "tlsPrivateKeyFile": f"{HOME}/node.key",
         "makeIPTablesUtilChains": False,
-        "resolvConf": "",  # no DNS: look-ups in pods fail at once instead of timing out
-        "volumePluginDir": f"{HOME}/volume-plugins",  # the usual one is outside the node's own disk
+        "resolvConf": "",  # no DNS: look-ups in pods fail immediately instead of timing out
+        "volumePluginDir": f"{HOME}/volume-plugins",  # the default is outside the node's disk
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "50Mi"},
-        # The disk is the machine's, and others fill it: a kubelet that made room on it threw the sandboxes' image away
-        # (containerd 1.6 does not say that it is needed), and no pod started on that node any more.
+        # Other programs fill the machine's disk: a kubelet that frees space removes the image of sandboxes, too
+        # (containerd 1.6 does not pin it), and then no pod starts on that node.
         "imageGCHighThresholdPercent": 100,
-        "registerWithTaints": [msgspec.to_builtins(one) for one in taints],
+        "registerWithTaints": [msgspec.to_builtins(taint) for taint in taints],
     }
     if fast:
         settings |= {
             "nodeStatusUpdateFrequency": "1s",
-            "nodeStatusReportFrequency": "10s",  # a change is told at once; written each second it kept everybody busy
+            "nodeStatusReportFrequency": "10s",  # changes are reported immediately; each second is too much load
             "nodeLeaseDurationSeconds": 4,
         }
     return msgspec.json.encode(settings)

@@ -1,6 +1,6 @@
-"""The sandbox image of the boxes: one static busybox that sleeps, as an archive that `ctr images import` takes.
+"""The sandbox image of the boxes: a static busybox that sleeps, as an archive for `ctr images import`.
 
-Made here, since it has one layer, needs no builder, and must be there before the cluster's registry is.
+It is built here, since it has one layer, requires no builder, and must exist before the cluster's registry.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 def make_archive(target: Path) -> None:
     """Write the archive to `target`."""
-    found = shutil.which("busybox")
-    if found is None:
+    busybox = shutil.which("busybox")
+    if busybox is None:
         raise DevClusterError("busybox is missing", resolution="Install the Debian package busybox-static.")
-    layer = _make_tar({"bin/busybox": (Path(found).read_bytes(), 0o755)})
+    layer = _make_tar({"bin/busybox": (Path(busybox).read_bytes(), 0o755)})
     digest = hashlib.sha256(layer).hexdigest()
     config = msgspec.json.encode(
         {

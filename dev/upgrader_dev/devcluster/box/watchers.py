@@ -1,7 +1,7 @@
-"""Inotify instances: the kernel gives each user 128, a box takes seven of them and a control plane four.
+"""Inotify instances: the kernel gives each user 128; a box takes seven of them and a control plane four.
 
-Without one containerd starts and serves no kubelet ("unknown service runtime.v1.RuntimeService"), so a cluster too many
-looked like a box that is broken.
+Without instances containerd starts but serves no kubelet ("unknown service runtime.v1.RuntimeService"), so a box would
+look broken.
 """
 
 from pathlib import Path
@@ -12,9 +12,9 @@ _OF_A_BOX = 7
 
 
 def allow_watchers(limit: Path = LIMIT) -> str:
-    """See to it that there are enough for many boxes; what was done, or what could not be, as a sentence.
+    """Raise the limit for many boxes; returns what was changed, or what failed, as a sentence.
 
-    Empty where there were enough already. Nobody lowers it again: others may use them by then.
+    Empty if the limit was high enough. It is never lowered again: other processes may need it by then.
     """
     present = int(limit.read_text(encoding="utf-8"))
     if present >= ENOUGH:

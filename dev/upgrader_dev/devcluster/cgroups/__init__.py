@@ -1,12 +1,12 @@
-"""The cgroups of boxes, on either version: made, entered, frozen, ended, removed."""
+"""The cgroups of boxes, in both versions: create, enter, freeze, kill, remove."""
 
 from upgrader_dev.devcluster.cgroups.host import (
     ROOT,
     Cgroups,
+    box_cgroups,
     delegate_controllers,
     mounted_version,
-    of_box,
     require_support,
 )
 
-__all__ = ["ROOT", "Cgroups", "delegate_controllers", "mounted_version", "of_box", "require_support"]
+__all__ = ["ROOT", "Cgroups", "box_cgroups", "delegate_controllers", "mounted_version", "require_support"]

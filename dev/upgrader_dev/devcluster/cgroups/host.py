@@ -1,4 +1,4 @@
-"""The machine's cgroups, as they are mounted: looked at, made ready for boxes, and a box's own among them."""
+"""The mounted cgroups of the machine: their state, their preparation for boxes, and the cgroups of a box."""
 
 import os
 from collections.abc import Sequence
@@ -6,48 +6,48 @@ from pathlib import Path
 from typing import Protocol
 
 from upgrader_dev.devcluster.cgroups import choice
-from upgrader_dev.devcluster.cgroups.choice import Choice, Seen, Version
-from upgrader_dev.devcluster.cgroups.version1 import Separate
-from upgrader_dev.devcluster.cgroups.version2 import Unified, enable_controllers
+from upgrader_dev.devcluster.cgroups.choice import Choice, RootState, Version
+from upgrader_dev.devcluster.cgroups.version1 import SeparateCgroups
+from upgrader_dev.devcluster.cgroups.version2 import UnifiedCgroups, enable_controllers
 
 ROOT = Path("/sys/fs/cgroup")
 
 
 class Cgroups(Protocol):
-    """The cgroups of one box, of either version."""
+    """The cgroups of one box, in either version."""
 
-    def make(self) -> None:
-        """Before its first process is started."""
+    def create(self) -> None:
+        """Create the cgroups, before the first process is started."""
         ...
 
-    def entered(self, unshare: Sequence[str], first: Sequence[str]) -> list[str]:
-        """The words that start `first` in them, in a cgroup namespace and in what `unshare` makes."""
+    def enter_command(self, unshare: Sequence[str], first: Sequence[str]) -> list[str]:
+        """The command that starts `first` in them, in a cgroup namespace and in the namespaces of `unshare`."""
         ...
 
     def freeze(self) -> None:
-        """Stop every process, and come back when all have stopped."""
+        """Freeze every process, and return when all are frozen."""
         ...
 
     def thaw(self) -> None:
-        """End the freeze."""
+        """Thaw the processes."""
         ...
 
-    def strike(self) -> None:
-        """Nothing is to be in the way of the end of all processes."""
+    def kill_all(self) -> None:
+        """Prepare the end of all processes."""
         ...
 
     def remove(self) -> None:
-        """When all processes have ended; DevClusterError while one has not."""
+        """Remove the cgroups after all processes have ended; DevClusterError otherwise."""
         ...
 
 
-def read_host(root: Path = ROOT) -> Seen:
-    """What is mounted at `root`."""
+def read_host(root: Path = ROOT) -> RootState:
+    """The state of the cgroups at `root`."""
     unified = (root / "cgroup.controllers").exists()
-    return Seen(
+    return RootState(
         separate=(root / "memory").is_dir(),
         controllers=_read_words(root / "cgroup.controllers") if unified else None,
-        given=_read_words(root / "cgroup.subtree_control") if unified else (),
+        delegated=_read_words(root / "cgroup.subtree_control") if unified else (),
         topmost=not (root / "cgroup.type").exists(),
         occupied=unified and bool(_read_words(root / "cgroup.procs")),
         writable=not os.statvfs(root).f_flag & os.ST_RDONLY,
@@ -55,25 +55,25 @@ def read_host(root: Path = ROOT) -> Seen:
 
 
 def mounted_version(root: Path = ROOT) -> Version:
-    """Which version is mounted at `root`; DevClusterError when none is."""
+    """The version that is mounted at `root`; DevClusterError if there is none."""
     return choice.choose_version(read_host(root))
 
 
 def require_support(root: Path = ROOT) -> Choice:
-    """What boxes get here; DevClusterError, with the reason, where they cannot be had."""
+    """The cgroups for boxes; DevClusterError, with the reason, if boxes cannot have cgroups here."""
     return choice.choose_support(read_host(root))
 
 
 def delegate_controllers(root: Path = ROOT) -> None:
-    """Let the cgroups below `root` have the controllers that a kubelet needs; version 1 has them everywhere."""
+    """Enable the controllers that a kubelet requires for the children of `root`; not necessary in version 1."""
     chosen = require_support(root)
     if chosen.enable:
         enable_controllers(root, chosen.enable)
 
 
-def of_box(name: str, root: Path = ROOT) -> Cgroups:
-    """The cgroups of the box of this name, there or not."""
-    return Unified(root, name) if mounted_version(root) == 2 else Separate(root, name)
+def box_cgroups(name: str, root: Path = ROOT) -> Cgroups:
+    """The cgroups of the box of this name, whether they exist or not."""
+    return UnifiedCgroups(root, name) if mounted_version(root) == 2 else SeparateCgroups(root, name)
 
 
 def _read_words(file: Path) -> tuple[str, ...]:

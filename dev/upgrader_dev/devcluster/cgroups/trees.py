@@ -1,4 +1,4 @@
-"""Removing cgroups, and waiting for what they report."""
+"""Removing and freezing cgroups."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,36 +13,38 @@ _FREEZE_SECONDS = 20.0
 
 
 def remove_tree(folder: Path, seconds: float = _REMOVE_SECONDS) -> None:
-    """Remove a cgroup, with those below; its processes have been killed and may take a moment to be gone.
+    """Remove a cgroup and its children; killed processes may need some time to end.
 
     Raises:
-        DevClusterError: something still runs in one of them.
+        DevClusterError: a process still runs in it.
     """
-    trying = tenacity.Retrying(
+    retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(OSError),
         wait=tenacity.wait_fixed(0.05),
         stop=tenacity.stop_after_delay(seconds),
     )
     try:
-        trying(_remove_now, folder)
+        retrying(_remove_now, folder)
     except tenacity.RetryError as error:
-        left = "\n".join(sorted(f"{path.parent}: {path.read_text().split()}" for path in folder.rglob("cgroup.procs")))
-        raise DevClusterError(f"cgroup {folder} cannot be removed", details=f"Still in it:\n{left}") from error
+        processes = "\n".join(
+            sorted(f"{path.parent}: {path.read_text().split()}" for path in folder.rglob("cgroup.procs"))
+        )
+        raise DevClusterError(f"cgroup {folder} cannot be removed", details=f"Still in it:\n{processes}") from error
 
 
-def wait_frozen(folder: Path, frozen: Callable[[], bool], seconds: float = _FREEZE_SECONDS) -> None:
-    """Until the kernel has stopped every process below.
+def wait_frozen(folder: Path, is_frozen: Callable[[], bool], seconds: float = _FREEZE_SECONDS) -> None:
+    """Wait until the kernel has frozen every process of a cgroup.
 
     Raises:
-        DevClusterError: one cannot be stopped.
+        DevClusterError: a process cannot be frozen.
     """
-    if not wait_until_true(frozen, seconds=seconds, every=0.02):
-        raise DevClusterError(f"cgroup {folder} does not freeze within {seconds:g} s")
+    if not wait_until_true(is_frozen, seconds=seconds, every=0.02):
+        raise DevClusterError(f"cgroup {folder} did not freeze within {seconds:g} s")
 
 
 def _remove_now(folder: Path) -> None:
     if not folder.exists():
         return
-    for below in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
-        below.rmdir()
+    for child in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
+        child.rmdir()
     folder.rmdir()

@@ -1,4 +1,4 @@
-"""etcd, API server, controller manager, scheduler, registry and kwok: their settings, and the plan of their box."""
+"""The settings of etcd, API server, controller manager, scheduler, registry and kwok, and the plan of their box."""
 
 from pathlib import Path
 
@@ -15,21 +15,21 @@ from upgrader_dev.devcluster.control_plane import kwok_stages
 
 FOLDER = "cp"
 KWOK_LABEL = "devcluster.gpu-upgrader.io/powered"
-"""kwok manages the nodes that have it with the value "kwok"; without a selector it would take over the real ones."""
+"""kwok manages only nodes with this label and the value "kwok"; without a selector it would manage real nodes too."""
 
 _FAST_MONITOR = ("--node-monitor-period=1s", "--node-monitor-grace-period=6s", "--node-startup-grace-period=20s")
 
 _AUDIT_RULES: tuple[dict[str, object], ...] = (
     {"level": "None", "verbs": ["get", "list", "watch"]},
     {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
-    # heartbeats: some per second and node with what changes, and no writes of anybody who is watched here
+    # heartbeats: several writes per second, which are never of interest here
     {
         "level": "None",
         "userGroups": ["system:nodes"],
         "resources": [{"resources": ["nodes/status", "pods/status"]}],
     },
     {"level": "None", "users": ["devcluster:kwok"], "resources": [{"resources": ["nodes/status", "pods/status"]}]},
-    # what is created has its name in the body only, and an Event says there what it is about
+    # the name of a created object is only in the body, and so is the subject of an Event
     {
         "level": "Request",
         "verbs": ["create"],
@@ -61,21 +61,21 @@ class ControlPlane:
         return self._folder / "audit.log"
 
     def log(self, name: str) -> Path:
-        """What a program said."""
+        """The log file of a program."""
         return self._folder / f"{name}.log"
 
-    def hold(self, name: str) -> Path:
-        """While this file is there, the program is not started again."""
+    def hold_file(self, name: str) -> Path:
+        """While this file exists, the program is not restarted."""
         return self._folder / "holds" / name
 
-    def prepare(self, progress: Progress) -> None:
-        """Certificates, settings, and the plan for process 1."""
+    def write_files(self, progress: Progress) -> None:
+        """Write certificates, settings, and the plan for process 1."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._make_credentials()
         write_atomically(self._folder / "audit-policy.yaml", msgspec.json.encode(_audit_policy(self._audit_reads_of)))
         write_atomically(self._folder / "kwok.yaml", kwok_stages.make_stages())
         write_atomically(self._folder / "registry.yaml", msgspec.json.encode(self._registry_settings()))
-        own_network = network.commands_inside(self._addresses, network.CONTROL_PLANE_LAST)
+        network_setup = network.interface_commands(self._addresses, network.CONTROL_PLANE_LAST)
         first = Stage(
             programs=(self._registry(progress), self._etcd(progress), self._api_server(progress)),
             ready=Ready(
@@ -86,30 +86,32 @@ class ControlPlane:
                 key=str(self._pki.path("admin.key")),
             ),
         )
-        then = Stage(programs=(self._controller_manager(progress), self._scheduler(progress), self._kwok(progress)))
+        second = Stage(programs=(self._controller_manager(progress), self._scheduler(progress), self._kwok(progress)))
         plan.write_plan(
             self._folder,
             Plan(
                 hostname="cp",
                 holds=str(self._folder / "holds"),
                 journal=str(self._folder / "starts.log"),
-                stages=(first, then),
-                network=own_network if self._addresses.namespaced else "",
+                stages=(first, second),
+                network=network_setup if self._addresses.namespaced else "",
             ),
         )
 
     def _make_credentials(self) -> None:
         pki, addresses = self._pki, self._addresses
-        service = [f"IP:{address}" for address in (addresses.control_plane, addresses.kubernetes_service, "127.0.0.1")]
-        named = ["DNS:kubernetes", "DNS:kubernetes.default.svc", "DNS:localhost"]
-        pki.make("apiserver", "kube-apiserver", names=[*dict.fromkeys(service), *named])
-        pki.make("kubelet-client", "apiserver-kubelet-client", ["system:masters"])
-        pki.make("admin", "admin", ["system:masters"])
-        pki.make("controller-manager", "system:kube-controller-manager")
-        pki.make("scheduler", "system:kube-scheduler")
-        pki.make("kwok", "devcluster:kwok", ["system:masters"])
+        addresses_of_service = [
+            f"IP:{address}" for address in (addresses.control_plane, addresses.kubernetes_service, "127.0.0.1")
+        ]
+        dns_names = ["DNS:kubernetes", "DNS:kubernetes.default.svc", "DNS:localhost"]
+        pki.make_certificate("apiserver", "kube-apiserver", names=[*dict.fromkeys(addresses_of_service), *dns_names])
+        pki.make_certificate("kubelet-client", "apiserver-kubelet-client", ["system:masters"])
+        pki.make_certificate("admin", "admin", ["system:masters"])
+        pki.make_certificate("controller-manager", "system:kube-controller-manager")
+        pki.make_certificate("scheduler", "system:kube-scheduler")
+        pki.make_certificate("kwok", "devcluster:kwok", ["system:masters"])
         for user in ("admin", "controller-manager", "scheduler", "kwok"):
-            pki.kubeconfig(user)
+            pki.write_kubeconfig(user)
 
     def _registry_settings(self) -> dict[str, object]:
         host = "" if self._addresses.namespaced else "127.0.0.1"
@@ -125,7 +127,7 @@ class ControlPlane:
 
     def _registry(self, progress: Progress) -> Program:
         words = [str(find_program(versions.OCI_REGISTRY, progress)), "serve", str(self._folder / "registry.yaml")]
-        # without the variable it looks for a collector of traces for ever
+        # without the variable it tries to reach a trace collector without end
         return self._program("registry", words, {"OTEL_TRACES_EXPORTER": "none"})
 
     def _etcd(self, progress: Progress) -> Program:
@@ -161,7 +163,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={pki.path('sa.key')}",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--authorization-mode=Node,RBAC",
-            # the second gives pods with GPUs a toleration of the taint with that name, see docs/concepts/stacks.md
+            # the second adds a toleration for a taint with the resource name to GPU pods, see docs/concepts/stacks.md
             "--enable-admission-plugins=NodeRestriction,ExtendedResourceToleration",
             "--allow-privileged=true",
             f"--service-cluster-ip-range={addresses.services}",
@@ -169,14 +171,14 @@ class ControlPlane:
             f"--audit-log-path={self.audit_log}",
         ]
         if addresses.namespaced:
-            # it listens on all addresses of its namespace, the service's included: no kube-proxy is needed for that one
+            # it listens on all addresses of its namespace, including the service's: that one requires no kube-proxy
             words.append(f"--advertise-address={addresses.control_plane}")
         else:
             words += ["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"]
         return self._program("kube-apiserver", words)
 
     def _controller_manager(self, progress: Progress) -> Program:
-        # at the usual 20 requests per second, taints, evictions and Job pods are throttled by the client itself
+        # at the default of 20 requests per second, the client itself throttles taints, evictions and Job pods
         words = [
             str(find_program(versions.KUBE_CONTROLLER_MANAGER, progress)),
             *self._login("controller-manager"),
@@ -204,7 +206,7 @@ class ControlPlane:
             f"--kubeconfig={self._pki.path('kwok.kubeconfig')}",
             f"--config={self._folder / 'kwok.yaml'}",
             f"--node-ip={self._addresses.control_plane}",
-            # a lease is renewed after a quarter of its duration, which must be well inside the grace period (6 or 40 s)
+            # a lease is renewed after a quarter of its duration, which must be well within the grace period (6 or 40 s)
             f"--node-lease-duration-seconds={12 if self._fast else 40}",
             f"--manage-nodes-with-label-selector={KWOK_LABEL}=kwok",
         ]
@@ -216,7 +218,7 @@ class ControlPlane:
         return [*(f"--{flag}={path}" for flag in flags), "--leader-elect=false", "--bind-address=127.0.0.1"]
 
     def _program(self, name: str, words: list[str], env: dict[str, str] | None = None) -> Program:
-        # a proxy of the machine's is of no use inside, and what they keep at home is to go with the cluster
+        # a proxy of the machine is not reachable inside; files in HOME are deleted with the cluster
         return Program(
             name=name,
             words=tuple(words),

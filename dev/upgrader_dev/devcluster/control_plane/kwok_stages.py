@@ -1,9 +1,9 @@
-"""What kwok makes of nodes and pods: a node is Ready and reports as seldom as a kubelet without news; a pod runs until
-somebody deletes it, or for as long as its annotation says.
+"""The stages of kwok for nodes and pods: a node is Ready and reports as seldom as an unchanged kubelet; a pod runs
+until it is deleted, or for the duration of its annotation.
 
-kwok's built-in stages end every Job's pod at once, which is no fleet that trains. With leases on they also write every
-node's status each 20 s (0.7.0 takes the stage that is meant for nodes without leases), and 2,000 such nodes keep a core
-of the API server busy. Keys: kwok.x-k8s.io/v1alpha1 Stage.
+The built-in stages of kwok complete every Job's pod immediately. With leases they also write every node's status each
+20 s (0.7.0 uses the stage for nodes without leases), and 2,000 such nodes keep a core of the API server busy.
+Keys: kwok.x-k8s.io/v1alpha1 Stage.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ import msgspec
 RUN_FOR = "devcluster.gpu-upgrader.io/run-for"  # a Go duration, e.g. 90s; absent: until it is deleted
 
 REPORT_SECONDS = 300
-"""A kubelet writes a status without news this often (nodeStatusReportFrequency); its lease tells of its life."""
+"""A kubelet reports an unchanged status this often (nodeStatusReportFrequency); its lease shows that it is alive."""
 
 _ALIVE = {"key": ".metadata.deletionTimestamp", "operator": "DoesNotExist"}
 
@@ -79,14 +79,16 @@ containerStatuses:
 
 def make_stages() -> bytes:
     """The file for kwok's `--config`: YAML documents with one Stage each."""
-    return b"\n---\n".join(msgspec.json.encode(one) for one in (*_of_nodes(), *_of_pods()))
+    return b"\n---\n".join(msgspec.json.encode(stage) for stage in (*_node_stages(), *_pod_stages()))
 
 
-def _of_nodes() -> list[dict[str, Any]]:
+def _node_stages() -> list[dict[str, Any]]:
     ready = '.status.conditions.[] | select( .type == "Ready" ) | .status'
-    up = _make_stage("node-up", "Node", [_requirement(ready, "NotIn", "True")], {"statusTemplate": _NODE_READY})
+    up = _make_stage(
+        "node-up", "Node", [_selector_requirement(ready, "NotIn", "True")], {"statusTemplate": _NODE_READY}
+    )
     reports = _make_stage(
-        "node-reports", "Node", [_requirement(ready, "In", "True")], {"statusTemplate": _NODE_REPORTS}
+        "node-reports", "Node", [_selector_requirement(ready, "In", "True")], {"statusTemplate": _NODE_REPORTS}
     )
     milliseconds = REPORT_SECONDS * 1000
     reports["spec"]["delay"] = {
@@ -96,19 +98,19 @@ def _of_nodes() -> list[dict[str, Any]]:
     return [up, reports]
 
 
-def _of_pods() -> list[dict[str, Any]]:
+def _pod_stages() -> list[dict[str, Any]]:
     waiting = {"key": ".status.podIP", "operator": "DoesNotExist"}
-    running = _requirement(".status.phase", "In", "Running")
-    asked = f'.metadata.annotations["{RUN_FOR}"]'
-    ends_by_itself = [_ALIVE, running, {"key": asked, "operator": "Exists"}]
-    ends = _make_stage("pod-ends", "Pod", ends_by_itself, {"statusTemplate": _SUCCEEDED})
-    ends["spec"]["delay"] = {"durationFrom": {"expressionFrom": asked}}
+    running = _selector_requirement(".status.phase", "In", "Running")
+    duration = f'.metadata.annotations["{RUN_FOR}"]'
+    has_duration = [_ALIVE, running, {"key": duration, "operator": "Exists"}]
+    ends = _make_stage("pod-ends", "Pod", has_duration, {"statusTemplate": _SUCCEEDED})
+    ends["spec"]["delay"] = {"durationFrom": {"expressionFrom": duration}}
     deleted = {"key": ".metadata.deletionTimestamp", "operator": "Exists"}
     goes = _make_stage("pod-goes", "Pod", [deleted], {"finalizers": {"empty": True}, "delete": True})
     return [_make_stage("pod-runs", "Pod", [_ALIVE, waiting], {"statusTemplate": _RUNNING}), ends, goes]
 
 
-def _requirement(key: str, operator: str, value: str) -> dict[str, Any]:
+def _selector_requirement(key: str, operator: str, value: str) -> dict[str, Any]:
     return {"key": key, "operator": operator, "values": [value]}
 
 

@@ -1,4 +1,4 @@
-"""Nodes that are API objects only: kwok keeps their leases, their status and the phases of their pods."""
+"""Nodes that are API objects only: kwok maintains their leases, their status and the phases of their pods."""
 
 import concurrent.futures
 import uuid
@@ -16,12 +16,12 @@ from upgrader_dev.devcluster.base.nodes import READY_SECONDS, NodeState
 from upgrader_dev.devcluster.base.spec import KwokSpec
 from upgrader_dev.devcluster.control_plane.control_plane import KWOK_LABEL
 
-_AT_ONCE = 8
+_PARALLEL_REQUESTS = 8
 _MANAGED, _OFF, _CUT = "kwok", "off", "cut"
 
 
 class KwokNode:
-    """One of them. Without a kubelet there is nothing to enter, and exec and logs of its pods do not work."""
+    """A kwok node. Without a kubelet, commands, exec and logs are not possible."""
 
     sort: Literal["kwok"] = "kwok"
 
@@ -31,45 +31,45 @@ class KwokNode:
         self.name = name
 
     def power_off(self) -> None:
-        """Forgotten by kwok: no lease is renewed, its pods stay as they are."""
+        """Take it from kwok: no lease is renewed, and its pods remain unchanged."""
         self._set_label(_OFF)
 
     def power_on(self) -> None:
-        """Taken by kwok again, with a new boot id; until then it is not Ready."""
-        found = record.read_record(self._cluster)
-        spec = found.kwok_of(self.name)
-        wanted = node_object(
-            msgspec.structs.replace(spec, kernel=found.kwok_kernels.get(self.name) or spec.kernel), self.name
+        """Give it to kwok again, with a new boot id; until then it is not Ready."""
+        current = record.read_record(self._cluster)
+        spec = current.find_kwok(self.name)
+        manifest = node_object(
+            msgspec.structs.replace(spec, kernel=current.kwok_kernels.get(self.name) or spec.kernel), self.name
         )
-        if self._api.create(NODES, wanted) is None:
+        if self._api.create(NODES, manifest) is None:
             booting = [{"type": "Ready", "status": "False", "reason": "Booting", "message": "powered on"}]
-            changes = {"status": {"nodeInfo": wanted["status"]["nodeInfo"], "conditions": booting}}
+            changes = {"status": {"nodeInfo": manifest["status"]["nodeInfo"], "conditions": booting}}
             self._api.patch(f"{NODES}/{self.name}/status", changes)
             self._set_label(_MANAGED)
 
     def cut(self) -> None:
-        """As power_off for the API; join brings it back on the same boot."""
+        """As power_off for the API; join restores the same boot."""
         self._set_label(_CUT)
 
     def join(self) -> None:
-        """Taken by kwok again."""
+        """Give it to kwok again."""
         self._set_label(_MANAGED)
 
     def set_kernel(self, kernel: str) -> None:
         """Simulated: the kernel name from the next power-on."""
-        with record.change_record(self._cluster) as held:
-            held[0].kwok_of(self.name)
-            kernels = {**held[0].kwok_kernels, self.name: kernel}
-            held[0] = msgspec.structs.replace(held[0], kwok_kernels=kernels)
+        with record.change_record(self._cluster) as holder:
+            holder[0].find_kwok(self.name)
+            kernels = {**holder[0].kwok_kernels, self.name: kernel}
+            holder[0] = msgspec.structs.replace(holder[0], kwok_kernels=kernels)
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> NodeState:
-        """Until kwok has made it Ready."""
+        """Wait until kwok has made it Ready."""
         return nodes.wait_for_node(
             self._api, self.name, lambda state: state.ready == "True", seconds, "Ready", _no_reason
         )
 
     def wait_not_ready(self, seconds: float = READY_SECONDS) -> NodeState:
-        """Until the node controller has given it up."""
+        """Wait until the node controller marks it not ready."""
         return nodes.wait_for_node(
             self._api, self.name, lambda state: state.ready != "True", seconds, "silent", _no_reason
         )
@@ -79,38 +79,38 @@ class KwokNode:
 
 
 def create_nodes(api: ApiServer, spec: KwokSpec) -> None:
-    """Make the Node objects, several at a time; those that are there already stay as they are."""
-    with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-        made = [pool.submit(api.create, NODES, node_object(spec, name)) for name in spec.names()]
-        for each in made:
-            each.result()
+    """Create the Node objects, several at a time; existing ones are not changed."""
+    with concurrent.futures.ThreadPoolExecutor(_PARALLEL_REQUESTS) as pool:
+        creations = [pool.submit(api.create, NODES, node_object(spec, name)) for name in spec.names()]
+        for creation in creations:
+            creation.result()
 
 
 def wait_all(api: ApiServer, names: Sequence[str], seconds: float = READY_SECONDS) -> dict[str, NodeState]:
-    """Until all are Ready; one list per look instead of one request per node."""
-    wanted = set(names)
+    """Wait until all are Ready; each check is one list instead of one request per node."""
+    expected = set(names)
 
-    def look() -> dict[str, NodeState]:
-        listed = (api.get(NODES) or {})["items"] if wanted else []
+    def read_ready_nodes() -> dict[str, NodeState]:
+        listed = (api.get(NODES) or {})["items"] if expected else []
         states = {node["metadata"]["name"]: nodes.node_state(node) for node in listed}
-        return {name: states[name] for name in wanted & states.keys() if states[name].ready == "True"}
+        return {name: states[name] for name in expected & states.keys() if states[name].ready == "True"}
 
-    trying = tenacity.Retrying(
-        retry=tenacity.retry_if_result(lambda ready: ready.keys() != wanted),
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda ready: ready.keys() != expected),
         wait=tenacity.wait_fixed(0.2),
         stop=tenacity.stop_after_delay(seconds),
     )
     try:
-        return trying(look)
+        return retrying(read_ready_nodes)
     except tenacity.RetryError as error:
-        late = sorted(wanted - look().keys())
+        late = sorted(expected - read_ready_nodes().keys())
         raise DevClusterError(
-            f"{len(late)} of {len(wanted)} kwok nodes are not Ready after {seconds:g} s", details=", ".join(late[:10])
+            f"{len(late)} of {len(expected)} kwok nodes are not Ready after {seconds:g} s", details=", ".join(late[:10])
         ) from error
 
 
 def node_object(spec: KwokSpec, name: str) -> Object:
-    """A Node as its kubelet would have registered it."""
+    """A Node as its kubelet registers it."""
     resources = {"cpu": "64", "memory": "1Ti", "pods": "110", **({spec.resource: str(spec.gpus)} if spec.gpus else {})}
     info = {
         "kernelVersion": spec.kernel,

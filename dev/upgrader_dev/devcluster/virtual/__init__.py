@@ -1,1 +1,1 @@
-"""Virtual nodes: machines of QEMU with a kernel of their own, that join the cluster as any node does."""
+"""Virtual nodes: QEMU machines with their own kernel, which join the cluster as any node does."""

@@ -1,4 +1,4 @@
-"""The image that all virtual nodes start from: built once per contents, kept in the user's cache directory."""
+"""The base image of all virtual nodes: built once per contents, stored in the user's cache directory."""
 
 import os
 import shutil
@@ -20,35 +20,35 @@ from upgrader_dev.devcluster.base import binaries, versions
 from upgrader_dev.devcluster.virtual import disk, initramfs, kernels, rootfs
 from upgrader_dev.devcluster.virtual.preloaded import Preloaded
 
-_RECIPE = tuple(Path(str(one.__file__)) for one in (disk, initramfs, rootfs))
-"""What makes the image; it is made anew when one of these files changes."""
+_RECIPE = tuple(Path(str(module.__file__)) for module in (disk, initramfs, rootfs))
+"""The code that builds the image; a change of one of these files causes a new build."""
 
 UNUSED_SECONDS = 14 * 86400.0
 
 
 class Image(Struct, frozen=True, kw_only=True):
-    """A finished image. Nobody writes to it: each node has an overlay."""
+    """A finished image. It is never written to: each node has an overlay."""
 
     folder: Path
     kernels: tuple[str, ...]
-    """Releases, oldest first; the last is what it boots by itself."""
+    """Releases, oldest first; the last is the default."""
     preloaded: Preloaded | None = None
-    """What of container images comes with it."""
+    """The disk with container images, if any."""
 
     def check(self, *, kernel: str, kubelet: str) -> None:
         """Raise DevClusterError unless it has both; an empty kernel is any."""
         if kernel not in {"", *self.kernels}:
-            there = ", ".join(self.kernels)
-            raise DevClusterError(f"virtual nodes have no kernel {kernel}", resolution=f"They have {there}.")
+            available = ", ".join(self.kernels)
+            raise DevClusterError(f"virtual nodes have no kernel {kernel}", resolution=f"They have {available}.")
         if kubelet not in versions.KUBELETS:
-            there = ", ".join(versions.KUBELETS)
-            raise DevClusterError(f"virtual nodes have no kubelet {kubelet}", resolution=f"They have {there}.")
+            available = ", ".join(versions.KUBELETS)
+            raise DevClusterError(f"virtual nodes have no kubelet {kubelet}", resolution=f"They have {available}.")
 
-    def used(self) -> None:
-        """Note that it is; see `sweep`."""
+    def record_use(self) -> None:
+        """Record the use; see `sweep_images`."""
         os.utime(self.folder)
         if self.preloaded is not None:
-            self.preloaded.used()
+            self.preloaded.record_use()
 
     @property
     def disk(self) -> Path:
@@ -57,46 +57,45 @@ class Image(Struct, frozen=True, kw_only=True):
 
     @property
     def kernel(self) -> Path:
-        """A kernel to try /dev/kvm with."""
+        """A kernel to test /dev/kvm with."""
         return self.folder / "vmlinuz"
 
 
 def find_image(progress: Progress, packages: Sequence[str] = ()) -> Image:
-    """The image, built where it is not there yet (about a minute; one process at a time builds).
+    """The image; a missing image is built (about a minute; one process at a time builds).
 
-    `packages` are Debian's that are to be on it beside those that every virtual node has; they are never set up, since
-    none of their scripts is run.
+    `packages` are additional Debian packages; their scripts are not run, so they are not configured.
 
     Raises:
         DevClusterError: a program cannot be built, or the archive lacks kernels.
-        ConfigurationError, ArchiveError: packages cannot be had.
+        ConfigurationError, ArchiveError: packages are not available.
     """
     root = cache_root() / "vm"
-    wanted = (*rootfs.PACKAGES, *packages)
+    all_packages = (*rootfs.PACKAGES, *packages)
     suite = base.suite_name()
-    found = kernels.find_kernels(suite, progress)
+    node_kernels = kernels.find_kernels(suite, progress)
     programs = [binaries.find_program(tool, progress) for tool in versions.CONTAINERD_TOOLS]
     kubelets = {version: binaries.kubelet_program(version, progress) for version in versions.KUBELETS}
     inputs: list[bytes | str] = [
         *(path.read_bytes() for path in (*_RECIPE, rootfs.boot_kernel())),
         suite,
-        base.package_versions(cache_root() / "images", wanted),
-        *(package.sha256 for kernel in found for package in kernel.image),
+        base.package_versions(cache_root() / "images", all_packages),
+        *(package.sha256 for kernel in node_kernels for package in kernel.image),
         *(f"{program.parent.name}/{program.name}" for program in (*programs, *kubelets.values())),
         *store.folder_contents(rootfs.FILES),
     ]
     target = root / f"image-{store.content_key(inputs)}"
-    made = Image(folder=target, kernels=tuple(kernel.release for kernel in found))
+    image = Image(folder=target, kernels=tuple(kernel.release for kernel in node_kernels))
     if not target.is_dir():
         with hold_lock(root / ".lock", lambda: progress("virtual nodes' image: waiting for another build")):
             if not target.is_dir():
-                _build_image(target, found, wanted, programs, kubelets, progress)
-    made.used()
-    return made
+                _build_image(target, node_kernels, all_packages, programs, kubelets, progress)
+    image.record_use()
+    return image
 
 
 def sweep_images(root: Path) -> list[Path]:
-    """Delete images that no node was started from for UNUSED_SECONDS, each of which takes 0.8 GB; what was deleted."""
+    """Delete images, of 0.8 GB each, from which no node was started for UNUSED_SECONDS; returns the deleted folders."""
     oldest = time.time() - UNUSED_SECONDS
     stale = [folder for folder in sorted(root.glob("image-*")) if folder.stat().st_mtime < oldest]
     for folder in stale:
@@ -106,34 +105,34 @@ def sweep_images(root: Path) -> list[Path]:
 
 def _build_image(
     target: Path,
-    found: list[Kernel],
-    wanted: Sequence[str],
+    node_kernels: list[Kernel],
+    packages_to_install: Sequence[str],
     programs: list[Path],
     kubelets: dict[str, Path],
     progress: Progress,
 ) -> None:
     started = time.monotonic()
     progress(f"virtual nodes' image: building (kept in {target})")
-    beside = target.with_name(f".{target.name}.new")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
+    temporary = target.with_name(f".{target.name}.new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
     packages = PackageStore(cache_root() / "packages", Fetcher(cache_root() / "apt/fetching", configured_archives()))
     trees = Trees(cache_root() / "driver-builds/trees", packages, progress)
     with packages.in_use(progress):
-        unpacked = {trees.unpacked_tree(f"kernel-{kernel.release}", kernel.image): kernel for kernel in found}
-    progress(f"virtual nodes' image: {len(wanted)} packages and what they need")
-    archive, tree = beside / "base.tar", beside / "root"
-    base.download_packages(archive, wanted)
+        unpacked = {trees.unpacked_tree(f"kernel-{kernel.release}", kernel.image): kernel for kernel in node_kernels}
+    progress(f"virtual nodes' image: {len(packages_to_install)} packages and their dependencies")
+    archive, tree = temporary / "base.tar", temporary / "root"
+    base.download_packages(archive, packages_to_install)
     rootfs.make_node_root(tree, archive, unpacked, programs, kubelets)
     progress("virtual nodes' image: writing the disk")
     area = disk.boot_area(tree)
     rootfs.finish_root(tree)
-    disk.make_disk(area, tree, beside / "disk.img")
-    shutil.copy(tree / "boot" / f"vmlinuz-{found[-1].release}", beside / "vmlinuz")
+    disk.make_disk(area, tree, temporary / "disk.img")
+    shutil.copy(tree / "boot" / f"vmlinuz-{node_kernels[-1].release}", temporary / "vmlinuz")
     shutil.rmtree(tree)
     archive.unlink()
-    beside.rename(target)
+    temporary.rename(target)
     for folder in sweep_images(target.parent):
-        progress(f"virtual nodes' image: {folder.name} was not used for long, and is deleted")
+        progress(f"virtual nodes' image: {folder.name} was not used recently, and is deleted")
     size = sum(path.stat().st_blocks * 512 for path in target.iterdir())
     progress(f"virtual nodes' image: built in {time.monotonic() - started:.0f} s, {size / 1e6:.0f} MB")

@@ -1,6 +1,6 @@
-"""Requests over QEMU's sockets: JSON lines to the machine itself (QMP) or to the agent inside it, an answer for each.
+"""Requests over QEMU's sockets: JSON lines to the machine (QMP) or to its guest agent, with one response each.
 
-Pure but for `Line`, which owns the socket. Both protocols: https://www.qemu.org/docs/master/interop/
+Pure except `Line`, which owns the socket. Both protocols: https://www.qemu.org/docs/master/interop/
 """
 
 import socket
@@ -17,26 +17,26 @@ Message = dict[str, Any]
 _PATH_BYTES = 107
 _CHUNK = 65536
 _SENTINEL = b"\xff"
-"""No byte of JSON: the agent drops what came before it, and sends one before an answer that was asked for so."""
+"""Not a byte of JSON: the agent discards what precedes it, and sends one before a synchronised response."""
 
 
 class SilentError(DevClusterError):
-    """Nobody answered in time, or nobody is there."""
+    """No response in time, or no process at the socket."""
 
 
 class Messages:
-    """Bytes as they come, as messages: one per line."""
+    """Splits received bytes into messages: one per line."""
 
     def __init__(self) -> None:
         self._rest = b""
 
-    def take(self, data: bytes) -> Iterator[Message]:
-        """The messages that are complete now; what was cut off by a sentinel or is no JSON object is left out."""
+    def split_lines(self, data: bytes) -> Iterator[Message]:
+        """The messages that are complete now; text before a sentinel and empty lines are discarded."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            said = line.rpartition(_SENTINEL)[2].strip()
-            if said:
-                yield msgspec.json.decode(said, type=Message)
+            body = line.rpartition(_SENTINEL)[2].strip()
+            if body:
+                yield msgspec.json.decode(body, type=Message)
 
 
 def make_request(command: str, arguments: Message | None = None, *, synchronised: bool = False) -> bytes:
@@ -46,13 +46,13 @@ def make_request(command: str, arguments: Message | None = None, *, synchronised
 
 
 def returned_value(message: Message, command: str) -> Any:  # noqa: ANN401 - each command has its own
-    """What an answer holds.
+    """The value of a response.
 
     Raises:
-        DevClusterError: it is a refusal.
+        DevClusterError: the response is an error.
     """
     if "error" in message:
-        raise DevClusterError(f"{command} was refused", details=str(message["error"].get("desc")))
+        raise DevClusterError(f"{command} failed", details=str(message["error"].get("desc")))
     return message["return"]
 
 
@@ -61,57 +61,57 @@ class Line:
 
     def __init__(self, path: Path, seconds: float) -> None:
         if len(bytes(path)) > _PATH_BYTES:
-            raise DevClusterError(f"the path of a socket has at most {_PATH_BYTES} bytes, and this is longer: {path}")
+            raise DevClusterError(f"the path of a socket must not exceed {_PATH_BYTES} bytes: {path}")
         self._path = path
-        self.allow(seconds)
+        self.set_timeout(seconds)
         self._messages = Messages()
         self._waiting: list[Message] = []
         self._socket = socket.socket(socket.AF_UNIX)
 
     def __enter__(self) -> Self:
-        self._limit()
+        self._apply_timeout()
         try:
             self._socket.connect(str(self._path))
         except OSError as error:
             self._socket.close()
-            raise SilentError(f"nobody is at {self._path}", details=str(error)) from error
+            raise SilentError(f"no process listens at {self._path}", details=str(error)) from error
         return self
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def allow(self, seconds: float) -> None:
-        """From now on, so long may the rest of the exchange take."""
+    def set_timeout(self, seconds: float) -> None:
+        """Limit the rest of the exchange to this time, from now on."""
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
 
     def send(self, data: bytes) -> None:
         """Send a request."""
-        self._limit()
+        self._apply_timeout()
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise SilentError(f"{self._path} takes no request", details=str(error)) from error
+            raise SilentError(f"{self._path} accepts no request", details=str(error)) from error
 
     def receive(self) -> Message:
         """The next message.
 
         Raises:
-            SilentError: none comes within the time of this line.
+            SilentError: none arrives within the time of this connection.
         """
         while not self._waiting:
-            self._limit()
+            self._apply_timeout()
             try:
                 data = self._socket.recv(_CHUNK)
             except OSError as error:
-                raise SilentError(f"no answer from {self._path} within {self._seconds:g} s") from error
+                raise SilentError(f"no response from {self._path} within {self._seconds:g} s") from error
             if not data:
                 raise SilentError(f"{self._path} was closed")
-            self._waiting += self._messages.take(data)
+            self._waiting += self._messages.split_lines(data)
         return self._waiting.pop(0)
 
-    def _limit(self) -> None:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise SilentError(f"no answer from {self._path} within {self._seconds:g} s")
-        self._socket.settimeout(left)
+    def _apply_timeout(self) -> None:
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            raise SilentError(f"no response from {self._path} within {self._seconds:g} s")
+        self._socket.settimeout(remaining)

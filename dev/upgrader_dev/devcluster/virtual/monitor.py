@@ -1,4 +1,4 @@
-"""The machine from outside: QEMU's monitor (QMP). It hangs, goes on, or loses its power at once."""
+"""Access to the machine from outside: QEMU's monitor (QMP), which suspends, continues or ends it."""
 
 from pathlib import Path
 from typing import Any, Self
@@ -9,7 +9,7 @@ SECONDS = 10.0
 
 
 class Monitor:
-    """An exchange with one QEMU, which speaks to one at a time: others wait. A context manager."""
+    """A connection to one QEMU, which accepts one at a time: others wait. A context manager."""
 
     def __init__(self, path: Path, seconds: float = SECONDS) -> None:
         self._line = Line(path, seconds)
@@ -18,8 +18,8 @@ class Monitor:
     def __enter__(self) -> Self:
         self._line.__enter__()
         try:
-            self._line.receive()  # its greeting
-            self.ask("qmp_capabilities")
+            self._line.receive()  # the greeting
+            self.run_command("qmp_capabilities")
         except BaseException:
             self._line.__exit__()
             raise
@@ -28,11 +28,11 @@ class Monitor:
     def __exit__(self, *_: object) -> None:
         self._line.__exit__()
 
-    def ask(self, command: str, arguments: Message | None = None) -> Any:  # noqa: ANN401 - each command has its own
-        """The answer to a command; events that come meanwhile are kept.
+    def run_command(self, command: str, arguments: Message | None = None) -> Any:  # noqa: ANN401 - each command has its own
+        """The result of a command; events that arrive before it are stored.
 
         Raises:
-            DevClusterError: it is refused, or (SilentError) there is no answer.
+            DevClusterError: the command fails, or (SilentError) there is no response.
         """
         self._line.send(make_request(command, arguments))
         while True:
@@ -42,10 +42,10 @@ class Monitor:
             self._events.append(message["event"])
 
     def wait_for(self, event: str) -> None:
-        """Until an event comes, as RESET; one that came since this exchange began counts.
+        """Wait for an event such as RESET; events since the connection was opened count.
 
         Raises:
-            SilentError: it does not come in the time of this exchange.
+            SilentError: it does not arrive within the time of this connection.
         """
         while event not in self._events:
             self._events.append(self._line.receive().get("event", ""))

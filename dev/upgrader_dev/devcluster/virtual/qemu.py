@@ -12,35 +12,35 @@ from upgrader.images.boot import machine
 SHARED_TAG = "shared"
 """The 9p file system that the node mounts at /var/lib/shared."""
 
-# Translated code is kept in a buffer beside the machine's own memory. It grows to what is needed; one of 256 MiB was
-# full every minute, and all was translated anew: a pod took a quarter more processor time. What is left out costs an
-# emulated machine time and gives it nothing: ERMS makes Linux copy with REP MOVSB, which is a loop of single bytes;
-# with LA57 every walk through page tables has a fifth level; for SMAP each copy to or from a program ends a block of
-# translated code. One that has a single processor needs no atomic instructions of the host for those of its programs,
-# and its kernel no locks: the same pods take it a sixth less processor time alone, and a third less beside another one.
-_HOW = {
+# The buffer of translated code is outside the machine's memory, and grows as required. A buffer of 256 MiB was full
+# every minute, and all code was translated again: a pod required a quarter more processor time. The disabled features
+# only cost time under emulation: with ERMS, Linux copies with REP MOVSB, which is a loop of single bytes; with LA57,
+# page tables have a fifth level; with SMAP, each copy to or from a program ends a block of translated code. With a
+# single processor, programs require no atomic instructions of the host, and the kernel requires no locks: the same pods
+# use a sixth less processor time on one machine, and a third less on two.
+_ACCELERATION = {
     machine.KVM: ("-accel", "kvm", "-cpu", "host", "-smp", "2"),
     machine.EMULATED: ("-accel", "tcg,tb-size=1024", "-cpu", "max,-erms,-la57,-smap,-smep", "-smp", "1"),
 }
-# Code that stays at its address stays translated. A timer to the microsecond is an interrupt of its own each time; with
-# those of the tick (4 ms) there are a quarter as many, and half the switches.
-_TOLD = "norandmaps highres=off"
+# Code at a fixed address stays translated. Each high-resolution timer is a separate interrupt; with timers on the tick
+# (4 ms) there are a quarter of the interrupts, and half of the context switches.
+_KERNEL_ARGUMENTS = "norandmaps highres=off"
 
 
 class Machine(Struct, frozen=True, kw_only=True):
-    """What a machine is made of.
+    """The configuration of a machine.
 
     Args:
-        mark: a word of its command line that nobody else's has.
+        mark: a unique word of its command line.
         accelerator: machine.KVM or machine.EMULATED.
         folder: for its sockets and logs.
-        disk: its own, written to.
+        disk: its own writable disk.
         seed: the second disk, a tar archive.
-        images: the third, with container images; None where it has none.
-        shared: a folder of the host's that it shares with other nodes.
-        tap: the host's link.
+        images: the third disk, with container images; None if there is none.
+        shared: a folder of the host that it shares with other nodes.
+        tap: the link on the host.
         mac: of its network card.
-        memory_mib: of the machine; QEMU takes some hundred MiB more.
+        memory_mib: of the machine; QEMU uses some hundred MiB more.
     """
 
     mark: str
@@ -56,52 +56,65 @@ class Machine(Struct, frozen=True, kw_only=True):
 
     @property
     def console(self) -> Path:
-        """All that its serial port ever said, over all boots."""
+        """The output of its serial port, over all boots."""
         return self.folder / "console.log"
 
     @property
     def monitor(self) -> Path:
-        """QMP's socket."""
+        """The QMP socket."""
         return self.folder / "qmp.sock"
 
     @property
     def agent(self) -> Path:
-        """The guest agent's socket."""
+        """The socket of the guest agent."""
         return self.folder / "agent.sock"
 
 
-def machine_command(made: Machine) -> list[str]:
-    """The words that start a machine. It boots from its disk, also when it resets itself.
+def machine_command(configuration: Machine) -> list[str]:
+    """The command that starts a machine. It boots from its disk, also after a reset.
 
-    `cache=unsafe` leaves out the host's own flushes: what the node has synced survives its power cuts (QMP quit), but
-    not a crash of the host.
+    `cache=unsafe` omits the host's flushes: synced data of the node survives its power cuts (QMP quit), but not a
+    crash of the host.
     """
     return [
-        *("qemu-system-x86_64", "-name", made.mark, "-machine", "q35", *_HOW[made.accelerator]),
+        *(
+            "qemu-system-x86_64",
+            "-name",
+            configuration.mark,
+            "-machine",
+            "q35",
+            *_ACCELERATION[configuration.accelerator],
+        ),
         *("-nodefaults", "-no-user-config", "-display", "none", "-rtc", "base=utc"),
-        *("-m", str(made.memory_mib)),
-        *("-drive", f"file={_escape_path(made.disk)},format=qcow2,if=none,id=root,cache=unsafe"),
+        *("-m", str(configuration.memory_mib)),
+        *("-drive", f"file={_escape_path(configuration.disk)},format=qcow2,if=none,id=root,cache=unsafe"),
         *("-device", "virtio-blk-pci,drive=root,bootindex=0"),
-        *("-drive", f"file={_escape_path(made.seed)},format=raw,if=none,id=seed,readonly=on"),
+        *("-drive", f"file={_escape_path(configuration.seed)},format=raw,if=none,id=seed,readonly=on"),
         *("-device", "virtio-blk-pci,drive=seed,bootindex=1"),
-        *_disk_arguments(made),
-        *("-netdev", f"tap,id=net,ifname={made.tap},script=no,downscript=no"),
-        *("-device", f"virtio-net-pci,netdev=net,mac={made.mac},romfile="),
+        *_disk_arguments(configuration),
+        *("-netdev", f"tap,id=net,ifname={configuration.tap},script=no,downscript=no"),
+        *("-device", f"virtio-net-pci,netdev=net,mac={configuration.mac},romfile="),
         *(
             "-chardev",
-            f"socket,id=console,{_socket_argument(made.folder / 'console.sock')},{_log_argument(made.console)}",
+            ",".join(
+                (
+                    "socket,id=console",
+                    _socket_argument(configuration.folder / "console.sock"),
+                    _log_argument(configuration.console),
+                )
+            ),
         ),
         *("-serial", "chardev:console"),
-        *("-qmp", f"unix:{_escape_path(made.monitor)},server=on,wait=off"),
-        *("-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,{_socket_argument(made.agent)}"),
+        *("-qmp", f"unix:{_escape_path(configuration.monitor)},server=on,wait=off"),
+        *("-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,{_socket_argument(configuration.agent)}"),
         *("-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0"),
         "-virtfs",
-        f"local,path={_escape_path(made.shared)},mount_tag={SHARED_TAG},security_model=passthrough,multidevs=remap",
+        f"local,path={_escape_path(configuration.shared)},mount_tag={SHARED_TAG},security_model=passthrough,multidevs=remap",
     ]
 
 
 def seed_disk(files: Mapping[str, bytes]) -> bytes:
-    """The second disk: a tar archive of files by their path, which root alone may read."""
+    """The second disk: a tar archive of files by path, readable by root only."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, data in sorted(files.items()):
@@ -112,22 +125,22 @@ def seed_disk(files: Mapping[str, bytes]) -> bytes:
 
 
 def boot_order(number: str, entry: str) -> bytes:
-    """Tells GRUB to boot an entry from now on, unless it has taken this very order already; see files/grub.cfg."""
+    """A GRUB setting that boots an entry from now on, unless it was applied already; see files/grub.cfg."""
     return f"set order={number}\nset wanted={entry}\n".encode()
 
 
 def kernel_facts(counter: str) -> dict[str, bytes]:
-    """What an emulated machine's kernel is told of it, as a file of the second disk; see files/grub.cfg.
+    """Kernel arguments of an emulated machine, as a file of the second disk; see files/grub.cfg.
 
-    `counter` is what tsc.argument() gives.
+    `counter` is the result of tsc.kernel_argument().
     """
-    return {"machine.cfg": f'set machine="{f"{_TOLD} {counter}".strip()}"\n'.encode()}
+    return {"machine.cfg": f'set machine="{f"{_KERNEL_ARGUMENTS} {counter}".strip()}"\n'.encode()}
 
 
-def _disk_arguments(made: Machine) -> tuple[str, ...]:
-    if made.images is None:
+def _disk_arguments(configuration: Machine) -> tuple[str, ...]:
+    if configuration.images is None:
         return ()
-    drive = f"file={_escape_path(made.images)},format=qcow2,if=none,id=images,cache=unsafe"
+    drive = f"file={_escape_path(configuration.images)},format=qcow2,if=none,id=images,cache=unsafe"
     return ("-drive", drive, "-device", "virtio-blk-pci,drive=images")
 
 

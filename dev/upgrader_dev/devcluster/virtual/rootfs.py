@@ -1,4 +1,4 @@
-"""The tree of a virtual node: Debian's packages unpacked, two kernels, containerd, kubelets, and our few scripts."""
+"""The tree of a virtual node: unpacked Debian packages, two kernels, containerd, kubelets, and scripts."""
 
 import os
 import shutil
@@ -16,10 +16,10 @@ from upgrader_dev.devcluster.virtual import initramfs
 
 PACKAGES = (
     "base-files",  # os-release
-    "busybox-static",  # init, and every small program
+    "busybox-static",  # init, and all small programs
     "containernetworking-plugins",
     "grub-pc-bin",  # for the boot sector
-    "grub2-common",  # grub-set-default, grub-reboot: a node is told which kernel to boot as any Debian machine is
+    "grub2-common",  # grub-set-default, grub-reboot: the next kernel is set as on any Debian machine
     "iproute2",
     "iptables",
     "kmod",
@@ -30,7 +30,7 @@ PACKAGES = (
 )
 FILES = Path(__file__).parent / "files"
 BOOT_ARGUMENTS = (
-    # a panic boots anew, as on a real node, and so does a kernel that is stuck; the console says where it was
+    # reboot after a panic, as on a real node, and for a stuck kernel; the console shows where it was stuck
     "root=/dev/vda1 console=ttyS0 quiet loglevel=5 net.ifnames=0 panic=5 random.trust_cpu=on softlockup_panic=1"
     " softlockup_all_cpu_backtrace=1 mitigations=off nokaslr"
     " no_timer_check tsc=reliable nmi_watchdog=0 audit=0 apparmor=0 cryptomgr.notests rcupdate.rcu_expedited=1"
@@ -38,7 +38,7 @@ BOOT_ARGUMENTS = (
 
 _LEFT_OUT = (*base.LEFT_OUT, "./usr/share/doc", "./usr/share/man", "./usr/share/locale", "./usr/share/perl*")
 _UNWANTED = (
-    # what a virtual machine never has; the core of drivers/gpu/drm stays, since nvidia.ko imports from it
+    # hardware that virtual machines do not have; the core of drivers/gpu/drm stays, since nvidia.ko imports from it
     *(f"drivers/{name}" for name in ("hid", "hwmon", "iio", "infiniband", "input", "isdn", "media", "mtd", "scsi")),
     *(f"drivers/{name}" for name in ("staging", "usb", "net/can", "net/ethernet", "net/usb", "net/wireless")),
     *(f"drivers/gpu/drm/{name}" for name in ("amd", "gma500", "i915", "nouveau", "radeon", "vmwgfx")),
@@ -52,8 +52,8 @@ _PROGRAM, _FILE = 0o755, 0o644
 
 
 @contextmanager
-def _usual_modes() -> Iterator[None]:
-    """What is made meanwhile has the same mode whoever builds, also what other programs make in the tree."""
+def _fixed_modes() -> Iterator[None]:
+    """Set a fixed umask, so that modes do not depend on the user, also for files of other programs."""
     before = os.umask(0o022)
     try:
         yield
@@ -61,21 +61,21 @@ def _usual_modes() -> Iterator[None]:
         os.umask(before)
 
 
-@_usual_modes()
+@_fixed_modes()
 def make_node_root(
     root: Path, archive: Path, kernels: Mapping[Path, Kernel], programs: Sequence[Path], kubelets: Mapping[str, Path]
 ) -> None:
-    """Make the tree.
+    """Create the tree.
 
     Args:
-        root: where; made here.
-        archive: what mmdebstrap made of PACKAGES.
-        kernels: by the tree that its packages were unpacked to.
-        programs: containerd and what belongs to it.
+        root: the directory to create.
+        archive: the output of mmdebstrap for PACKAGES.
+        kernels: by the tree of its unpacked packages.
+        programs: containerd and its programs.
         kubelets: by version.
 
     Raises:
-        ProcessError: something cannot be unpacked, or a program of the tree refuses.
+        ProcessError: an archive cannot be unpacked, or a program of the tree fails.
     """
     make_root(root)
     excluded = [f"--exclude={path}" for path in _LEFT_OUT]
@@ -95,24 +95,24 @@ def make_node_root(
 
 
 def boot_kernel() -> Path:
-    """The program by which an upgrade chooses the next kernel: the very one that we recommend for nodes with GRUB."""
+    """The program by which an upgrade sets the next kernel: the example for nodes with GRUB."""
     return checkout_root() / "docs/examples/nodes/boot-kernel"
 
 
 def finish_root(root: Path) -> None:
-    """What only the building needed goes, and with it all that tells of when it was."""
+    """Remove files that only the build needs, and set fixed times."""
     shutil.rmtree(root / "usr/lib/grub")
     set_times(root)
 
 
 def set_times(root: Path) -> None:
-    """Everything in the tree was last written at the same moment of 1970."""
+    """Set the modification time of everything in the tree to the same second of 1970."""
     for path in (root, *root.rglob("*")):
         os.utime(path, (_EPOCH, _EPOCH), follow_symlinks=False)
 
 
 def _add_busybox(root: Path) -> None:
-    # each of its commands that no package has under this name
+    # each of its commands that is in no package
     for command in run(["chroot", root, "/bin/busybox", "--list"], timeout=_SECONDS).text.split():
         places = [root / folder / command for folder in ("usr/bin", "usr/sbin")]
         if not any(place.is_symlink() or place.exists() for place in places):
@@ -121,11 +121,11 @@ def _add_busybox(root: Path) -> None:
     (root / "usr/bin/init").unlink(missing_ok=True)
     (root / "usr/sbin/init").symlink_to("../bin/busybox")
     (root / "usr/sbin/reboot").unlink(missing_ok=True)
-    (root / "usr/sbin/reboot").symlink_to("../bin/busybox")  # where every other machine has it
+    (root / "usr/sbin/reboot").symlink_to("../bin/busybox")  # the usual path
 
 
 def _add_files(root: Path) -> None:
-    # what the packages' own scripts would have set up, as far as it is used here
+    # the results of the packages' scripts, as far as they are used here
     for name in ("iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"):
         (root / "usr/sbin" / name).unlink(missing_ok=True)
         (root / "usr/sbin" / name).symlink_to("xtables-nft-multi")
@@ -141,21 +141,23 @@ def _add_files(root: Path) -> None:
 
 
 def _copy_file(source: Path, target: Path, mode: int) -> None:
-    """Copy with a mode of our own: that of a checkout, or of a program in the cache, follows from somebody's umask."""
+    """Copy with a fixed mode: the mode of a checkout or a cached program depends on the user's umask."""
     shutil.copyfile(source, target)
     target.chmod(mode)
 
 
 def _add_kernel(root: Path, tree: Path, release: str) -> None:
     target = root / "usr/lib/modules" / release
-    source = next(one for one in (tree / "usr/lib/modules" / release, tree / "lib/modules" / release) if one.is_dir())
+    source = next(
+        folder for folder in (tree / "usr/lib/modules" / release, tree / "lib/modules" / release) if folder.is_dir()
+    )
     unwanted = {source / "kernel" / name for name in _UNWANTED}
 
-    def left_out(folder: str, names: list[str]) -> set[str]:
+    def ignore_unwanted(folder: str, names: list[str]) -> set[str]:
         return {name for name in names if Path(folder) / name in unwanted}
 
-    shutil.copytree(source, target, symlinks=True, ignore=left_out)
-    for link in ("build", "source"):  # to headers that are not here
+    shutil.copytree(source, target, symlinks=True, ignore=ignore_unwanted)
+    for link in ("build", "source"):  # to headers that are not installed
         (target / link).unlink(missing_ok=True)
     run(["chroot", root, "depmod", release], timeout=_SECONDS)
     shutil.copy(tree / "boot" / f"vmlinuz-{release}", root / "boot")
@@ -174,12 +176,12 @@ def _write_boot_menu(root: Path, releases: Sequence[str]) -> None:
 
 
 def grub_entry(release: str) -> str:
-    """GRUB's name for a kernel, for grub-set-default; GRUB takes what begins with a digit for a number."""
+    """The GRUB entry of a kernel, for grub-set-default; GRUB interprets a leading digit as an index."""
     return f"gnulinux-{release}"
 
 
 def boot_menu(releases: Sequence[str]) -> str:
-    """GRUB's entries."""
+    """The menu entries of GRUB."""
     return "".join(
         f"menuentry 'Linux {release}' --id '{grub_entry(release)}' {{\n"
         f"  linux /boot/vmlinuz-{release} {BOOT_ARGUMENTS} $machine\n"

@@ -1,4 +1,4 @@
-"""What is a virtual node's own, for its second disk: GRUB's order, name, network, keys, containerd, kubelet."""
+"""The settings of one virtual node, for its second disk: kernel, name, network, keys, containerd, kubelet."""
 
 from upgrader_dev.devcluster.base import network
 from upgrader_dev.devcluster.base.credentials import Credentials
@@ -21,7 +21,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   pinned_images = {{sandbox = "{PAUSE_IMAGE}"}}
   registry = {{config_path = "{HOME}/certs.d"}}
 [plugins."io.containerd.cri.v1.runtime"]
-  # for figures that nobody here asks for: every second, of each container, it took a tenth of a core under emulation
+  # unused statistics: every second, for each container, they required a tenth of a core under emulation
   stats_collect_period = "30s"
   stats_retention_period = "10m"
   enable_cdi = true
@@ -35,25 +35,25 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 """
 
 
-def seed_files(found: Record, vm: VmRecord, pki: Credentials) -> dict[str, bytes]:
+def seed_files(cluster_record: Record, vm: VmRecord, pki: Credentials) -> dict[str, bytes]:
     """Contents by path below HOME."""
-    addresses = found.addresses
-    own = node_files.of_node(pki, addresses, vm.name, vm.index, fast=found.fast)
-    words = node_files.kubelet_words(addresses.node(vm.index), vm.labels)
-    third = {"images-disk": b"/dev/vdc\n"} if vm.container_images else {}
-    ordered = {"order.cfg": qemu.boot_order(vm.order, grub_entry(vm.kernel))} if vm.order else {}
+    addresses = cluster_record.addresses
+    node_settings = node_files.render_node_files(pki, addresses, vm.name, vm.index, fast=cluster_record.fast)
+    words = node_files.kubelet_words(addresses.node_address(vm.index), vm.labels)
+    images_disk = {"images-disk": b"/dev/vdc\n"} if vm.container_images else {}
+    boot_order = {"order.cfg": qemu.boot_order(vm.order, grub_entry(vm.kernel))} if vm.order else {}
     return {
-        **own,
-        **ordered,
-        **third,
+        **node_settings,
+        **boot_order,
+        **images_disk,
         "containerd.toml": containerd_config(),
         "hostname": f"{vm.name}\n".encode(),
         "kubelet-version": f"{vm.kubelet}\n".encode(),
         "kubelet-words": "".join(f"{word}\n" for word in words).encode(),
-        "network": network.commands_inside(addresses, addresses.last(vm.index)).encode(),
+        "network": network.interface_commands(addresses, addresses.last_octet(vm.index)).encode(),
     }
 
 
 def containerd_config() -> bytes:
-    """containerd.toml for containerd 2.3: devices may be asked for by CDI names."""
+    """containerd.toml for containerd 2.3, which supports CDI device names."""
     return _CONTAINERD.encode()

@@ -1,4 +1,4 @@
-"""A fake API server in memory: objects as a real one keeps them, and reconcile's Cluster port on top of them.
+"""A fake API server in memory: an object store, and on top of it the Cluster port of reconcile.
 
-tests/contract holds it against a real API server.
+tests/contract compares it with a real API server.
 """

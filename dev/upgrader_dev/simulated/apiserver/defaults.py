@@ -1,4 +1,4 @@
-"""Defaults of structural schemas, as the API server fills them in."""
+"""Defaults of structural schemas, which the API server sets."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from upgrader_dev.simulated.apiserver.objects import Object, copy_value
 
 
 def fill_defaults(plural: str, value: Object) -> None:
-    """Give an object of one of our kinds the fields that it lacks; others have no defaults here."""
+    """Set the missing fields of an object of the operator's kinds; other kinds have no defaults here."""
     if plural in _SCHEMAS:
         _fill_defaults(value, _SCHEMAS[plural])
 
 
 def _fill_defaults(value: Any, part: Object) -> None:
-    """Outer ones before inner ones."""
+    """Outer defaults before inner defaults."""
     if isinstance(value, list):
         for item in value:
             _fill_defaults(item, part.get("items", {}))
@@ -26,17 +26,17 @@ def _fill_defaults(value: Any, part: Object) -> None:
                 _fill_defaults(value[name], child)
 
 
-def _of_defaults(part: Object) -> Object:
-    """What a schema says about defaults, and nothing else; empty where it has none."""
-    found: Object = {}
+def _extract_defaults(part: Object) -> Object:
+    """The defaults of a schema without its other parts; empty if it has none."""
+    defaults: Object = {}
     if "default" in part:
-        found["default"] = part["default"]
-    if "items" in part and (items := _of_defaults(part["items"])):
-        found["items"] = items
-    properties = {name: _of_defaults(child) for name, child in part.get("properties", {}).items()}
-    if kept := {name: child for name, child in properties.items() if child}:
-        found["properties"] = kept
-    return found
+        defaults["default"] = part["default"]
+    if "items" in part and (items := _extract_defaults(part["items"])):
+        defaults["items"] = items
+    properties = {name: _extract_defaults(child) for name, child in part.get("properties", {}).items()}
+    if remaining := {name: child for name, child in properties.items() if child}:
+        defaults["properties"] = remaining
+    return defaults
 
 
-_SCHEMAS = {kind.resource.plural: _of_defaults(structural_schema(kind.resource.type)) for kind in KINDS}
+_SCHEMAS = {kind.resource.plural: _extract_defaults(structural_schema(kind.resource.type)) for kind in KINDS}

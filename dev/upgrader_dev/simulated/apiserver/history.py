@@ -1,4 +1,4 @@
-"""What happened to objects, in the order of versions, for watches and for pages of a list."""
+"""The history of changes in the order of resourceVersions, for watches and for pages of a list."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -6,37 +6,37 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from upgrader.kube.refusals import ExpiredError
-from upgrader_dev.simulated.apiserver.collection import Stored
+from upgrader_dev.simulated.apiserver.collection import StoredObject
 
-KEPT = 20_000
-"""Changes, of all kinds together: older ones are compacted."""
+KEPT_CHANGES = 20_000
+"""The number of changes, of all kinds together, before the oldest are compacted."""
 
 
-class Happened(Struct, frozen=True):
-    """A change: ADDED, MODIFIED or DELETED, with the object as it was then."""
+class VersionedChange(Struct, frozen=True):
+    """A change: ADDED, MODIFIED or DELETED, with the object at that time."""
 
     version: int
     collection: str
     type: str
-    object: Stored
+    object: StoredObject
 
     @property
     def line(self) -> bytes:
-        """As a watch carries it."""
+        """The line of a watch."""
         return b'{"type":"%s","object":%s}' % (self.type.encode(), self.object.raw)
 
 
 class History:
-    """The newest changes."""
+    """The latest changes."""
 
     def __init__(self) -> None:
-        self._changes: deque[Happened] = deque(maxlen=KEPT)
+        self._changes: deque[VersionedChange] = deque(maxlen=KEPT_CHANGES)
         self.compacted = 0
-        """Changes up to this version are not known any more."""
+        """Changes up to this version are compacted."""
         self.listeners: list[Callable[[], None]] = []
 
-    def add(self, change: Happened) -> None:
-        """The next change."""
+    def add(self, change: VersionedChange) -> None:
+        """Add a change."""
         if len(self._changes) == self._changes.maxlen:
             self.compacted = self._changes[0].version
         self._changes.append(change)
@@ -44,16 +44,16 @@ class History:
             listener()
 
     def compact(self) -> None:
-        """Forget everything that was."""
+        """Compact all changes."""
         if self._changes:
             self.compacted = self._changes[-1].version
         self._changes.clear()
 
-    def since(self, version: int, collection: str) -> Iterator[Happened]:
+    def since(self, version: int, collection: str) -> Iterator[VersionedChange]:
         """Changes of a collection after a version.
 
         Raises:
-            ExpiredError: that version is not known any more.
+            ExpiredError: changes after that version are compacted.
         """
         if version < self.compacted:
             raise ExpiredError(f"too old resource version: {version} ({self.compacted})")

@@ -1,4 +1,4 @@
-"""What an API server does with JSON, as pure functions on plain dictionaries: patches, selectors, references."""
+"""Functions of an API server on JSON objects: patches and selectors."""
 
 import functools
 import re
@@ -14,14 +14,14 @@ from upgrader.core.errors import ConfigurationError, ConflictError
 T = TypeVar("T")
 
 Object = dict[str, Any]
-"""An object as its JSON is read."""
+"""An object as decoded JSON."""
 
 _SCALARS = (str, int, float, bool)
 _SET_BASED = re.compile(r"^(?P<key>[^\s]+)\s+(?P<op>in|notin)\s+\((?P<values>[^)]*)\)$")
 
 
 def copy_value(value: T) -> T:
-    """A copy that shares nothing; through JSON, since that is many times faster than copy.deepcopy."""
+    """A deep copy; by JSON, which is many times faster than copy.deepcopy."""
     result: T = msgspec.json.decode(msgspec.json.encode(value))
     return result
 
@@ -42,18 +42,20 @@ def apply_merge_patch(value: Any, patch: Any) -> Any:
 
 
 def apply_json_patch(value: Object, operations: Sequence[Mapping[str, Any]]) -> Object:
-    """RFC 6902; what does not fit the value is a ConflictError, as it is for the client on the real API server."""
+    """RFC 6902; a patch that does not match the value raises ConflictError, as in the client of a real API server."""
     try:
-        result: Object = jsonpatch.apply_patch(copy_value(value), [dict(each) for each in operations], in_place=True)
+        result: Object = jsonpatch.apply_patch(
+            copy_value(value), [dict(operation) for operation in operations], in_place=True
+        )
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
-        raise ConflictError("the object is not as the patch expects it", details=str(error)) from error
+        raise ConflictError("the object does not have the values that the patch expects", details=str(error)) from error
     return result
 
 
-def apply_fields(value: Object, previous: Object, wanted: Object) -> Object:
-    """Server-side apply by one manager: what it applied before and no longer wants goes, lists are replaced whole."""
-    result = {name: part for name, part in value.items() if name in wanted or name not in previous}
-    for name, part in wanted.items():
+def apply_fields(value: Object, previous: Object, applied: Object) -> Object:
+    """Server-side apply by one manager: fields that it applied before and omits now are removed; lists are atomic."""
+    result = {name: part for name, part in value.items() if name in applied or name not in previous}
+    for name, part in applied.items():
         if isinstance(part, Mapping):
             result[name] = apply_fields(_as_mapping(value.get(name)), _as_mapping(previous.get(name)), dict(part))
         else:
@@ -66,36 +68,38 @@ def _as_mapping(value: object) -> Object:
 
 
 def has_labels(labels: Mapping[str, str], selector: str) -> bool:
-    """Whether labels satisfy a selector in kubectl's syntax."""
+    """Whether labels match a selector in kubectl's syntax."""
     if not selector:
         return True
     return all(_meets_requirement(labels, part) for part in _split_selector(selector))
 
 
 def has_fields(value: Object, selector: str) -> bool:
-    """Whether an object satisfies a field selector: dotted paths, = and !=."""
-    return all((_text_at(value, path) == wanted) == equal for path, equal, wanted in fields_of(selector))
+    """Whether an object matches a field selector: dotted paths, = and !=."""
+    return all(
+        (_read_text(value, path) == expected) == equal for path, equal, expected in parse_field_selector(selector)
+    )
 
 
 @functools.lru_cache(maxsize=4096)
-def fields_of(selector: str) -> tuple[tuple[tuple[str, ...], bool, str], ...]:
-    """A field selector in its parts: path, whether it should be equal, the value.
+def parse_field_selector(selector: str) -> tuple[tuple[tuple[str, ...], bool, str], ...]:
+    """The parts of a field selector: path, whether it must be equal, the value.
 
     Raises:
-        ConfigurationError: it cannot be read.
+        ConfigurationError: the selector is malformed.
     """
     parts = []
     for text in filter(None, (part.strip() for part in selector.split(","))):
         match = re.match(r"^([^!=]+)(!=|==|=)(.*)$", text)
         if match is None:
-            raise ConfigurationError(f"field selector {text!r} cannot be read")
-        path, operator, wanted = match.groups()
-        parts.append((tuple(path.split(".")), operator != "!=", wanted))
+            raise ConfigurationError(f"field selector {text!r} is malformed")
+        path, operator, value = match.groups()
+        parts.append((tuple(path.split(".")), operator != "!=", value))
     return tuple(parts)
 
 
-def selected_by(labels: Mapping[str, str], selector: Mapping[str, Any]) -> bool:
-    """Whether labels satisfy a LabelSelector object."""
+def matches_label_selector(labels: Mapping[str, str], selector: Mapping[str, Any]) -> bool:
+    """Whether labels match a LabelSelector object."""
     texts = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
     for expression in selector.get("matchExpressions", []):
         key, values = expression["key"], ", ".join(expression.get("values", []))
@@ -116,27 +120,27 @@ def _split_selector(selector: str) -> tuple[str, ...]:
 
 
 def _meets_requirement(labels: Mapping[str, str], text: str) -> bool:
-    key, values, wanted = _parse_requirement(text)
-    # As in Kubernetes, `notin` and `!=` also hold where the label is missing.
-    return (key in labels if values is None else labels.get(key) in values) == wanted
+    key, values, positive = _parse_requirement(text)
+    # as in Kubernetes, `notin` and `!=` also match if the label is missing
+    return (key in labels if values is None else labels.get(key) in values) == positive
 
 
 @functools.lru_cache(maxsize=4096)
 def _parse_requirement(text: str) -> tuple[str, frozenset[str] | None, bool]:
-    """A label, its values (None: any), and whether it has to have one of them."""
+    """A label, its values (None: any), and whether one of them is required."""
     if match := _SET_BASED.match(text):
         return match["key"], frozenset(value.strip() for value in match["values"].split(",")), match["op"] == "in"
     for operator, equal in (("!=", False), ("==", True), ("=", True)):
-        key, found, value = text.partition(operator)
-        if found:
+        key, separator, value = text.partition(operator)
+        if separator:
             return key.strip(), frozenset({value.strip()}), equal
     if re.search(r"[\s()]", text):
-        raise ConfigurationError(f"label selector {text!r} cannot be read")
+        raise ConfigurationError(f"label selector {text!r} is malformed")
     return text.removeprefix("!"), None, not text.startswith("!")
 
 
-def _text_at(value: Object, path: tuple[str, ...]) -> str:
-    found: Any = value
+def _read_text(value: Object, path: tuple[str, ...]) -> str:
+    current: Any = value
     for part in path:
-        found = found.get(part, "") if isinstance(found, dict) else ""
-    return str(found)
+        current = current.get(part, "") if isinstance(current, dict) else ""
+    return str(current)

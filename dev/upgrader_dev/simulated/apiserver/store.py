@@ -1,6 +1,6 @@
-"""Objects as an API server keeps them: versions, generations, status apart, finalizers, owners, validation.
+"""The objects of a fake API server: versions, generations, status, finalizers, owners, validation.
 
-Nothing here is asynchronous or counted: it is the world's side. FakeCluster puts our client's side on top of it.
+Nothing here is asynchronous or recorded: it is for the simulation. FakeCluster adds the operator's client.
 """
 
 import itertools
@@ -14,32 +14,40 @@ from upgrader.api.kinds import DECIDED_ONCE, FORCE_GROWS, KINDS
 from upgrader.api.resources import NAMESPACES, PODS, ResourceKind
 from upgrader.core.errors import ConfigurationError, NameTakenError, NotFoundError
 from upgrader.core.timing import format_time
-from upgrader_dev.simulated.apiserver.collection import Collection, Key, Stored
+from upgrader_dev.simulated.apiserver.collection import Collection, Key, StoredObject
 from upgrader_dev.simulated.apiserver.defaults import fill_defaults
-from upgrader_dev.simulated.apiserver.history import Happened, History
+from upgrader_dev.simulated.apiserver.history import History, VersionedChange
 from upgrader_dev.simulated.apiserver.objects import Object, apply_merge_patch, copy_value
 from upgrader_dev.simulated.cluster.ports import FakeClock
 
 T = TypeVar("T")
 
-CLUSTER_SIDE = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "name", "namespace")
-"""Metadata that no client writes."""
+SERVER_METADATA = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "name",
+    "namespace",
+)
+"""Metadata that clients cannot write."""
 
 STATUS_ON_CREATE = {"nodes", "persistentvolumes"}
-"""Kinds whose creator may set a status: kubelets register with one."""
+"""Kinds that are created with a status: kubelets register with one."""
 
 _CHANGE_RULES: dict[str, Callable[[Any, Any], bool]] = {
     "self == oldSelf": lambda new, old: new == old,
     "self >= oldSelf": lambda new, old: new >= old,
     DECIDED_ONCE: lambda new, old: new | {"force": 0} == old | {"force": 0},
-    FORCE_GROWS: lambda new, old: all(one in new.get("force", []) for one in old.get("force", [])),
+    FORCE_GROWS: lambda new, old: all(item in new.get("force", []) for item in old.get("force", [])),
 }
-"""Of the CEL rules those that our own code could break; tests/cluster shows all of them on the real API server."""
+"""The CEL rules that the operator's code could violate; tests/cluster checks all rules on the real API server."""
 _RULES = {kind.resource.plural: kind.rules for kind in KINDS}
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Something happened to an object: `before` is None when it is new, `after` when it is gone. To be read only."""
+    """A change of an object: `before` is None if it is new, `after` if it is removed. Read-only."""
 
     kind: ResourceKind[Any]
     before: Object | None
@@ -47,14 +55,14 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class ObjectStore:
-    """All objects. `listeners` are told of every change, whoever made it, and may make further ones."""
+    """All objects. `listeners` receive every change, and may cause further changes."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.listeners: list[Callable[[Change], None]] = []
         self.history = History()
         self.version = 0
-        """Of the last change."""
+        """The version of the last change."""
         self._objects: dict[str, Collection] = {}
         self._uids = itertools.count(1)
         for name in ("default", "kube-system", "gpu-upgrader-system"):
@@ -63,154 +71,158 @@ class ObjectStore:
     # ---- the world's own way in: anything may be set
 
     def put(self, kind: ResourceKind[Any], manifest: Object) -> Object:
-        """Create or replace an object as it is, status included; its namespace is made when it is missing.
+        """Create or replace an object as it is, with its status; a missing namespace is created.
 
-        As `change` does, it gives the object, to be read only.
+        Returns the object, as `change` does; it is read-only.
         """
         body = copy_value(manifest)
         meta = body.setdefault("metadata", {})
         namespace = meta.setdefault("namespace", "default") if kind.namespaced else ""
-        if namespace and self.stored(NAMESPACES, namespace) is None:
+        if namespace and self.find_stored(NAMESPACES, namespace) is None:
             self.put(NAMESPACES, {"metadata": {"name": namespace}})
-        if self.stored(kind, meta["name"], namespace) is not None:
+        if self.find_stored(kind, meta["name"], namespace) is not None:
             return self.save(
                 kind, meta["name"], namespace, lambda old: apply_merge_patch(body, _identity_patch(old))
             ).value
         return self.add(kind, body).value
 
     def change(self, kind: ResourceKind[Any], name: str, patch: Object, namespace: str = "") -> Object:
-        """Merge a patch into an object, status included."""
-        found = self.stored(kind, name, namespace)
-        if found is not None and _is_unchanged(found.value, patch):  # most of what the world writes every second
-            return found.value
+        """Merge a patch into an object, including its status."""
+        stored = self.find_stored(kind, name, namespace)
+        if stored is not None and _is_unchanged(stored.value, patch):  # most updates of the simulation change nothing
+            return stored.value
         return self.save(kind, name, namespace, lambda old: apply_merge_patch(old, patch)).value
 
     def remove(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> None:
-        """Take an object away at once, whatever its finalizers say."""
-        self._drop(kind, self._key(kind, name, namespace))
+        """Remove an object immediately, regardless of its finalizers."""
+        self._remove_object(kind, self._key(kind, name, namespace))
 
     # ---- what the API server does
 
-    def stored(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> Stored | None:
-        """The object itself, to be read only."""
-        found = self._objects.get(collection_of(kind))
-        return found.get(self._key(kind, name, namespace)) if found is not None else None
+    def find_stored(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> StoredObject | None:
+        """The stored object; read-only."""
+        collection = self._objects.get(collection_of(kind))
+        return collection.get(self._key(kind, name, namespace)) if collection is not None else None
 
-    def all_stored(self, kind: ResourceKind[Any], namespace: str = "") -> Iterator[Stored]:
-        """The objects themselves, to be read only, by namespace and name; an empty namespace means all."""
-        everything = self._collection(kind).all()
+    def list_stored(self, kind: ResourceKind[Any], namespace: str = "") -> Iterator[StoredObject]:
+        """The stored objects, sorted by namespace and name; read-only. An empty namespace means all."""
+        objects = self._collection(kind).all()
         if not namespace:
-            return iter(everything)
-        return (each for each in everything if each.value["metadata"].get("namespace") == namespace)
+            return iter(objects)
+        return (stored for stored in objects if stored.value["metadata"].get("namespace") == namespace)
 
-    def selected(self, kind: ResourceKind[Any], namespace: str, labels: str, fields: str) -> Sequence[Stored]:
-        """The objects that label and field selectors select, to be read only."""
+    def select(self, kind: ResourceKind[Any], namespace: str, labels: str, fields: str) -> Sequence[StoredObject]:
+        """The objects that match label and field selectors; read-only."""
         return self._collection(kind).selected(namespace, labels, fields)
 
-    def decoded(self, kind: ResourceKind[T], namespace: str, labels: str, fields: str) -> Sequence[T]:
-        """As `selected`, as our client reads them."""
+    def decode(self, kind: ResourceKind[T], namespace: str, labels: str, fields: str) -> Sequence[T]:
+        """The selected objects as the operator's client decodes them."""
         return self._collection(kind).decoded(namespace, labels, fields, kind.type)
 
-    def everything(self) -> Iterator[Stored]:
-        """All objects of all kinds, to be read only."""
-        return (each for name in sorted(self._objects) for each in self._objects[name].all())
+    def all_objects(self) -> Iterator[StoredObject]:
+        """All objects of all kinds; read-only."""
+        return (stored for name in sorted(self._objects) for stored in self._objects[name].all())
 
-    def on_node(self, node: str) -> list[Object]:
-        """Pods that are bound to a node (to none: an empty name), to be read only."""
-        return [each.value for each in self._collection(PODS).on_node(node)]
+    def pods_on_node(self, node: str) -> list[Object]:
+        """Pods that are bound to a node (empty: unbound pods); read-only."""
+        return [stored.value for stored in self._collection(PODS).on_node(node)]
 
-    def owned(self, kind: ResourceKind[Any], uid: str) -> list[Object]:
-        """Objects of a kind that an object owns, to be read only."""
-        return [each.value for each in self._collection(kind).owned(uid)]
+    def list_owned(self, kind: ResourceKind[Any], uid: str) -> list[Object]:
+        """Objects of a kind that an object owns; read-only."""
+        return [stored.value for stored in self._collection(kind).owned(uid)]
 
     def find(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> Object | None:
         """A copy of the object."""
-        found = self.stored(kind, name, namespace)
-        return msgspec.json.decode(found.raw) if found else None
+        stored = self.find_stored(kind, name, namespace)
+        return msgspec.json.decode(stored.raw) if stored else None
 
     def read(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> Object:
-        """The object, to be read only.
+        """The object; read-only.
 
         Raises:
-            NotFoundError: it is not there.
+            NotFoundError: the object does not exist.
         """
-        found = self.stored(kind, name, namespace)
-        if found is None:
-            raise NotFoundError(f"{kind.kind} {name} is not there")
-        return found.value
+        stored = self.find_stored(kind, name, namespace)
+        if stored is None:
+            raise NotFoundError(f"{kind.plural} {name} does not exist")
+        return stored.value
 
-    def all(self, kind: ResourceKind[Any], namespace: str = "") -> Iterator[Object]:
-        """Copies, in order of namespace and name; an empty namespace means all."""
-        return (msgspec.json.decode(found.raw) for found in self.all_stored(kind, namespace))
+    def copy_all(self, kind: ResourceKind[Any], namespace: str = "") -> Iterator[Object]:
+        """Copies, sorted by namespace and name; an empty namespace means all."""
+        return (msgspec.json.decode(stored.raw) for stored in self.list_stored(kind, namespace))
 
-    def seen(self, kind: ResourceKind[Any], namespace: str = "") -> list[Object]:
-        """As `all`, not copied: for the world's parts, which look at everything every second and change nothing there.
+    def list_values(self, kind: ResourceKind[Any], namespace: str = "") -> list[Object]:
+        """The values of `all` without copies, for controllers of the simulation that read all objects each second.
 
-        They are told of the objects as they are now; what is saved meanwhile is another value.
+        The list shows the current objects; a later change is another value.
         """
         if not namespace:
             return self._collection(kind).values()
-        return [each.value for each in self.all_stored(kind, namespace)]
+        return [stored.value for stored in self.list_stored(kind, namespace)]
 
-    def add(self, kind: ResourceKind[Any], body: Object) -> Stored:
-        """A new object; the cluster's side of its metadata is made here."""
+    def add(self, kind: ResourceKind[Any], body: Object) -> StoredObject:
+        """Add a new object; the metadata of the server is set here."""
         value = self.check(kind, body)
         value["metadata"].setdefault("uid", str(uuid.UUID(int=next(self._uids))))
         value["metadata"] |= {"generation": 1, "creationTimestamp": format_time(self.clock.now())}
-        return self._keep(self._next(kind, value), None)
+        return self._store_object(self._next_version(kind, value), None)
 
     def check(self, kind: ResourceKind[Any], body: Object) -> Object:
-        """A new object with its defaults, as far as it may be added; nothing is kept."""
+        """A new object with its defaults, after validation; it is not stored."""
         meta = body["metadata"]
         namespace = meta.get("namespace", "") if kind.namespaced else ""
-        if kind.namespaced and self.stored(NAMESPACES, namespace) is None:
+        if kind.namespaced and self.find_stored(NAMESPACES, namespace) is None:
             raise NotFoundError(f'namespaces "{namespace}" not found')
-        if self.stored(kind, meta["name"], namespace) is not None:
-            raise NameTakenError(f"{kind.kind} {meta['name']} exists already")
+        if self.find_stored(kind, meta["name"], namespace) is not None:
+            raise NameTakenError("the name is taken")
         new: Object = {"apiVersion": kind.api_version, "kind": kind.kind} | copy_value(body)
         new["metadata"] = {key: value for key, value in new["metadata"].items() if value is not None}
         fill_defaults(kind.plural, new)
-        _validate_object(Stored(kind, new), None)
+        _validate_object(StoredObject(kind, new), None)
         return new
 
-    def save(self, kind: ResourceKind[Any], name: str, namespace: str, edit: Callable[[Object], Object]) -> Stored:
-        """Replace an object by an edited one, which may share parts with it: same identity, new version if anything
-        changed, next generation if the wish changed; gone when the last finalizer of a deleted one goes.
+    def save(
+        self, kind: ResourceKind[Any], name: str, namespace: str, edit: Callable[[Object], Object]
+    ) -> StoredObject:
+        """Replace an object by an edited version, which may share parts with it: same identity, a new version if
+        anything changed, a new generation if the spec changed; removed with the last finalizer of a deleted object.
         """
-        found = self.stored(kind, name, namespace)
-        if found is None:
-            raise NotFoundError(f"{kind.kind} {name} is not there")
-        old = found.value
+        stored = self.find_stored(kind, name, namespace)
+        if stored is None:
+            raise NotFoundError(f"{kind.plural} {name} does not exist")
+        old = stored.value
         value: Object = apply_merge_patch(edit(old), _identity_patch(old))
         fill_defaults(kind.plural, value)
         if value == old:
-            return found
+            return stored
         if _desired_state(value) != _desired_state(old):
             value["metadata"]["generation"] = old["metadata"]["generation"] + 1
-        new = self._next(kind, value)
+        new = self._next_version(kind, value)
         _validate_object(new, old)
-        held = old["metadata"].get("finalizers") or []
-        if old["metadata"].get("deletionTimestamp") and set(value["metadata"].get("finalizers") or []) - set(held):
+        finalizers = old["metadata"].get("finalizers") or []
+        if old["metadata"].get("deletionTimestamp") and set(value["metadata"].get("finalizers") or []) - set(
+            finalizers
+        ):
             raise ConfigurationError(
                 f"{kind.kind} {name} is not valid",
                 details="no new finalizers can be added if the object is being deleted",
             )
-        self._keep(new, old)
+        self._store_object(new, old)
         if value["metadata"].get("deletionTimestamp") and not _is_held(kind, value):
-            self._drop(kind, self._key(kind, name, namespace))
+            self._remove_object(kind, self._key(kind, name, namespace))
         return new
 
     def mark_deleted(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> None:
-        """As DELETE does: finalizers, and kubelets of bound pods, hold the object; what it owns goes with it."""
-        found = self.stored(kind, name, namespace)
-        if found is None:
-            raise NotFoundError(f"{kind.kind} {name} is not there")
-        old = found.value
+        """DELETE: finalizers, and kubelets of bound pods, delay the removal; owned objects are garbage-collected."""
+        stored = self.find_stored(kind, name, namespace)
+        if stored is None:
+            raise NotFoundError(f"{kind.plural} {name} does not exist")
+        old = stored.value
         if not _is_held(kind, old):
-            self._drop(kind, self._key(kind, name, namespace))
+            self._remove_object(kind, self._key(kind, name, namespace))
         elif not old["metadata"].get("deletionTimestamp"):
             meta = old["metadata"] | {"deletionTimestamp": format_time(self.clock.now())}
-            self._keep(self._next(kind, old | {"metadata": meta}), old)
+            self._store_object(self._next_version(kind, old | {"metadata": meta}), old)
 
     # ---- inside
 
@@ -219,42 +231,42 @@ class ObjectStore:
 
     def _collection(self, kind: ResourceKind[Any]) -> Collection:
         name = collection_of(kind)
-        found = self._objects.get(name)
-        if found is None:
-            found = self._objects[name] = Collection()
-        return found
+        collection = self._objects.get(name)
+        if collection is None:
+            collection = self._objects[name] = Collection()
+        return collection
 
-    def _next(self, kind: ResourceKind[Any], value: Object) -> Stored:
-        """With the version that it has if it is kept."""
+    def _next_version(self, kind: ResourceKind[Any], value: Object) -> StoredObject:
+        """A stored object with the version that it gets if it is stored."""
         value["metadata"]["resourceVersion"] = str(self.version + 1)
-        return Stored(kind, value)
+        return StoredObject(kind, value)
 
-    def _keep(self, new: Stored, before: Object | None) -> Stored:
+    def _store_object(self, new: StoredObject, before: Object | None) -> StoredObject:
         self.version += 1
         kind, meta = new.kind, new.value["metadata"]
         self._collection(kind).put(self._key(kind, meta["name"], meta.get("namespace", "")), new)
-        happened = "ADDED" if before is None else "MODIFIED"
-        self.history.add(Happened(self.version, collection_of(kind), happened, new))
-        self._tell(kind, before, new.value)
+        event_type = "ADDED" if before is None else "MODIFIED"
+        self.history.add(VersionedChange(self.version, collection_of(kind), event_type, new))
+        self._notify_listeners(kind, before, new.value)
         return new
 
-    def _drop(self, kind: ResourceKind[Any], key: Key) -> None:
+    def _remove_object(self, kind: ResourceKind[Any], key: Key) -> None:
         gone = self._collection(kind).pop(key)
         if gone is None:
             return
-        last = self._next(kind, gone.value | {"metadata": dict(gone.value["metadata"])})
+        last = self._next_version(kind, gone.value | {"metadata": dict(gone.value["metadata"])})
         self.version += 1
-        self.history.add(Happened(self.version, collection_of(kind), "DELETED", last))
-        self._tell(kind, gone.value, None)
+        self.history.add(VersionedChange(self.version, collection_of(kind), "DELETED", last))
+        self._notify_listeners(kind, gone.value, None)
         uid = gone.value["metadata"]["uid"]
-        for each in [each for of_kind in self._objects.values() for each in of_kind.owned(uid)]:
-            self._collect(each)
+        for dependent in [dependent for of_kind in self._objects.values() for dependent in of_kind.owned(uid)]:
+            self._collect_garbage(dependent)
 
-    def _collect(self, stored: Stored) -> None:
-        """As the garbage collector does: an object goes with the last of its owners; else only its reference goes."""
+    def _collect_garbage(self, stored: StoredObject) -> None:
+        """Garbage collection: an object is removed with its last owner; otherwise only the reference is removed."""
         meta = stored.value["metadata"]
         kind, name, namespace = stored.kind, meta["name"], meta.get("namespace", "")
-        if self.stored(kind, name, namespace) is None:
+        if self.find_stored(kind, name, namespace) is None:
             return
         left = [owner for owner in meta["ownerReferences"] if self._exists(owner, namespace)]
         if left:
@@ -265,21 +277,21 @@ class ObjectStore:
             self.mark_deleted(kind, name, namespace)
 
     def _exists(self, owner: Object, namespace: str) -> bool:
-        """Whether an owner is there; of a kind that nobody stores here nothing is known."""
+        """Whether an owner exists; False for kinds that are not stored."""
         for collection in self._objects.values():
-            for each in collection.all()[:1]:
-                if each.kind.kind == owner.get("kind"):
-                    found = collection.get((namespace if each.kind.namespaced else "", owner["name"]))
-                    return found is not None and found.value["metadata"]["uid"] == owner["uid"]
+            for stored in collection.all()[:1]:
+                if stored.kind.kind == owner.get("kind"):
+                    owner_object = collection.get((namespace if stored.kind.namespaced else "", owner["name"]))
+                    return owner_object is not None and owner_object.value["metadata"]["uid"] == owner["uid"]
         return False
 
-    def _tell(self, kind: ResourceKind[Any], before: Object | None, after: Object | None) -> None:
+    def _notify_listeners(self, kind: ResourceKind[Any], before: Object | None, after: Object | None) -> None:
         for listener in list(self.listeners):
             listener(Change(kind, before, after))
 
 
-def _validate_object(new: Stored, old: Object | None) -> None:
-    """By the schema, and by the rules about what may become of an object."""
+def _validate_object(new: StoredObject, old: Object | None) -> None:
+    """Validate against the schema and the transition rules."""
     kind, name = new.kind, new.value["metadata"]["name"]
     try:
         new.decoded(kind.type)
@@ -293,7 +305,7 @@ def _validate_object(new: Stored, old: Object | None) -> None:
 
 
 def _is_unchanged(value: Any, patch: Any) -> bool:
-    """Whether a merge patch would change nothing."""
+    """Whether a merge patch changes nothing."""
     if not isinstance(patch, dict):
         return bool(value == patch)
     return isinstance(value, dict) and all(
@@ -303,17 +315,17 @@ def _is_unchanged(value: Any, patch: Any) -> bool:
 
 
 def collection_of(kind: ResourceKind[Any]) -> str:
-    """Name of the collection that a kind's objects lie in, whatever version they are read in."""
+    """The name of the collection of a kind, for all its versions."""
     return f"{kind.plural}.{kind.group}"
 
 
 def _identity_patch(old: Object) -> Object:
-    """The cluster's side of an object's metadata, as a merge patch (None: it stays absent)."""
-    return {"metadata": {name: old["metadata"].get(name) for name in CLUSTER_SIDE}}
+    """The server's metadata of an object, as a merge patch (None: it stays absent)."""
+    return {"metadata": {name: old["metadata"].get(name) for name in SERVER_METADATA}}
 
 
 def _is_held(kind: ResourceKind[Any], value: Object) -> bool:
-    """Whether a deleted object stays: for its finalizers, or until the kubelet has ended the pod's containers."""
+    """Whether a deleted object remains: for its finalizers, or until the kubelet has ended the containers."""
     bound = kind == PODS and bool(value.get("spec", {}).get("nodeName"))
     running = value.get("status", {}).get("phase") not in ("Succeeded", "Failed")
     return bool(value["metadata"].get("finalizers")) or (bound and running)

@@ -1,4 +1,4 @@
-"""Lists page by page and watches of the fake API server, as a real one answers them."""
+"""Paged lists and watches of the fake API server."""
 
 import asyncio
 import base64
@@ -18,40 +18,40 @@ T = TypeVar("T")
 
 BOOKMARK_SECONDS = 60.0
 LAST_BOOKMARK_SECONDS = 2.0
-"""So long before a watch ends the last bookmark comes."""
+"""The last bookmark is sent this long before a watch ends."""
 
 
 class Pages:
-    """Pages of lists: all pages of one list are of the version of its first."""
+    """Pages of lists: all pages of a list have the version of its first page."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._kept: dict[str, tuple[int, list[Any]]] = {}
+        self._remaining: dict[str, tuple[int, list[Any]]] = {}
 
     def page(
         self, kind: ResourceKind[T], namespace: str, labels: str, fields: str, limit: int, following: str = ""
     ) -> Page[T]:
-        """The first page, or the one that follows.
+        """The first page, or the following page.
 
         Raises:
-            ExpiredError: the list is of a version that is not known any more.
+            ExpiredError: the version of the list is compacted.
         """
         if following:
-            version, rest = self._kept.get(following, (-1, []))
+            version, rest = self._remaining.get(following, (-1, []))
             if version < self._store.history.compacted:
-                raise ExpiredError("the provided continue parameter is too old")
+                raise ExpiredError("the API server no longer has that version")
         else:
-            found = self._store.selected(kind, namespace, labels, fields)
-            version, rest = self._store.version, [each.decoded(kind.type) for each in found]
+            selected = self._store.select(kind, namespace, labels, fields)
+            version, rest = self._store.version, [stored.decoded(kind.type) for stored in selected]
         items, left = (rest[:limit], rest[limit:]) if limit else (rest, [])
         token = base64.urlsafe_b64encode(b"%d:%d" % (version, len(left))).decode() if left else ""
         if token:
-            self._kept[token] = (version, left)
+            self._remaining[token] = (version, left)
         return Page(items=items, metadata=ListMeta(resource_version=str(version), continue_=token))
 
 
 class Watches:
-    """Open watches. `stalled` ones stay open and say nothing; `cut` ends all of them, as a lost connection does."""
+    """Open watches. `stalled`: they stay open and deliver nothing; `cut` ends all, as a lost connection does."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -61,12 +61,12 @@ class Watches:
         store.history.listeners.append(self.wake)
 
     def wake(self) -> None:
-        """Let open watches look at what time it is, and at what changed."""
+        """Let open watches check the time and the changes."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def cut(self) -> None:
-        """End every open watch without a word."""
+        """End all open watches without a last event."""
         self._cuts += 1
         self.wake()
 
@@ -74,43 +74,43 @@ class Watches:
     async def watch(
         self, kind: ResourceKind[Any], version: str, namespace: str = "", *, seconds: float, idle_seconds: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Changes since a version, as lines; an ERROR line where that version is not known any more."""
+        """Changes since a version, as lines; an ERROR line if that version is compacted."""
         yield self._lines(kind, int(version), namespace, seconds, idle_seconds)
 
     async def _lines(
         self, kind: ResourceKind[Any], version: int, namespace: str, seconds: float, idle_seconds: float
     ) -> AsyncIterator[bytes]:
         clock, cuts = self._store.clock, self._cuts
-        began = heard = bookmarked = clock.now().timestamp()
-        for moment in (seconds, seconds - LAST_BOOKMARK_SECONDS, idle_seconds, BOOKMARK_SECONDS):
-            clock.later(moment, self.wake)
-        last_words = False
+        began = last_event = bookmarked = clock.now().timestamp()
+        for delay in (seconds, seconds - LAST_BOOKMARK_SECONDS, idle_seconds, BOOKMARK_SECONDS):
+            clock.later(delay, self.wake)
+        sent_last_bookmark = False
         while self._cuts == cuts:
             changed, now = self._changed, clock.now().timestamp()
             if not self.stalled:
                 try:
-                    news = list(self._store.history.since(version, collection_of(kind)))
+                    changes = list(self._store.history.since(version, collection_of(kind)))
                 except ExpiredError as error:
                     yield _expired_line(error)
                     return
-                for each in news:
-                    version = each.version
-                    if namespace not in {"", each.object.value["metadata"].get("namespace", "")}:
+                for change in changes:
+                    version = change.version
+                    if namespace not in {"", change.object.value["metadata"].get("namespace", "")}:
                         continue
-                    heard = now
-                    yield each.line
+                    last_event = now
+                    yield change.line
                     if self._cuts != cuts:
                         return
-                ends = now >= began + seconds - LAST_BOOKMARK_SECONDS and not last_words
+                ends = now >= began + seconds - LAST_BOOKMARK_SECONDS and not sent_last_bookmark
                 if ends or now >= bookmarked + BOOKMARK_SECONDS:
-                    last_words, bookmarked, heard = last_words or ends, now, now
+                    sent_last_bookmark, bookmarked, last_event = sent_last_bookmark or ends, now, now
                     clock.later(BOOKMARK_SECONDS, self.wake)
                     version = max(version, self._store.version)
                     yield _bookmark_line(kind, version)
                 if now >= began + seconds:
                     return
-            elif now >= heard + idle_seconds:
-                raise UnreachableError("nothing comes any more", details=f"watch of {kind.plural}")
+            elif now >= last_event + idle_seconds:
+                raise UnreachableError("the watch delivers nothing", details=f"watch of {kind.plural}")
             if not changed.is_set():
                 await changed.wait()
 

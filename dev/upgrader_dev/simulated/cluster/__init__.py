@@ -1,1 +1,1 @@
-"""A simulated cluster in virtual time: the real reconcilers on the fake API server, beside nodes, jobs and others."""
+"""A simulated cluster in virtual time: the real reconcilers on the fake API server, with simulated nodes and jobs."""

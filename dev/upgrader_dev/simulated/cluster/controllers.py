@@ -1,4 +1,4 @@
-"""Controllers beside the Job controller in the simulated cluster: of StatefulSets; stand-ins for JobSet and Kueue."""
+"""Simulated controllers besides the Job controller: StatefulSets, and stand-ins for JobSet and Kueue."""
 
 import json
 
@@ -17,7 +17,7 @@ LABEL_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 def _resource_kind(kind: str, api_version: str) -> ResourceKind[OwnerObject]:
     row = owner_kind(kind, api_version)
     if row is None:
-        raise LookupError(f"{kind} {api_version} is not in core.workloads.owner_kinds")
+        raise LookupError(f"{kind} {api_version} is missing in core.workloads.owner_kinds")
     return ResourceKind(
         group=row.group, version=row.version, kind=kind, plural=row.plural, namespaced=True, type=OwnerObject
     )
@@ -32,7 +32,7 @@ REPLICASETS = ResourceKind(
 
 
 def stateful_set(name: str, *, members: int, annotations: Object, spec: Object) -> Object:
-    """A StatefulSet whose pods are made all at once."""
+    """A StatefulSet whose pods are created in parallel."""
     return {
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
@@ -57,7 +57,7 @@ def make_jobset(name: str, *, members: int, annotations: Object, spec: Object) -
 
 
 def make_job(name: str, *, members: int, annotations: Object, spec: Object, queue: str = "") -> Object:
-    """A Job; with a queue it waits until Kueue resumes it."""
+    """A Job; with a queue it is suspended until Kueue resumes it."""
     labels = {LABEL_QUEUE: queue} if queue else {}
     return {
         "metadata": {"name": name, "namespace": "default", "labels": labels},
@@ -73,18 +73,18 @@ def make_job(name: str, *, members: int, annotations: Object, spec: Object, queu
 
 
 def statefulset_controller(store: ObjectStore) -> None:
-    """Pods by number: missing ones are made, those beyond the replicas go, ended ones are replaced."""
-    for one in store.seen(STATEFULSETS):
-        name, wanted = one["metadata"]["name"], one["spec"]["replicas"]
-        mine = {pod["metadata"]["name"]: pod for pod in store.owned(PODS, one["metadata"]["uid"])}
-        names = [f"{name}-{number}" for number in range(wanted)]
+    """Pods by ordinal: create missing pods, delete pods beyond the replicas."""
+    for stateful in store.list_values(STATEFULSETS):
+        name, replicas = stateful["metadata"]["name"], stateful["spec"]["replicas"]
+        pods = {pod["metadata"]["name"]: pod for pod in store.list_owned(PODS, stateful["metadata"]["uid"])}
+        names = [f"{name}-{number}" for number in range(replicas)]
         for pod_name in names:
-            if pod_name not in mine:
-                _make_pod(store, pod_name, one)
-        for pod_name, pod in mine.items():
+            if pod_name not in pods:
+                _make_pod(store, pod_name, stateful)
+        for pod_name, pod in pods.items():
             if pod_name not in names and not pod["metadata"].get("deletionTimestamp"):
                 store.mark_deleted(PODS, pod_name, "default")
-        count = len(store.owned(PODS, one["metadata"]["uid"]))
+        count = len(store.list_owned(PODS, stateful["metadata"]["uid"]))
         store.change(STATEFULSETS, name, {"status": {"replicas": count}}, "default")
 
 
@@ -102,29 +102,33 @@ def _make_pod(store: ObjectStore, name: str, owner: Object) -> None:
 
 
 def jobset_controller(store: ObjectStore) -> None:
-    """A stand-in: its Jobs are suspended and resumed with it, and its status says so."""
-    for one in store.seen(JOBSETS):
-        name, off = one["metadata"]["name"], bool(one["spec"].get("suspend"))
-        said = []
-        for part in one["spec"]["replicatedJobs"]:
+    """A stand-in: the Jobs are suspended and resumed with the JobSet, which has their status."""
+    for jobset in store.list_values(JOBSETS):
+        name, off = jobset["metadata"]["name"], bool(jobset["spec"].get("suspend"))
+        statuses = []
+        for part in jobset["spec"]["replicatedJobs"]:
             child = f"{name}-{part['name']}-0"
             job = store.find(JOBS, child, "default")
             if job is None:
-                _make_job(store, child, one, part["template"]["spec"])
+                _make_job(store, child, jobset, part["template"]["spec"])
             elif bool(job["spec"].get("suspend")) is not off:
                 store.change(JOBS, child, {"spec": {"suspend": off}}, "default")
             status = job["status"] if job is not None else {}
-            said.append({"name": part["name"], "active": int(bool(status.get("active") or status.get("terminating")))})
+            statuses.append(
+                {"name": part["name"], "active": int(bool(status.get("active") or status.get("terminating")))}
+            )
         conditions = [
             {"type": "Suspended", "status": str(off), "lastTransitionTime": timing.format_time(store.clock.now())}
         ]
-        if said and all(_is_complete(store.find(JOBS, f"{name}-{each['name']}-0", "default")) for each in said):
+        if statuses and all(
+            _is_complete(store.find(JOBS, f"{name}-{status['name']}-0", "default")) for status in statuses
+        ):
             conditions.append({"type": "Completed", "status": "True"})
-        store.change(JOBSETS, name, {"status": {"replicatedJobsStatus": said, "conditions": conditions}}, "default")
+        store.change(JOBSETS, name, {"status": {"replicatedJobsStatus": statuses, "conditions": conditions}}, "default")
 
 
 def _is_complete(job: Object | None) -> bool:
-    return job is not None and any(each["type"] == "Complete" for each in job["status"].get("conditions", []))
+    return job is not None and any(condition["type"] == "Complete" for condition in job["status"].get("conditions", []))
 
 
 def _make_job(store: ObjectStore, name: str, owner: Object, spec: Object) -> None:
@@ -140,27 +144,27 @@ def _make_job(store: ObjectStore, name: str, owner: Object, spec: Object) -> Non
 
 
 def kueue_controller(store: ObjectStore) -> None:
-    """A stand-in with quota for all: each queued Job has a Workload of its name, and runs while that is active."""
-    for one in store.seen(JOBS):
-        if LABEL_QUEUE not in one["metadata"].get("labels", {}):
+    """A stand-in with unlimited quota: each queued Job has a Workload of its name, and runs while that is active."""
+    for job in store.list_values(JOBS):
+        if LABEL_QUEUE not in job["metadata"].get("labels", {}):
             continue
-        name = one["metadata"]["name"]
+        name = job["metadata"]["name"]
         workload = store.find(WORKLOADS, name, "default")
         if workload is None:
-            reference = _owner_reference(one, "Job", "batch/v1")
+            reference = _owner_reference(job, "Job", "batch/v1")
             meta = {"name": name, "namespace": "default", "annotations": {}, "ownerReferences": [reference]}
-            sets = [{"name": "main", "count": one["spec"]["parallelism"], "template": one["spec"]["template"]}]
+            sets = [{"name": "main", "count": job["spec"]["parallelism"], "template": job["spec"]["template"]}]
             workload = {"metadata": meta, "spec": {"active": True, "podSets": sets}, "status": {}}
             store.put(WORKLOADS, workload)
         active = workload["spec"]["active"]
-        left = one["status"].get("active") or one["status"].get("terminating")
-        held = active or bool(left)  # quota is given up when the last pod is gone
-        said = {"Evicted": not active, "QuotaReserved": held, "Admitted": held}
-        if _is_complete(one):
-            said["Finished"] = True
-        conditions = [{"type": kind, "status": str(value)} for kind, value in said.items()]
+        remaining = job["status"].get("active") or job["status"].get("terminating")
+        held = active or bool(remaining)  # quota is released when the last pod is gone
+        conditions_by_type = {"Evicted": not active, "QuotaReserved": held, "Admitted": held}
+        if _is_complete(job):
+            conditions_by_type["Finished"] = True
+        conditions = [{"type": kind, "status": str(value)} for kind, value in conditions_by_type.items()]
         store.change(WORKLOADS, name, {"status": {"conditions": conditions}}, "default")
-        if bool(one["spec"].get("suspend")) is active:
+        if bool(job["spec"].get("suspend")) is active:
             store.change(JOBS, name, {"spec": {"suspend": not active}}, "default")
 
 

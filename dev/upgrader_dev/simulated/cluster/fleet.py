@@ -1,7 +1,7 @@
-"""The world beside the API server, in virtual time: DaemonSets, kubelets, the Job controller, trainers.
+"""The simulated cluster besides the API server, in virtual time: DaemonSets, kubelets, the Job controller, trainers.
 
-One `tick` is a second of the world. It reads only objects, as the real parts do, so that a controller that forgets
-something is not helped. What it plays is checked against the real parts by tests/cluster and tests/e2e.
+One `tick` is a second. The simulation reads only objects, as real controllers do, so that it does not hide what the
+operator omits. tests/cluster and tests/e2e compare it with real controllers.
 """
 
 import json
@@ -20,15 +20,15 @@ from upgrader_dev.simulated.cluster.placing import (
     fits_node,
     gpus_of,
     has_owner,
-    is_ours,
-    is_shunned,
+    is_avoided,
+    is_of_operator,
     is_tolerated,
     trainer_spec,
 )
 from upgrader_dev.simulated.cluster.trainers import Trainer
 
-EVERYTHING = ""
-"""The key of what is decided as a whole."""
+WHOLE = ""
+"""The key of decisions that are made as a whole."""
 
 
 @dataclass
@@ -36,12 +36,12 @@ class Fleet(Kubelets):
     """Nodes with GPUs and the jobs on them."""
 
     backing_off: set[str] = field(default_factory=set)
-    """Jobs whose controller waits before it makes another pod."""
+    """Jobs whose controller waits before it creates another pod."""
     _count: int = 0
-    """Of the pods that Jobs have made."""
+    """The number of pods that Jobs have created."""
 
     def __post_init__(self) -> None:
-        """Follow what controllers and the scheduler decide from."""
+        """Track the facts that controllers and the scheduler depend on."""
         super().__post_init__()
         self._daemonset_marks = Marks(self.store, {DAEMONSETS: _whole_object, NODES: _node_labels, PODS: _daemon_pod})
         self._daemons = Subset(self.store, PODS, _is_daemon)
@@ -50,7 +50,7 @@ class Fleet(Kubelets):
 
     # ---- setting up
 
-    def node(self, name: str, *, kernel: str = "6.1.0-47-amd64", kubelet: str = "1.34.4", **labels: str) -> None:
+    def add_node(self, name: str, *, kernel: str = "6.1.0-47-amd64", kubelet: str = "1.34.4", **labels: str) -> None:
         self.store.put(
             NODES,
             {
@@ -68,7 +68,7 @@ class Fleet(Kubelets):
             },
         )
 
-    def job(
+    def add_job(
         self, name: str, *, members: int = 1, gpus: int = 8, method: str = "file", template: Object | None = None
     ) -> None:
         self.trainers[name] = Trainer()
@@ -89,8 +89,8 @@ class Fleet(Kubelets):
             },
         )
 
-    def replica(self, name: str, *, node: str, gpus: int) -> None:
-        """A pod of a Deployment: its owner replaces it, here nowhere, so that its eviction can be seen."""
+    def add_replica(self, name: str, *, node: str, gpus: int) -> None:
+        """A pod of a Deployment, which is not replaced, so that its eviction is visible."""
         limits = {"limits": {RESOURCE: str(gpus)}}
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": f"rs-{name}", "controller": True}
         self.store.put(
@@ -102,8 +102,8 @@ class Fleet(Kubelets):
             },
         )
 
-    def bare(self, name: str, *, node: str, gpus: int, resource: str = RESOURCE) -> None:
-        """A pod that nobody makes again."""
+    def add_bare_pod(self, name: str, *, node: str, gpus: int, resource: str = RESOURCE) -> None:
+        """A pod without an owner."""
         limits = {"limits": {resource: str(gpus)}}
         self.store.put(
             PODS,
@@ -114,67 +114,67 @@ class Fleet(Kubelets):
             },
         )
 
-    # ---- a second of the world
+    # ---- one second
 
     def tick(self) -> None:
-        self._boots()
-        self._daemonsets()
-        self._devices()
+        self._boot_nodes()
+        self._sync_daemonsets()
+        self._offer_devices()
         jobset_controller(self.store)
         kueue_controller(self.store)
-        self._jobs()
+        self._sync_jobs()
         statefulset_controller(self.store)
-        self._schedule()
-        self._pods()
-        self._train()
+        self._schedule_pods()
+        self._run_pods()
+        self._train_jobs()
         self.cluster.clock.advance(1)
 
-    def _daemonsets(self) -> None:
-        if not self._daemonset_marks.begin():
+    def _sync_daemonsets(self) -> None:
+        if not self._daemonset_marks.start_round():
             return
-        wanted: dict[str, tuple[Object, str]] = {}
-        for owner in self.store.seen(DAEMONSETS):
+        desired: dict[str, tuple[Object, str]] = {}
+        for owner in self.store.list_values(DAEMONSETS):
             selector = owner["spec"]["template"]["spec"].get("nodeSelector", {})
-            for node in self.store.seen(NODES) if selector else ():
+            for node in self.store.list_values(NODES) if selector else ():
                 labels = node["metadata"].get("labels", {})
                 if all(labels.get(key) == value for key, value in selector.items()):
-                    wanted[f"{owner['metadata']['name']}.{node['metadata']['name']}"] = (
+                    desired[f"{owner['metadata']['name']}.{node['metadata']['name']}"] = (
                         owner,
                         node["metadata"]["name"],
                     )
-        present = {pod["metadata"]["name"]: pod for pod in self._daemons.seen()}
-        for name, (owner, place) in wanted.items():
+        present = {pod["metadata"]["name"]: pod for pod in self._daemons.list_values()}
+        for name, (owner, place) in desired.items():
             if name not in present:
                 self._add_pod(name, owner["metadata"]["namespace"], "DaemonSet", owner, node=place)
         for name, pod in present.items():
-            if name not in wanted:
+            if name not in desired:
                 self.store.remove(PODS, name, pod["metadata"]["namespace"])
-        counts = Counter(owner["metadata"]["name"] for owner, _ in wanted.values())
-        for owner in self.store.seen(DAEMONSETS):
+        counts = Counter(owner["metadata"]["name"] for owner, _ in desired.values())
+        for owner in self.store.list_values(DAEMONSETS):
             meta = owner["metadata"]
             status = {"desiredNumberScheduled": counts[meta["name"]]}
             self.store.change(DAEMONSETS, meta["name"], {"status": status}, meta["namespace"])
 
-    def _jobs(self) -> None:
-        if not self._job_marks.begin(set(self.backing_off)):
+    def _sync_jobs(self) -> None:
+        if not self._job_marks.start_round(set(self.backing_off)):
             return
-        for job in self.store.seen(JOBS):
-            if job["metadata"]["uid"] not in self._job_marks or _is_over(job):
+        for job in self.store.list_values(JOBS):
+            if job["metadata"]["uid"] not in self._job_marks or _is_finished(job):
                 continue
-            mine = self.store.owned(PODS, job["metadata"]["uid"])
-            alive = [pod for pod in mine if pod["status"].get("phase") in {"Pending", "Running"}]
-            failed = [pod for pod in mine if pod["status"].get("phase") == "Failed"]
-            done = [pod for pod in mine if pod["status"].get("phase") == "Succeeded"]
+            pods = self.store.list_owned(PODS, job["metadata"]["uid"])
+            alive = [pod for pod in pods if pod["status"].get("phase") in {"Pending", "Running"}]
+            failed = [pod for pod in pods if pod["status"].get("phase") == "Failed"]
+            done = [pod for pod in pods if pod["status"].get("phase") == "Succeeded"]
             name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
-            wanted = job["spec"].get("parallelism", 1)
+            parallelism = job["spec"].get("parallelism", 1)
             if job["spec"].get("suspend"):
                 for pod in alive:
-                    self._delete(pod)
-            elif not (failed and is_ours(job)) and name not in self.backing_off:
+                    self._delete_pod(pod)
+            elif not (failed and is_of_operator(job)) and name not in self.backing_off:
                 for index in sorted(
-                    set(range(wanted)) - {int(pod["metadata"]["labels"]["index"]) for pod in alive + done}
+                    set(range(parallelism)) - {int(pod["metadata"]["labels"]["index"]) for pod in alive + done}
                 ):
-                    self._add_pod(f"{name}-{index}-{self._serial()}", namespace, "Job", job, index=index)
+                    self._add_pod(f"{name}-{index}-{self._next_serial()}", namespace, "Job", job, index=index)
             terminating = [pod for pod in alive if pod["metadata"].get("deletionTimestamp")]
             status: Object = {
                 "active": len(alive) - len(terminating),
@@ -182,13 +182,13 @@ class Fleet(Kubelets):
                 "succeeded": len(done),
                 "failed": len(failed),
             }
-            if len(done) >= wanted:
+            if len(done) >= parallelism:
                 status["conditions"] = [{"type": "Complete", "status": "True"}]
-            elif failed and is_ours(job):
+            elif failed and is_of_operator(job):
                 status["conditions"] = [{"type": "Failed", "status": "True"}]
             self.store.change(JOBS, name, {"status": status}, namespace)
 
-    def _serial(self) -> str:
+    def _next_serial(self) -> str:
         self._count += 1
         return str(self._count)
 
@@ -224,33 +224,33 @@ class Fleet(Kubelets):
             },
         )
 
-    def _schedule(self) -> None:
-        waiting = [pod for pod in self.store.on_node("") if not pod["metadata"].get("deletionTimestamp")]
-        if not waiting or not self._schedule_marks.begin(self.partitions):
+    def _schedule_pods(self) -> None:
+        waiting = [pod for pod in self.store.pods_on_node("") if not pod["metadata"].get("deletionTimestamp")]
+        if not waiting or not self._schedule_marks.start_round(self.partitions):
             return
-        free = {node["metadata"]["name"]: self._free(node) for node in self.store.seen(NODES)}
+        free = {node["metadata"]["name"]: self._free_gpus(node) for node in self.store.list_values(NODES)}
         for pod in waiting:
-            asks = gpus_of(pod)
-            if asks > gpus_of(pod, (self._resource,)):
-                continue  # of a resource that no node has
-            for node in sorted(self.store.seen(NODES), key=is_shunned):
+            requested = gpus_of(pod)
+            if requested > gpus_of(pod, (self._resource,)):
+                continue  # no node has this resource
+            for node in sorted(self.store.list_values(NODES), key=is_avoided):
                 name = node["metadata"]["name"]
-                if free[name] >= asks and is_tolerated(pod, node) and fits_node(pod, node):
-                    free[name] -= asks
+                if free[name] >= requested and is_tolerated(pod, node) and fits_node(pod, node):
+                    free[name] -= requested
                     self.store.change(
                         PODS, pod["metadata"]["name"], {"spec": {"nodeName": name}}, pod["metadata"]["namespace"]
                     )
                     break
 
-    def _free(self, node: Object) -> int:
+    def _free_gpus(self, node: Object) -> int:
         used = sum(
             gpus_of(pod)
-            for pod in self.store.on_node(node["metadata"]["name"])
+            for pod in self.store.pods_on_node(node["metadata"]["name"])
             if pod["status"].get("phase") in {"Pending", "Running"}
         )
         return int(node["status"]["allocatable"].get(self._resource, 0)) - used
 
-    def _delete(self, pod: Object) -> None:
+    def _delete_pod(self, pod: Object) -> None:
         if not pod["metadata"].get("deletionTimestamp"):
             self.store.mark_deleted(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
@@ -260,43 +260,45 @@ def _is_daemon(pod: Object) -> bool:
 
 
 def _whole_object(value: Object) -> Iterator[tuple[Hashable, object]]:
-    yield EVERYTHING, value
+    yield WHOLE, value
 
 
 def _node_labels(node: Object) -> Iterator[tuple[Hashable, object]]:
-    yield EVERYTHING, node["metadata"].get("labels")
+    yield WHOLE, node["metadata"].get("labels")
 
 
 def _daemon_pod(pod: Object) -> Iterator[tuple[Hashable, object]]:
-    """That it is there."""
+    """The existence of the pod."""
     if _is_daemon(pod):
-        yield EVERYTHING, pod["metadata"]["name"]
+        yield WHOLE, pod["metadata"]["name"]
 
 
 def _job_spec(job: Object) -> Iterator[tuple[Hashable, object]]:
     yield job["metadata"]["uid"], job
 
 
-def _is_over(job: Object) -> bool:
-    """Whether its controller makes no pods for it any more, whatever becomes of those that it had."""
+def _is_finished(job: Object) -> bool:
+    """Whether its controller creates no more pods for it."""
     conditions = job.get("status", {}).get("conditions") or []
-    return any(each["type"] in {"Complete", "Failed"} and each["status"] == "True" for each in conditions)
+    return any(
+        condition["type"] in {"Complete", "Failed"} and condition["status"] == "True" for condition in conditions
+    )
 
 
 def _owner_members(pod: Object) -> Iterator[tuple[Hashable, object]]:
-    """What a controller reads of its pods, by the uid of their owner."""
+    """The facts that a controller reads of its pods, by the uid of their owner."""
     meta = pod["metadata"]
     fact = (pod.get("status", {}).get("phase"), meta.get("deletionTimestamp"), meta.get("labels"))
     return ((owner["uid"], fact) for owner in meta.get("ownerReferences") or [])
 
 
 def _node_room(node: Object) -> Iterator[tuple[Hashable, object]]:
-    """What a scheduler reads of a node."""
+    """The facts that a scheduler reads of a node."""
     labels, allocatable = node["metadata"].get("labels"), node.get("status", {}).get("allocatable")
-    yield EVERYTHING, (node.get("spec"), labels, allocatable)
+    yield WHOLE, (node.get("spec"), labels, allocatable)
 
 
 def _pod_load(pod: Object) -> Iterator[tuple[Hashable, object]]:
-    """What a scheduler reads of a pod, bound or not."""
+    """The facts that a scheduler reads of a pod."""
     phase, stops = pod.get("status", {}).get("phase"), pod["metadata"].get("deletionTimestamp")
-    yield EVERYTHING, (pod.get("spec"), phase, stops)
+    yield WHOLE, (pod.get("spec"), phase, stops)

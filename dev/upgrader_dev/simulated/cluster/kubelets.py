@@ -1,4 +1,4 @@
-"""The kubelets of the simulated cluster: devices that they offer, pods that they run, boots of their nodes."""
+"""The kubelets of the simulated cluster: they offer devices, run pods and boot nodes."""
 
 import json
 from collections.abc import Callable, Hashable, Iterator
@@ -14,101 +14,101 @@ from upgrader_dev.simulated.apiserver.store import ObjectStore
 from upgrader_dev.simulated.cluster.changes import Marks, Subset
 from upgrader_dev.simulated.cluster.devices import offered_resources, shares_per_device
 from upgrader_dev.simulated.cluster.placing import PARTITION, RESOURCE, gpus_of, is_ready
-from upgrader_dev.simulated.cluster.readings import features_read, loaded_read, reads_at_start
+from upgrader_dev.simulated.cluster.readings import read_loaded_driver, read_node_features, reads_at_start
 from upgrader_dev.simulated.cluster.trainers import Training
 
 READERS = frozenset({"node-features", "feature-discovery"})
-"""Components whose pods report what they read of their node."""
+"""Components whose pods report facts of their node."""
 
 ONE_SHOT = frozenset({"prepare", "upgrade", "validate"})
-"""Components whose pods do something once, and end."""
+"""Components whose pods run once and end."""
 
 
 @dataclass
 class Kubelets(Training):
-    """All kubelets, and the settings by which a test makes them behave otherwise."""
+    """All kubelets, and settings by which a test changes their behaviour."""
 
     gpus: int = 8
     pod_results: Callable[[str, Object], OrderResult | None] = lambda _component, _pod: None
-    """Another result than success for one of our pods, by component and pod; None: success."""
+    """A result other than success for a node pod, by component and pod; None: success."""
     hangs: Callable[[Object], bool] = lambda _pod: False
-    """Whether the pod of a node upgrade works for ever."""
-    features: Callable[[Object], Object | None] = features_read
-    """How the container ended that reads what a node is; None: it reads still, or a pod of an earlier boot is shown."""
-    loaded: Callable[[ObjectStore, Object, int], Object | None] = loaded_read
-    """How the container ended that reads which driver is loaded, with how many GPUs."""
+    """Whether the pod of a node upgrade never ends."""
+    features: Callable[[Object], Object | None] = read_node_features
+    """The terminated state of the container that reads node features; None: not read yet."""
+    loaded: Callable[[ObjectStore, Object, int], Object | None] = read_loaded_driver
+    """The terminated state of the container that reads the loaded driver, with the number of GPUs."""
     external_plugin: bool = False
-    """Whether somebody else's device plugin runs on every node."""
+    """Whether a device plugin of another vendor runs on every node."""
     partitions: int = 0
     in_parts: set[str] = field(default_factory=set)
-    """As how many devices of a resource of their own each GPU is offered; 0: whole, but for nodes with seven each."""
-    unwell: dict[str, int] = field(default_factory=dict)
-    """GPUs of a node that its plugin calls unhealthy."""
+    """The number of devices, with their own resource name, for each GPU; 0: whole GPUs, except on `in_parts` nodes."""
+    unhealthy: dict[str, int] = field(default_factory=dict)
+    """GPUs of a node that its plugin reports as unhealthy."""
     refuses_devices: set[str] = field(default_factory=set)
-    """Nodes whose kubelet knows no device plugin yet, and refuses pods that ask for devices."""
+    """Nodes whose kubelet has no registered device plugin, and rejects pods with devices."""
     ignores_sigterm: set[str] = field(default_factory=set)
     down: set[str] = field(default_factory=set)
-    """Nodes whose kubelet does nothing."""
+    """Nodes whose kubelet is stopped."""
     reboots: list[tuple[str, str]] = field(default_factory=list)
-    """Nodes that a node upgrade rebooted, each with its new kernel."""
+    """Nodes that a node upgrade rebooted, with their new kernel."""
     clocks: dict[str, timedelta] = field(default_factory=dict)
-    """How far the clocks of nodes are ahead of the API server's; none unless given."""
+    """Offsets of node clocks from the API server's clock; zero by default."""
     shows_boot_after: int = 5
     """Seconds from a reboot until the Node object shows it."""
     _booting: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Follow what decides about devices, and the pods that a kubelet has something to do for."""
+        """Track the facts that decide about devices, and the pods that need a kubelet."""
         self._device_marks = Marks(self.store, {NODES: _node_offers, PODS: _plugin_pods})
-        self._attended = Subset(self.store, PODS, _is_attended)
+        self._active_pods = Subset(self.store, PODS, _is_active)
 
-    def _devices(self) -> None:
+    def _offer_devices(self) -> None:
         """The kubelet offers devices while a device plugin is registered."""
-        settings = (self.gpus, self.external_plugin, self.partitions, dict(self.unwell), set(self.in_parts))
-        if not self._device_marks.begin(settings):
+        settings = (self.gpus, self.external_plugin, self.partitions, dict(self.unhealthy), set(self.in_parts))
+        if not self._device_marks.start_round(settings):
             return
-        for node in self.store.seen(NODES):
+        for node in self.store.list_values(NODES):
             name = node["metadata"]["name"]
             if name not in self._device_marks:
                 continue
             plugins = [
-                pod for pod in self.store.on_node(name) if _component_of(pod) == "device-plugin" and is_ready(pod)
+                pod for pod in self.store.pods_on_node(name) if _component_of(pod) == "device-plugin" and is_ready(pod)
             ]
             plugin = self.external_plugin or bool(plugins)
-            each = self.partitions or max(map(shares_per_device, plugins), default=1)
-            well = self.gpus - self.unwell.get(name, 0)
-            patch: Object = {"status": {"allocatable": {self._resource: str(well * each) if plugin else "0"}}}
+            shares = self.partitions or max(map(shares_per_device, plugins), default=1)
+            healthy = self.gpus - self.unhealthy.get(name, 0)
+            patch: Object = {"status": {"allocatable": {self._resource: str(healthy * shares) if plugin else "0"}}}
             if plugin:
-                patch["status"]["capacity"] = {self._resource: str(self.gpus * each)}
+                patch["status"]["capacity"] = {self._resource: str(self.gpus * shares)}
             if name in self.in_parts:
-                patch = {"status": {key: {RESOURCE: 0, PARTITION: 7 * well} for key in ("allocatable", "capacity")}}
+                patch = {"status": {key: {RESOURCE: 0, PARTITION: 7 * healthy} for key in ("allocatable", "capacity")}}
             self.store.change(NODES, name, patch)
-            if other := offered_resources(well * each, plugins=plugins, before=node):
+            if other := offered_resources(healthy * shares, plugins=plugins, before=node):
                 self.store.change(NODES, name, other)
 
     @property
     def _resource(self) -> str:
         return PARTITION if self.partitions else RESOURCE
 
-    def _pods(self) -> None:
-        """Kubelets: bound pods run, our node pods end, deleted pods go."""
-        for pod in self._attended.seen():
+    def _run_pods(self) -> None:
+        """Kubelets start bound pods, end node pods, and remove deleted pods."""
+        for pod in self._active_pods.list_values():
             meta, phase = pod["metadata"], pod["status"].get("phase")
             node = pod["spec"].get("nodeName")
-            if not node or node in self.down or self.store.stored(NODES, node) is None:
+            if not node or node in self.down or self.store.find_stored(NODES, node) is None:
                 continue
             if meta.get("deletionTimestamp"):
                 if meta["name"] not in self.ignores_sigterm:
-                    self._gone(pod)
+                    self._remove_pod(pod)
             elif phase == "Pending":
-                self._start(pod)
+                self._start_pod(pod)
                 self._read_features(pod)
             elif _component_of(pod) in READERS:
                 self._read_features(pod)
             elif phase == "Running" and _component_of(pod) in ONE_SHOT:
                 self._end_node_pod(pod)
 
-    def _start(self, pod: Object) -> None:
+    def _start_pod(self, pod: Object) -> None:
         if gpus_of(pod) and pod["spec"]["nodeName"] in self.refuses_devices:
             refused = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed"}
             self.store.change(PODS, pod["metadata"]["name"], {"status": refused}, pod["metadata"]["namespace"])
@@ -119,16 +119,17 @@ class Kubelets(Training):
             "startTime": timing.format_time(self.cluster.clock.now() + ahead),
             "conditions": [{"type": "Ready", "status": "True"}],
             "containerStatuses": [
-                {"name": one["name"], "ready": True, "state": {}} for one in pod["spec"].get("containers", [])
+                {"name": container["name"], "ready": True, "state": {}}
+                for container in pod["spec"].get("containers", [])
             ],
         }
         self.store.change(PODS, pod["metadata"]["name"], {"status": status}, pod["metadata"]["namespace"])
-        trainer = self._trainer(pod)
+        trainer = self._find_trainer(pod)
         if trainer is not None:
             trainer.step = min(trainer.step, trainer.saved)
 
     def _read_features(self, pod: Object) -> None:
-        """Once for each boot: the kubelet runs the init containers of a pod again that it finds without its sandbox."""
+        """Once for each boot: the kubelet runs the init containers again for a pod without a sandbox."""
         component = _component_of(pod)
         if component == "node-features":
             ended = self.features(self.store.read(NODES, pod["spec"]["nodeName"]))
@@ -147,10 +148,10 @@ class Kubelets(Training):
         result = self.pod_results(component, pod) or OrderResult(reason=Reason.DONE, message="done")
         ok = result.reason is Reason.DONE
         if component == "upgrade" and ok:
-            self._carry_out(pod)
+            self._apply_upgrade(pod)
         message = json.dumps({"reason": result.reason.value, "message": result.message})
         ended = {"terminated": {"exitCode": 0 if ok else 1, "message": message}}
-        statuses = [{"name": one["name"], "state": ended} for one in pod["spec"]["containers"]]
+        statuses = [{"name": container["name"], "state": ended} for container in pod["spec"]["containers"]]
         self.store.change(
             PODS,
             pod["metadata"]["name"],
@@ -158,12 +159,12 @@ class Kubelets(Training):
             pod["metadata"]["namespace"],
         )
 
-    def _carry_out(self, pod: Object) -> None:
-        """What an upgrade changes: the kubelet's version at once, the kernel with a boot that the Node shows later."""
+    def _apply_upgrade(self, pod: Object) -> None:
+        """The effects of an upgrade: the kubelet's version now, the kernel with a boot that the Node shows later."""
         variables = {
-            one["name"]: one.get("value", "")
+            variable["name"]: variable.get("value", "")
             for container in pod["spec"]["containers"]
-            for one in container.get("env", [])
+            for variable in container.get("env", [])
         }
         order = json.loads(variables[ORDER_VARIABLE])
         if order.get("kubelet"):
@@ -174,9 +175,9 @@ class Kubelets(Training):
             self.reboots.append((name, reboot["kernel"]))
             self._booting[name] = (self.shows_boot_after, reboot["kernel"])
 
-    def _boots(self) -> None:
+    def _boot_nodes(self) -> None:
         for name, (seconds, kernel) in list(self._booting.items()):
-            lost = self.store.stored(NODES, name) is None
+            lost = self.store.find_stored(NODES, name) is None
             if seconds > 0 and not lost:
                 self._booting[name] = (seconds - 1, kernel)
                 continue
@@ -185,8 +186,8 @@ class Kubelets(Training):
                 boot = {"kernelVersion": kernel, "bootID": f"boot-of-{kernel}-{name}"}
                 self.store.change(NODES, name, {"status": {"nodeInfo": boot}})
 
-    def _gone(self, pod: Object) -> None:
-        trainer = self._trainer(pod)
+    def _remove_pod(self, pod: Object) -> None:
+        trainer = self._find_trainer(pod)
         if trainer is not None:
             trainer.lost = max(trainer.lost, trainer.step - trainer.saved)
             trainer.stops += 1
@@ -198,8 +199,8 @@ def _component_of(pod: Object) -> str:
     return component
 
 
-def _is_attended(pod: Object) -> bool:
-    """Whether a kubelet may have something to do for a pod, now or when a hook gives another result."""
+def _is_active(pod: Object) -> bool:
+    """Whether a kubelet may have to act on a pod, now or when a hook returns another result."""
     if not pod.get("spec", {}).get("nodeName"):
         return False
     phase, component = pod.get("status", {}).get("phase"), _component_of(pod)
@@ -208,12 +209,12 @@ def _is_attended(pod: Object) -> bool:
 
 
 def _node_offers(node: Object) -> Iterator[tuple[Hashable, object]]:
-    """What a node offers now, by its name."""
+    """The resources that a node offers, by node name."""
     status = node.get("status", {})
     yield node["metadata"]["name"], (status.get("allocatable"), status.get("capacity"))
 
 
 def _plugin_pods(pod: Object) -> Iterator[tuple[Hashable, object]]:
-    """Pods of device plugins, by their node."""
+    """Pods of device plugins, by node name."""
     if _component_of(pod) == "device-plugin":
         yield pod.get("spec", {}).get("nodeName", ""), pod

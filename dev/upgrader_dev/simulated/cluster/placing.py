@@ -1,4 +1,4 @@
-"""What schedulers and controllers go by: whose a pod is, and where it fits."""
+"""Rules of schedulers and controllers: the owner of a pod, and the nodes that fit it."""
 
 from upgrader.api import names
 from upgrader_dev.simulated.apiserver.objects import Object
@@ -44,34 +44,37 @@ def trainer_spec(gpus: int, resource: str = RESOURCE) -> Object:
 
 
 def gpus_of(pod: Object, resources: tuple[str, ...] = (RESOURCE, PARTITION)) -> int:
-    limits = [one.get("resources", {}).get("limits", {}) for one in pod["spec"].get("containers", [])]
-    return sum(int(one.get(name, 0)) for one in limits for name in resources)
+    limits = [container.get("resources", {}).get("limits", {}) for container in pod["spec"].get("containers", [])]
+    return sum(int(limit.get(name, 0)) for limit in limits for name in resources)
 
 
 def has_owner(pod: Object, kind: str) -> bool:
-    return any(one["kind"] == kind for one in pod["metadata"].get("ownerReferences") or [])
+    return any(reference["kind"] == kind for reference in pod["metadata"].get("ownerReferences") or [])
 
 
-def is_ours(job: Object) -> bool:
+def is_of_operator(job: Object) -> bool:
     return names.LABEL_COMPONENT in job["metadata"].get("labels", {})
 
 
 def is_ready(pod: Object) -> bool:
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True"
+        for condition in pod["status"].get("conditions", [])
+    )
 
 
 def is_tolerated(pod: Object, node: Object) -> bool:
     for taint in node["spec"].get("taints", []):
         if taint.get("effect") != "PreferNoSchedule" and not any(
-            covers_taint(one, taint) for one in pod["spec"].get("tolerations", [])
+            covers_taint(toleration, taint) for toleration in pod["spec"].get("tolerations", [])
         ):
             return False
     return not node["spec"].get("unschedulable", False)
 
 
-def is_shunned(node: Object) -> bool:
-    """Whether a scheduler takes another node first."""
-    return any(one.get("effect") == "PreferNoSchedule" for one in node["spec"].get("taints", []))
+def is_avoided(node: Object) -> bool:
+    """Whether a scheduler prefers other nodes."""
+    return any(taint.get("effect") == "PreferNoSchedule" for taint in node["spec"].get("taints", []))
 
 
 def covers_taint(toleration: Object, taint: Object) -> bool:
@@ -90,19 +93,19 @@ def fits_node(pod: Object, node: Object) -> bool:
 
 
 def matches_term(term: Object, labels: dict[str, str]) -> bool:
-    for one in term.get("matchExpressions", []):
-        value, values = labels.get(one["key"]), one.get("values", [])
-        match one["operator"]:
+    for expression in term.get("matchExpressions", []):
+        value, values = labels.get(expression["key"]), expression.get("values", [])
+        match expression["operator"]:
             case "In":
-                good = value in values
+                matches = value in values
             case "NotIn":
-                good = value not in values
+                matches = value not in values
             case "Exists":
-                good = value is not None
+                matches = value is not None
             case "DoesNotExist":
-                good = value is None
+                matches = value is None
             case _:
-                raise AssertionError(f"operator {one['operator']} is not played")
-        if not good:
+                raise AssertionError(f"operator {expression['operator']} is not simulated")
+        if not matches:
             return False
     return True

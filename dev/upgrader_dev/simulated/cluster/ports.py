@@ -1,4 +1,4 @@
-"""Time, registry, leadership and crash points for tests: each fits a port of reconcile and can be told to fail."""
+"""Time, registry, leadership and crash points for tests: each implements a port and can be made to fail."""
 
 import heapq
 import itertools
@@ -12,7 +12,7 @@ START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 
 
 class FakeClock:
-    """Virtual time: it moves only by `advance`, and what was asked for later happens on the way, in order."""
+    """Virtual time: it moves only by `advance`, which runs the actions that are scheduled until then, in order."""
 
     def __init__(self, start: datetime = START) -> None:
         self._now = start
@@ -23,11 +23,11 @@ class FakeClock:
         return self._now
 
     def later(self, seconds: float, act: Callable[[], None]) -> None:
-        """Do `act` when that much time has passed."""
+        """Schedule `act` for that many seconds from now."""
         heapq.heappush(self._later, (self._now + timedelta(seconds=seconds), next(self._order), act))
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; acts may ask for further acts."""
+        """Advance the time; actions may schedule further actions."""
         end = self._now + timedelta(seconds=seconds)
         while self._later and self._later[0][0] <= end:
             self._now, _, act = heapq.heappop(self._later)
@@ -35,8 +35,8 @@ class FakeClock:
         self._now = end
 
 
-class Skewed:
-    """A clock that is ahead of another, or behind it."""
+class SkewedClock:
+    """A clock with an offset from another clock."""
 
     def __init__(self, clock: FakeClock, ahead: timedelta) -> None:
         self._clock, self._ahead = clock, ahead
@@ -46,17 +46,17 @@ class Skewed:
 
 
 class FakeRegistry:
-    """Knows the images that a test names; every other image is absent."""
+    """A registry with the images of a test; other images do not exist."""
 
     def __init__(self, **digests: str) -> None:
         self.digests: dict[str, str] = dict(digests)
         self.reachable = True
-        self.odd: Exception | None = None
-        """What every question raises."""
-        self.asked: list[str] = []
+        self.error: Exception | None = None
+        """An error that every request raises."""
+        self.requests: list[str] = []
 
     def push(self, image: str, digest: str) -> str:
-        """`digest` without its prefix may be short: it is filled up. Gives name@sha256:..."""
+        """Store an image and return name@sha256:...; `digest` without its prefix is padded with zeros."""
         name = image.partition("@")[0]
         folder, slash, last = name.rpartition("/")
         name = f"{folder}{slash}{last.partition(':')[0]}"
@@ -66,32 +66,32 @@ class FakeRegistry:
         return pinned
 
     async def digest(self, image: str) -> str | None:
-        self.asked.append(image)
-        if self.odd is not None:
-            raise self.odd
+        self.requests.append(image)
+        if self.error is not None:
+            raise self.error
         if not self.reachable:
-            raise RegistryError(f"no answer about {image}", details="the test took the registry away")
+            raise RegistryError(f"no response about {image}", details="the test made the registry unreachable")
         return self.digests.get(image)
 
 
 class FakeTrust:
-    """Says of each image what a test wants; a good verdict where it wants nothing."""
+    """Returns the verdicts of a test for an image; by default a passed check."""
 
     def __init__(self) -> None:
         self.reachable = True
         self.verdicts: dict[str, tuple[Verdict, ...]] = {}
-        self.asked: list[tuple[str, Identity]] = []
+        self.requests: list[tuple[str, Identity]] = []
 
     async def verify(self, image: str, identity: Identity) -> tuple[Verdict, ...]:
-        self.asked.append((image, identity))
+        self.requests.append((image, identity))
         if not self.reachable:
-            raise RegistryError(f"no answer about {image}")
+            raise RegistryError(f"no response about {image}")
         good = Verdict(check=CheckName.IMAGE_SIGNATURE, passed=True, reason="signed by the key")
         return self.verdicts.get(image, (good,))
 
 
 class FakeLeadership:
-    """We lead until a test says otherwise."""
+    """The process leads until `lost` is set."""
 
     def __init__(self) -> None:
         self.lost = False
@@ -104,11 +104,11 @@ class FakeLeadership:
 
 
 class Killed(BaseException):
-    """The process was killed at a crash point: no `except Exception` may stop it."""
+    """The process was killed at a crash point; `except Exception` does not catch this."""
 
 
 class FakeCrashPoints:
-    """Notes every crash point that was passed, and kills at the one a test names (once)."""
+    """Records every crash point that was reached, and kills the process at the one of `kill_at`, once."""
 
     def __init__(self, kill_at: tuple[str, str, str] | None = None) -> None:
         self.kill_at = kill_at

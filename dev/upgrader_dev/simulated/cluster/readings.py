@@ -1,4 +1,4 @@
-"""What pods on nodes of the simulated cluster read of their node, as the kubelet carries it: how a container ended."""
+"""Readings of pods on the nodes of the simulated cluster, as the terminated state of a container."""
 
 import functools
 import json
@@ -9,8 +9,8 @@ from upgrader_dev.simulated.apiserver.objects import Object
 from upgrader_dev.simulated.apiserver.store import ObjectStore
 
 
-def features_read(node: Object, **changes: object) -> Object:
-    """How a reading ends that reports what the node's object says of itself."""
+def read_node_features(node: Object, **changes: object) -> Object:
+    """The terminated state of a reading of node features, from the Node object."""
     info = node["status"]["nodeInfo"]
     report = _make_report(info["bootID"], info["kernelVersion"])
     return {"exitCode": 0, "message": json.dumps({**json.loads(report), **changes}) if changes else report}
@@ -31,20 +31,20 @@ def _make_report(boot: str, kernel: str) -> str:
 
 def reads_at_start(pod: Object) -> bool:
     """Whether a pod reads at its start, as the simulated vendor's feature discovery does."""
-    return any(one["name"] == "read" for one in pod["spec"].get("initContainers", []))
+    return any(container["name"] == "read" for container in pod["spec"].get("initContainers", []))
 
 
-def loaded_read(store: ObjectStore, pod: Object, gpus: int) -> Object | None:
-    """How a reading ends of which driver is loaded, by the driver's pod there; None: it waits for that."""
+def read_loaded_driver(store: ObjectStore, pod: Object, gpus: int) -> Object | None:
+    """The terminated state of a reading of the loaded driver, from the driver's pod; None: there is no such pod yet."""
     node = pod["spec"]["nodeName"]
     drivers = [
-        one["metadata"]["annotations"][names.ANNOTATION_READABLE]
-        for one in store.on_node(node)
-        if one["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "driver"
-        and one["status"]["phase"] == "Running"
+        pod_value["metadata"]["annotations"][names.ANNOTATION_READABLE]
+        for pod_value in store.pods_on_node(node)
+        if pod_value["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "driver"
+        and pod_value["status"]["phase"] == "Running"
     ]
     if not drivers:
         return None
     boot = store.read(NODES, node)["status"]["nodeInfo"]["bootID"]
-    said = {"bootId": boot, "uptime": 10.0, "version": drivers[0].split()[1], "devices": gpus}
-    return {"exitCode": 0, "message": json.dumps(said)}
+    report = {"bootId": boot, "uptime": 10.0, "version": drivers[0].split()[1], "devices": gpus}
+    return {"exitCode": 0, "message": json.dumps(report)}

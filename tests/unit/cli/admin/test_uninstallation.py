@@ -35,7 +35,7 @@ OURS = (GPU_STACKS, UPGRADE_PLANS, NODE_UPGRADES, CHECKPOINT_REQUESTS, DRIVER_IM
 
 
 def left(rig):
-    return [f"{kind.kind} {one['metadata']['name']}" for kind in OURS for one in rig.cluster.store.all(kind)]
+    return [f"{kind.kind} {one['metadata']['name']}" for kind in OURS for one in rig.cluster.store.copy_all(kind)]
 
 
 def marks(rig):
@@ -48,7 +48,7 @@ def marks(rig):
 
 
 def at(rig, done):
-    asyncio.run(rig.until(done))
+    asyncio.run(rig.run_until(done))
 
 
 def gang(rig):
@@ -68,7 +68,7 @@ MOMENTS = {
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_at_any_moment(rig, forecast_file, moment):
     assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
-    rig.all_upgrades = lambda: rig.all(NODE_UPGRADES, NODE_UPGRADES.type)
+    rig.all_upgrades = lambda: rig.list_objects(NODE_UPGRADES, NODE_UPGRADES.type)
     at(rig, lambda: MOMENTS[moment](rig))
     ended = upgrader(rig, "uninstall", "--auto-approve")
     assert ended.exit_code == 0, ended.output
@@ -92,7 +92,7 @@ def install(rig, name, *, binds=None):
 
 def there(rig):
     kinds = dict.fromkeys(kind for policy in policies.SHIPPED for kind in (policy.kind, policy.binding))
-    return [found["metadata"]["name"] for kind in kinds for found in rig.cluster.store.all(kind)]
+    return [found["metadata"]["name"] for kind in kinds for found in rig.cluster.store.copy_all(kind)]
 
 
 @pytest.mark.parametrize("installed", [(), *((name,) for name in SHIPPED), tuple(SHIPPED)])
@@ -166,7 +166,7 @@ def test_what_a_stack_orders_in_the_moment_before_it_is_deleted_is_taken_back(ri
     def order(write):
         if (write.verb, write.kind) != ("delete", "GpuStack") or rig.cluster.store.find(NODE_UPGRADES, "late"):
             return
-        body = next(iter(rig.cluster.store.all(NODE_UPGRADES)))
+        body = next(iter(rig.cluster.store.copy_all(NODE_UPGRADES)))
         late = {"metadata": {"name": "late", "labels": body["metadata"]["labels"]}, "spec": body["spec"]}
         rig.cluster.store.put(NODE_UPGRADES, late)
 
@@ -178,7 +178,7 @@ def test_what_a_stack_orders_in_the_moment_before_it_is_deleted_is_taken_back(ri
 
 
 def test_a_stack_that_somebody_holds_is_waited_for(rig):
-    stack = next(rig.cluster.store.all(GPU_STACKS))["metadata"]["name"]
+    stack = next(rig.cluster.store.copy_all(GPU_STACKS))["metadata"]["name"]
     rig.cluster.store.change(GPU_STACKS, stack, {"metadata": {"finalizers": ["example.com/mine"]}})
     ended = upgrader(rig, "uninstall", "--auto-approve", "--timeout", "30", controller=False)
     assert (ended.exit_code, f"GpuStack {stack}" in ended.stderr) == (5, True)
@@ -263,7 +263,7 @@ def test_feature_labels_of_a_stack_that_went_while_no_controller_ran_are_removed
 
 
 def test_feature_labels_of_a_stack_go_with_it(rig):
-    rig.stack(rig.spec("1.0") | {"nodeFeatures": "Auto"})
+    rig.apply_stack(rig.make_spec("1.0") | {"nodeFeatures": "Auto"})
     at(rig, lambda: all(FEATURE in node["metadata"]["labels"] for node in rig.nodes()))
     ended = upgrader(rig, "uninstall", "--auto-approve")
     assert ended.exit_code == 0, ended.output
@@ -273,10 +273,10 @@ def test_feature_labels_of_a_stack_go_with_it(rig):
 
 def test_what_found_exporters_goes_and_other_services_stay(rig):
     rig.registry.push("registry/exporter:1", "cc")
-    monitored = rig.spec("1.0") | {"monitoring": {"management": "Managed", "image": "registry/exporter:1"}}
-    rig.stack(monitored)
-    at(rig, lambda: bool(list(rig.cluster.store.all(SERVICES))))
+    monitored = rig.make_spec("1.0") | {"monitoring": {"management": "Managed", "image": "registry/exporter:1"}}
+    rig.apply_stack(monitored)
+    at(rig, lambda: bool(list(rig.cluster.store.copy_all(SERVICES))))
     theirs = {"metadata": {"name": "metrics", "namespace": "gpu-upgrader-system"}, "spec": {}}
     rig.cluster.store.put(SERVICES, theirs)
     assert upgrader(rig, "uninstall", "--auto-approve").exit_code == 0
-    assert [one["metadata"]["name"] for one in rig.cluster.store.all(SERVICES)] == ["metrics"]
+    assert [one["metadata"]["name"] for one in rig.cluster.store.copy_all(SERVICES)] == ["metrics"]

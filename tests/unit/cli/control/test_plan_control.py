@@ -14,12 +14,12 @@ from upgrader_dev.simulated.cluster.rig import STACK
 def plan(rig, forecast_file):
     """Name of a plan that was just started."""
     assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
-    (name,) = (one["metadata"]["name"] for one in rig.cluster.store.all(UPGRADE_PLANS))
+    (name,) = (one["metadata"]["name"] for one in rig.cluster.store.copy_all(UPGRADE_PLANS))
     return name
 
 
 def until(rig, done):
-    asyncio.run(rig.until(done))
+    asyncio.run(rig.run_until(done))
 
 
 def batches(rig, plan):
@@ -42,7 +42,7 @@ def test_a_proposed_plan_waits_until_it_is_approved(rig, plan):
         f"plan {plan} is approved by sre@example: at most 2 gangs are stopped and "
         f"{approval.limits.max_lost_gpu_hours:.1f} GPU-hours lost in all"
     )
-    until(rig, lambda: rig.over(plan))
+    until(rig, lambda: rig.is_over(plan))
     assert rig.plan_now(plan).status.phase is PlanPhase.COMPLETED
 
 
@@ -61,12 +61,12 @@ def test_a_plan_that_lost_more_than_was_agreed_asks_again(rig, plan):
     assert rig.plan_now(plan).status.reason == "LimitsExceeded"
     assert rig.plan_now(plan).status.batches == []
     said(rig, "approve", "--auto-approve")
-    until(rig, lambda: rig.over(plan))
+    until(rig, lambda: rig.is_over(plan))
     assert rig.plan_now(plan).status.phase is PlanPhase.COMPLETED
 
 
 def test_an_approval_is_asked_for(rig, plan):
-    asyncio.run(rig.second())
+    asyncio.run(rig.run_second())
     before = rig.plan_now(plan).spec
     said(rig, "approve", code=64)
     assert rig.plan_now(plan).spec == before
@@ -87,12 +87,12 @@ def test_pause_lets_the_batch_end_and_resume_goes_on(rig, plan):
     until(rig, lambda: batches(rig, plan) == 1)
     assert said(rig, "pause") == f"plan {plan} is paused; the current batch is completed"
     for _ in range(60):
-        asyncio.run(rig.second())
+        asyncio.run(rig.run_second())
     assert batches(rig, plan) == 1
     assert rig.plan_now(plan).status.phase is PlanPhase.PAUSED
     assert rig.plan_now(plan).status.batches[0].ended_at is not None
     assert said(rig, "resume") == f"plan {plan} is resumed"
-    until(rig, lambda: rig.over(plan))
+    until(rig, lambda: rig.is_over(plan))
     assert rig.plan_now(plan).status.phase is PlanPhase.COMPLETED
 
 
@@ -106,7 +106,7 @@ def test_resume_tolerates_what_has_failed(rig, plan):
 def test_abort_while_a_gang_is_parked_lets_it_train_on(rig, plan):
     until(rig, lambda: any(one.status.phase is RequestPhase.PARKED for one in rig.requests()))
     said(rig, "abort")
-    until(rig, lambda: rig.over(plan))
+    until(rig, lambda: rig.is_over(plan))
     assert rig.plan_now(plan).status.phase is PlanPhase.ABORTED
     assert rig.fleet.trainers["gang"].stops == 0
     rig.assert_nothing_left()
@@ -115,7 +115,7 @@ def test_abort_while_a_gang_is_parked_lets_it_train_on(rig, plan):
 def test_an_abort_cannot_be_taken_back(rig, plan):
     until(rig, lambda: batches(rig, plan) == 1)
     said(rig, "abort")
-    until(rig, lambda: rig.over(plan))
+    until(rig, lambda: rig.is_over(plan))
     assert f"plan {plan} has ended (Aborted)" in said(rig, "resume", plan, code=1)
 
 
@@ -125,7 +125,7 @@ def test_abort_and_undo_brings_everything_back(rig, plan):
     before = rig.plan_now(plan).status.revisions_left[-1]
     until(rig, lambda: rig.plan_now(plan).status.rollback_plan is not None)
     back = rig.plan_now(plan).status.rollback_plan
-    until(rig, lambda: rig.over(back))
+    until(rig, lambda: rig.is_over(back))
     assert rig.nodes_on(before) == 4
     assert rig.fleet.trainers["gang"].lost == 0
     rig.assert_nothing_left()
@@ -133,7 +133,7 @@ def test_abort_and_undo_brings_everything_back(rig, plan):
 
 def test_rollback_of_a_finished_rollout(rig, plan):
     before = rig.nodes()[0]["metadata"]["labels"]["gpu-upgrader.io/revision"]
-    until(rig, lambda: rig.over(plan))
+    until(rig, lambda: rig.is_over(plan))
     assert rig.nodes_on(before) == 0
     assert said(rig, "rollback", "--auto-approve").endswith(f"rolls the nodes back to revision {before}")
     assert upgrader(rig, "status", "--watch").exit_code == 0
@@ -147,7 +147,7 @@ def test_rollback_in_the_middle_aborts_the_plan_first(rig, plan):
     sentence = said(rig, "rollback", "--auto-approve", "--to", before)
     assert sentence.endswith(f"after plan {plan} is aborted")
     back = sentence.split()[1]
-    until(rig, lambda: rig.over(back))
+    until(rig, lambda: rig.is_over(back))
     assert rig.plan_now(plan).status.phase is PlanPhase.ABORTED
     assert rig.plan_now(back).status.phase is PlanPhase.COMPLETED
     assert rig.nodes_on(before) == 4

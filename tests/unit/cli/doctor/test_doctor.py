@@ -49,7 +49,7 @@ def well(rig, monkeypatch):
 
 
 async def verify_images(rig):
-    for image in rig.all(DRIVER_IMAGES, DriverImage) * 2:
+    for image in rig.list_objects(DRIVER_IMAGES, DriverImage) * 2:
         await image_reconciler.reconcile_image(rig.context, image.metadata.name)
 
 
@@ -230,7 +230,7 @@ class TestJobs:
 
     def test_everything_is_read_where_it_stands(self, rig):
         store = rig.cluster.store
-        pod = next(one for one in store.all(PODS, "default") if one["metadata"]["name"].startswith("solo"))
+        pod = next(one for one in store.copy_all(PODS, "default") if one["metadata"]["name"].startswith("solo"))
         patch = {
             "metadata": {"labels": {"app": "solo"}, "annotations": {"gpu-upgrader.io/checkpoint-metod": "file"}},
             "spec": {"terminationGracePeriodSeconds": 10, "restartPolicy": "OnFailure"},

@@ -18,7 +18,7 @@ def look(rig, *words):
 
 
 def test_a_job_for_each_node_is_told_what_should_be_there(rig):
-    names = [one["metadata"]["name"] for one in rig.cluster.store.seen(NODES)][:2]
+    names = [one["metadata"]["name"] for one in rig.cluster.store.list_values(NODES)][:2]
     ended = look(rig, *names, "--run", "train-17")
     assert ended.exit_code == 0, ended.output
     boots = [rig.cluster.store.find(NODES, name)["status"]["nodeInfo"].get("bootID", "") for name in names]
@@ -36,7 +36,7 @@ def test_a_job_for_each_node_is_told_what_should_be_there(rig):
 
 
 def test_looks_without_a_name_are_called_by_the_time(rig):
-    name = rig.cluster.store.seen(NODES)[0]["metadata"]["name"]
+    name = rig.cluster.store.list_values(NODES)[0]["metadata"]["name"]
     first = yaml.safe_load(look(rig, name).stdout)["metadata"]["name"]
     rig.cluster.clock.advance(1)
     assert yaml.safe_load(look(rig, name).stdout)["metadata"]["name"] != first
@@ -50,14 +50,14 @@ def test_a_node_that_is_not_there(rig, words):
 
 
 def test_a_node_of_no_stack(rig):
-    name = rig.cluster.store.seen(NODES)[0]["metadata"]["name"]
+    name = rig.cluster.store.list_values(NODES)[0]["metadata"]["name"]
     rig.cluster.store.change(NODES, name, {"metadata": {"labels": {"pool": None}}})
     assert f"no stack selects node {name}" in look(rig, name).stderr
 
 
 def test_a_driver_of_which_nothing_is_known(rig):
-    name = rig.cluster.store.seen(NODES)[0]["metadata"]["name"]
-    for image in rig.cluster.store.seen(DRIVER_IMAGES):
+    name = rig.cluster.store.list_values(NODES)[0]["metadata"]["name"]
+    for image in rig.cluster.store.list_values(DRIVER_IMAGES):
         rig.cluster.store.change(DRIVER_IMAGES, image["metadata"]["name"], {"status": {"key": "f" * 16}})
     assert "no driver of an existing DriverImage" in look(rig, name).stderr
 

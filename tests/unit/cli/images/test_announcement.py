@@ -35,7 +35,7 @@ async def test_what_the_matrix_has_for_a_newer_kernel_is_asked_for_once(rig: Rig
         identity("6.1.0-50-rt-amd64"),
     ]
     assert await announce_images(rig.context, wanted, None) == [f"sim 1.0 for {NEXT} is requested"]
-    (made,) = [one for one in rig.cluster.store.all(DRIVER_IMAGES) if one["spec"]["kernel"] == NEXT]
+    (made,) = [one for one in rig.cluster.store.copy_all(DRIVER_IMAGES) if one["spec"]["kernel"] == NEXT]
     assert made["metadata"]["labels"] == {names.LABEL_COMPONENT: "announced"}
     assert made["spec"] == {
         "vendor": "sim",
@@ -54,8 +54,8 @@ async def test_what_the_matrix_has_for_a_newer_kernel_is_asked_for_once(rig: Rig
 
 
 async def test_the_driver_that_the_stack_is_to_get_is_asked_for_too(rig: Rig) -> None:
-    rig.stack(rig.spec("2.0"))
-    await rig.second()
+    rig.apply_stack(rig.make_spec("2.0"))
+    await rig.run_second()
     lines = await announce_images(rig.context, [identity(), identity(driver="2.0")], None)
     assert lines == [f"sim 1.0 for {NEXT} is requested", f"sim 2.0 for {NEXT} is requested"]
 
@@ -86,15 +86,15 @@ async def _wanted_no_more(rig: Rig) -> list[str]:
 async def test_what_a_plan_leads_to_is_not_taken_from_it_although_its_stack_asks_for_it_no_more(rig: Rig) -> None:
     await announce_images(rig.context, [identity()], None)
     built(rig, "1.0", NEXT)
-    await rig.until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
-    revision = rig.stack(rig.spec("1.0") | {"reboot": REBOOT})
-    await rig.second()
-    rig.plan("up", revision, approval=None)
-    rig.stack(rig.spec("1.0"))
-    await rig.second()
+    await rig.run_until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
+    revision = rig.apply_stack(rig.make_spec("1.0") | {"reboot": REBOOT})
+    await rig.run_second()
+    rig.apply_plan("up", revision, approval=None)
+    rig.apply_stack(rig.make_spec("1.0"))
+    await rig.run_second()
     assert await _wanted_no_more(rig) == []
     rig.cluster.store.mark_deleted(UPGRADE_PLANS, "up")
-    await rig.until(lambda: rig.cluster.store.find(UPGRADE_PLANS, "up") is None)
+    await rig.run_until(lambda: rig.cluster.store.find(UPGRADE_PLANS, "up") is None)
     assert await _wanted_no_more(rig) == [f"sim 1.0 for {NEXT} is no longer requested"]
 
 
@@ -102,10 +102,10 @@ async def test_what_an_open_upgrade_brings_is_not_taken_from_it(rig: Rig) -> Non
     """The stack was changed and the plan is being taken back, but the node is on its way to that kernel."""
     await announce_images(rig.context, [identity()], None)
     built(rig, "1.0", NEXT)
-    await rig.until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
-    rig.plan("up", rig.stack(rig.spec("1.0") | {"reboot": REBOOT}))
-    await rig.until(lambda: [one.status.phase for one in rig.upgrades("up")] == [NodePhase.UPGRADING])
-    rig.stack(rig.spec("1.0"))
+    await rig.run_until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
+    rig.apply_plan("up", rig.apply_stack(rig.make_spec("1.0") | {"reboot": REBOOT}))
+    await rig.run_until(lambda: [one.status.phase for one in rig.upgrades("up")] == [NodePhase.UPGRADING])
+    rig.apply_stack(rig.make_spec("1.0"))
     rig.cluster.store.remove(UPGRADE_PLANS, "up")
     assert await _wanted_no_more(rig) == []
 
@@ -113,12 +113,12 @@ async def test_what_an_open_upgrade_brings_is_not_taken_from_it(rig: Rig) -> Non
 async def test_what_a_failed_upgrade_that_holds_its_node_names_is_kept(rig: Rig) -> None:
     await announce_images(rig.context, [identity()], None)
     built(rig, "1.0", NEXT)
-    await rig.until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
+    await rig.run_until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
     rig.fleet.pod_results = lambda which, _: (
         OrderResult(reason=Reason.BUSY, message="no") if which == "upgrade" else None
     )
-    rig.plan("up", rig.stack(rig.spec("1.0") | {"reboot": REBOOT}))
-    await rig.until(lambda: [one.status.reason for one in rig.upgrades("up")] == ["RevertFailed"], 4000, stride=5)
-    rig.stack(rig.spec("1.0"))
+    rig.apply_plan("up", rig.apply_stack(rig.make_spec("1.0") | {"reboot": REBOOT}))
+    await rig.run_until(lambda: [one.status.reason for one in rig.upgrades("up")] == ["RevertFailed"], 4000, stride=5)
+    rig.apply_stack(rig.make_spec("1.0"))
     rig.cluster.store.remove(UPGRADE_PLANS, "up")
     assert await _wanted_no_more(rig) == []

@@ -27,7 +27,7 @@ def plan_words(*more):
 
 
 def only_plan(rig):
-    (found,) = rig.cluster.store.all(UPGRADE_PLANS)
+    (found,) = rig.cluster.store.copy_all(UPGRADE_PLANS)
     return found
 
 
@@ -50,7 +50,7 @@ class TestPlan:
     def test_a_plan_that_is_under_way_is_spoken_of(self, rig, forecast_file):
         assert upgrader(rig, *plan_words()).stderr == ""
         assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
-        asyncio.run(rig.until(lambda: only_plan(rig).get("status", {}).get("phase") == "Running"))
+        asyncio.run(rig.run_until(lambda: only_plan(rig).get("status", {}).get("phase") == "Running"))
         ended = upgrader(rig, "plan", "--stack", STACK)
         name = only_plan(rig)["metadata"]["name"]
         assert ended.stderr.startswith(f"Plan {name} of stack {STACK} is Running: a new plan waits")
@@ -64,7 +64,7 @@ class TestPlan:
             "apiVersion": "gpu-upgrader.io/v1alpha1",
             "kind": "GpuStack",
             "metadata": {"name": STACK},
-            "spec": rig.spec("2.0", plugin="2", kubelet="1.35.4"),
+            "spec": rig.make_spec("2.0", plugin="2", kubelet="1.35.4"),
         }
         path = tmp_path / "stack.yaml"
         path.write_text(yaml.safe_dump(manifest))
@@ -102,7 +102,7 @@ class TestPlan:
         assert upgrader(rig, "plan", "--max-unavailable", budget).exit_code in {1, 64}
 
     def test_a_stack_must_be_named_where_there_are_several(self, rig):
-        rig.cluster.store.put(GPU_STACKS, {"metadata": {"name": "other"}, "spec": rig.spec("1.0")})
+        rig.cluster.store.put(GPU_STACKS, {"metadata": {"name": "other"}, "spec": rig.make_spec("1.0")})
         ended = upgrader(rig, "plan")
         assert ended.exit_code == 1
         assert "other, pool-a" in ended.stderr
@@ -173,12 +173,12 @@ class TestApply:
         ended = upgrader(rig, "apply", kept, "--auto-approve")
         assert ended.exit_code == 3
         assert "deadline" in ended.stderr
-        assert list(rig.cluster.store.all(UPGRADE_PLANS)) == []
+        assert list(rig.cluster.store.copy_all(UPGRADE_PLANS)) == []
 
     def test_applied_twice_it_is_one_plan(self, rig, forecast_file):
         assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
         assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
-        assert len(list(rig.cluster.store.all(UPGRADE_PLANS))) == 1
+        assert len(list(rig.cluster.store.copy_all(UPGRADE_PLANS))) == 1
 
     def test_killed_between_plan_and_stack_it_can_be_applied_again(self, rig, forecast_file):
         rig.cluster.fail_at(2, KeyboardInterrupt())
@@ -191,7 +191,7 @@ class TestApply:
     def test_somebody_has_to_agree(self, rig, forecast_file):
         ended = upgrader(rig, "apply", str(forecast_file))
         assert ended.exit_code == 64
-        assert list(rig.cluster.store.all(UPGRADE_PLANS)) == []
+        assert list(rig.cluster.store.copy_all(UPGRADE_PLANS)) == []
 
     def test_another_cluster(self, rig, forecast_file):
         rig.cluster.store.remove(NAMESPACES, "kube-system")
@@ -199,12 +199,12 @@ class TestApply:
         self.refused(rig, forecast_file, "OtherCluster")
 
     def test_the_stack_was_edited(self, rig, forecast_file):
-        rig.stack(rig.spec("1.0", plugin="2"))
+        rig.apply_stack(rig.make_spec("1.0", plugin="2"))
         self.refused(rig, forecast_file, "StackChanged")
 
     def test_a_job_came_that_would_be_stopped(self, rig, forecast_file):
-        rig.fleet.job("late", members=1, gpus=8)
-        asyncio.run(rig.until(lambda: rig.fleet.trainers["late"].step > 2))
+        rig.fleet.add_job("late", members=1, gpus=8)
+        asyncio.run(rig.run_until(lambda: rig.fleet.trainers["late"].step > 2))
         self.refused(rig, forecast_file, "OtherGang")
 
     def test_a_job_that_ended_makes_nothing_stale(self, rig, forecast_file):
@@ -219,8 +219,8 @@ class TestApply:
         assert "contains no saved forecast" in ended.stderr
 
     def test_a_new_stack_needs_no_plan(self, rig, tmp_path):
-        rig.fleet.node("new-0", pool="b")
-        spec = rig.spec("1.0") | {"nodeSelector": {"pool": "b"}}
+        rig.fleet.add_node("new-0", pool="b")
+        spec = rig.make_spec("1.0") | {"nodeSelector": {"pool": "b"}}
         manifest = {
             "apiVersion": "gpu-upgrader.io/v1alpha1",
             "kind": "GpuStack",
@@ -234,7 +234,7 @@ class TestApply:
         assert ended.exit_code == 0
         assert "no plan is required" in ended.stderr
         assert rig.cluster.store.find(GPU_STACKS, "b")["spec"]["driver"]["version"] == "1.0"
-        assert list(rig.cluster.store.all(UPGRADE_PLANS)) == []
+        assert list(rig.cluster.store.copy_all(UPGRADE_PLANS)) == []
 
     @staticmethod
     def refused(rig, path, reason):
@@ -271,7 +271,7 @@ class TestFollowing:
         assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
         rig.cluster.clock.later(5, lambda: setattr(rig.cluster, "reachable", False))
         rig.cluster.clock.later(35, lambda: setattr(rig.cluster, "reachable", True))
-        second = rig.second
+        second = rig.run_second
 
         async def careful():
             if rig.cluster.reachable:
@@ -279,7 +279,7 @@ class TestFollowing:
             else:
                 rig.cluster.clock.advance(1)
 
-        rig.second = careful
+        rig.run_second = careful
         ended = upgrader(rig, "status", "--watch")
         assert ended.exit_code == 0, ended.output
         assert ended.stdout.count("the API server is not reachable") == 1
@@ -287,14 +287,14 @@ class TestFollowing:
 
 class TestDriftAndWhy:
     def test_drift(self, rig):
-        rig.stack(rig.spec("2.0", plugin="2", kubelet="1.35.4"))
+        rig.apply_stack(rig.make_spec("2.0", plugin="2", kubelet="1.35.4"))
         assert_golden(GOLDEN / "drift.txt", upgrader(rig, "drift").stdout)
         shown = json.loads(upgrader(rig, "drift", "--output", "json").stdout)
         assert {one["node"] for one in shown["drift"]} == {"gpu-0", "gpu-1", "gpu-2", "gpu-3"}
 
     @pytest.mark.parametrize("subject", ["gpu-0", "gang", "default/solo", "default/Job/solo"])
     def test_why(self, rig, subject):
-        rig.stack(rig.spec("2.0", plugin="2", kubelet="1.35.4"))
+        rig.apply_stack(rig.make_spec("2.0", plugin="2", kubelet="1.35.4"))
         ended = upgrader(rig, "why", subject)
         assert ended.exit_code == 0
         assert_golden(GOLDEN / f"why-{subject.replace('/', '-')}.txt", ended.stdout)

@@ -65,5 +65,5 @@ def test_a_file_that_is_no_fleet_is_told_with_its_place(tmp_path):
     assert ended.exit_code == 1
     assert ended.stderr == (
         "error: fleet file fleet.json, nodes[0]: Expected `int`, got `str` - at `$.gpus`\n"
-        "  docs/reference/fleet-file.md says what stands in it.\n"
+        "  The format is in docs/reference/fleet-file.md.\n"
     )

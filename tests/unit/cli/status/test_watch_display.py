@@ -41,35 +41,35 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("phase", ["Aborted", "Failed", "Superseded"])
 def test_a_bad_end(phase):
     with pytest.raises(RolloutFailedError, match=phase):
-        Verdicts(Patience()).over(seen(phase=phase))
+        Verdicts(Patience()).has_ended(seen(phase=phase))
 
 
 def test_a_good_end():
-    assert Verdicts(Patience()).over(seen(phase="Completed")) is True
+    assert Verdicts(Patience()).has_ended(seen(phase="Completed")) is True
 
 
 def test_paused_by_a_failure():
     failure = {"subject": "gpu-0", "reason": "KubeletLost", "message": "neither kubelet is well"}
     with pytest.raises(RolloutFailedError, match="gpu-0: KubeletLost: neither kubelet is well"):
-        Verdicts(Patience()).over(seen(phase="Paused", reason="TooManyFailures", failures=[failure]))
+        Verdicts(Patience()).has_ended(seen(phase="Paused", reason="TooManyFailures", failures=[failure]))
 
 
 def test_a_canary_that_failed_is_a_failure_whatever_is_tolerated():
     failure = {"subject": "gpu-0", "reason": "NotValid", "message": "no device"}
     with pytest.raises(RolloutFailedError, match="gpu-0: NotValid") as raised:
-        Verdicts(Patience()).over(seen(phase="Paused", reason="CanaryFailed", failures=[failure]))
+        Verdicts(Patience()).has_ended(seen(phase="Paused", reason="CanaryFailed", failures=[failure]))
     assert raised.value.exit_code == 6
 
 
 def test_the_plan_s_own_deadline_has_its_exit_code():
     with pytest.raises(DeadlineError, match="before all nodes were upgraded") as raised:
-        Verdicts(Patience()).over(seen(phase="Failed", reason="DeadlinePassed", message="the deadline passed"))
+        Verdicts(Patience()).has_ended(seen(phase="Failed", reason="DeadlinePassed", message="the deadline passed"))
     assert raised.value.exit_code == 5
 
 
 def test_paused_until_somebody_approves_more():
     with pytest.raises(BlockedError, match="upgrader approve pool-a-1"):
-        Verdicts(Patience()).over(seen(phase="Paused", message="the next batch would stop 2"))
+        Verdicts(Patience()).has_ended(seen(phase="Paused", message="the next batch would stop 2"))
 
 
 @pytest.mark.parametrize(
@@ -84,29 +84,29 @@ def test_paused_until_somebody_approves_more():
     ids=["by a person", "before the controller looked", "batch under way", "proposed", "aborting"],
 )
 def test_what_is_followed_further(still):
-    assert Verdicts(Patience()).over(still) is False
+    assert Verdicts(Patience()).has_ended(still) is False
 
 
 def test_blocked_for_long_and_only_without_a_break():
     verdicts = Verdicts(Patience(blocked=10))
-    assert verdicts.over(seen(0, phase="Running", blockers=[BLOCKER])) is False
-    assert verdicts.over(seen(9, phase="Running", blockers=[BLOCKER], forecast={"batches": 1})) is False
-    assert verdicts.over(seen(10, phase="Running", blockers=[BLOCKER])) is False
+    assert verdicts.has_ended(seen(0, phase="Running", blockers=[BLOCKER])) is False
+    assert verdicts.has_ended(seen(9, phase="Running", blockers=[BLOCKER], forecast={"batches": 1})) is False
+    assert verdicts.has_ended(seen(10, phase="Running", blockers=[BLOCKER])) is False
     with pytest.raises(BlockedError, match="it forbids any disruption"):
-        verdicts.over(seen(20, phase="Running", blockers=[BLOCKER]))
+        verdicts.has_ended(seen(20, phase="Running", blockers=[BLOCKER]))
 
 
 def test_nodes_that_are_taken_when_their_jobs_end_are_not_blocked():
     verdicts = Verdicts(Patience(blocked=10))
     waiting = {"phase": "Running", "blockers": [BLOCKER], "forecast": {"waitingForCompletion": 1}}
-    assert [verdicts.over(seen(after, **waiting)) for after in (0, 20, 40)] == [False, False, False]
+    assert [verdicts.has_ended(seen(after, **waiting)) for after in (0, 20, 40)] == [False, False, False]
 
 
 def test_followed_as_long_as_was_asked():
     verdicts = Verdicts(Patience(blocked=None, whole=5))
-    assert verdicts.over(seen(0, phase="Running", blockers=[BLOCKER])) is False
+    assert verdicts.has_ended(seen(0, phase="Running", blockers=[BLOCKER])) is False
     with pytest.raises(DeadlineError):
-        verdicts.over(seen(5, phase="Running", blockers=[BLOCKER]))
+        verdicts.has_ended(seen(5, phase="Running", blockers=[BLOCKER]))
 
 
 def test_only_what_is_new_is_said():
@@ -117,11 +117,11 @@ def test_only_what_is_new_is_said():
 
 def test_a_terminal_shows_a_table_in_place(rig, forecast_file):
     assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
-    (plan,) = rig.cluster.store.all(UPGRADE_PLANS)
+    (plan,) = rig.cluster.store.copy_all(UPGRADE_PLANS)
     stream = Terminal()
 
     async def sleep(_):
-        await rig.second()
+        await rig.run_second()
 
     name = plan["metadata"]["name"]
     asyncio.run(watch_display.follow_plan(rig.context, name, Patience(), stream=stream, sleep=sleep))

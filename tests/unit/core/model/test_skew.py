@@ -9,6 +9,7 @@ from upgrader.core.model.skew import Skew, kubelet_skew, minor_of
         "a kubelet's own": ("1.35.4", (1, 35)),
         "as nodeInfo writes it": ("v1.36.0", (1, 36)),
         "of a distribution": ("v1.34.2+k3s1", (1, 34)),
+        "of a cloud": ("v1.33.5-gke.1080000", (1, 33)),
         "without a patch": ("1.35", (1, 35)),
         "nothing": ("", None),
         "a name": ("latest", None),

@@ -3,8 +3,9 @@
 import pytest
 
 from upgrader.core.model.fleet import Owner
-from upgrader.core.workloads.desired_replicas import wanted_pods
+from upgrader.core.workloads.desired_replicas import _COUNTS, wanted_pods
 from upgrader.core.workloads.owner_chain import Chains
+from upgrader.core.workloads.owner_kinds import OWNERS
 from upgrader.core.workloads.owner_objects import Work
 
 VERSIONS = {
@@ -113,3 +114,9 @@ def test_replicas():
 
 def test_kinds_that_do_not_say_it():
     assert count(work("Workload", {"podSets": [{"count": 4}]})) == 0
+
+
+def test_pods_of_each_owner_kind_can_be_counted():
+    """A Workload of Kueue counts no pods: the owner below it does."""
+    kinds = {f"{row.group}/{row.kind}" for row in OWNERS}
+    assert kinds - set(_COUNTS) == {"kueue.x-k8s.io/Workload"}

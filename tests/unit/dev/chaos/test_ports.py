@@ -93,8 +93,8 @@ async def test_nothing_of_a_dead_process_goes_on(cluster):
 
 
 def test_a_fault_that_is_left_out_changes_no_other():
-    with_all = [draw_rates(Draws(seed, "faults"), off=()).of for seed in range(50)]
-    without = [draw_rates(Draws(seed, "faults"), off={Fault.CORDON}).of for seed in range(50)]
+    with_all = [draw_rates(Draws(seed, "faults"), off=()).by_fault for seed in range(50)]
+    without = [draw_rates(Draws(seed, "faults"), off={Fault.CORDON}).by_fault for seed in range(50)]
     assert without == [{fault: rate for fault, rate in of.items() if fault is not Fault.CORDON} for of in with_all]
     assert {fault for of in with_all for fault in of} == set(Fault)
 
@@ -107,10 +107,10 @@ async def test_a_slow_read_gives_what_was_there_when_it_was_made_while_the_world
         cluster.clock.advance(1)
         cluster.store.change(PODS, "a", {"status": {"phase": "Running"}}, "default")
 
-    cluster.second, cluster.rates = second, Rates({Fault.READ_SLOW: 1.0})
+    cluster.pass_second, cluster.rates = second, Rates({Fault.READ_SLOW: 1.0})
     found = await cluster.get(PODS, "a", "default") if read == "get" else (await cluster.list(PODS))[0]
     assert found.status.phase != "Running"
-    assert cluster.store.stored(PODS, "a", "default").value["status"]["phase"] == "Running"
+    assert cluster.store.find_stored(PODS, "a", "default").value["status"]["phase"] == "Running"
     assert START < cluster.clock.now() <= START + timedelta(seconds=LONGEST_READ_SECONDS)
 
 
@@ -119,7 +119,7 @@ async def test_a_process_that_is_killed_waits_for_no_slow_read(cluster):
         cluster.clock.advance(1)
         cluster.killed = True
 
-    cluster.second, cluster.rates = second, Rates({Fault.READ_SLOW: 1.0})
+    cluster.pass_second, cluster.rates = second, Rates({Fault.READ_SLOW: 1.0})
     with pytest.raises(Killed):
         await cluster.list(PODS)
     assert cluster.clock.now() == START + timedelta(seconds=1)

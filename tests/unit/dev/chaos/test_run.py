@@ -12,7 +12,7 @@ def test_an_error_that_is_none_of_ours_is_kept_and_fails_the_run():
     with without_logs() as unknown:
         faults.record_error("gang a", ValueError("odd"))
         faults.record_error("gang b", ClusterError("refused"))
-    assert list(unknown.found) == ["gang a: ValueError: odd"]
+    assert list(unknown.errors) == ["gang a: ValueError: odd"]
 
 
 class Odd(World):

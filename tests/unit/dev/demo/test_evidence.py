@@ -17,8 +17,8 @@ def rig() -> Rig:
 
 
 async def test_a_node_upgrade_tells_its_phases_and_how_long_its_node_was_closed(rig: Rig) -> None:
-    rig.plan("up", await start_training(rig))
-    await rig.until(lambda: rig.over("up"))
+    rig.apply_plan("up", await start_training(rig))
+    await rig.run_until(lambda: rig.is_over("up"))
 
     told = await evidence.read_upgrades(rig.cluster)
 
@@ -34,9 +34,9 @@ async def test_a_node_upgrade_tells_its_phases_and_how_long_its_node_was_closed(
 
 
 async def test_a_node_upgrade_that_did_not_close_its_node_tells_so(rig: Rig) -> None:
-    rig.fleet.node("gpu-0")
-    rig.image("1.0")
-    rig.stack(rig.spec("1.0"))
+    rig.fleet.add_node("gpu-0")
+    rig.put_image("1.0")
+    rig.apply_stack(rig.make_spec("1.0"))
     await rig.settle()
     (upgrade,) = rig.upgrades()
     status = msgspec.structs.replace(upgrade.status, steps=upgrade.status.steps[:1], phase=NodePhase.FAILED)

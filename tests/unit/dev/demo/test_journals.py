@@ -3,7 +3,7 @@
 import json
 
 from upgrader_dev.demo.audit import Body, Entry, Meta, ObjectRef, Regarding, Status, User, writes_per_node
-from upgrader_dev.demo.journals import MemberStory, member_story, parse_lines
+from upgrader_dev.demo.journals import MemberHistory, parse_lines, summarize_journal
 
 
 def _journal(*events: tuple[float, str, int, str]) -> bytes:
@@ -17,10 +17,10 @@ def _journal(*events: tuple[float, str, int, str]) -> bytes:
 
 
 def test_a_job_that_was_never_interrupted_lost_nothing() -> None:
-    told = member_story(
+    told = summarize_journal(
         parse_lines(_journal((0, "start", 0, "p"), (0, "resume", 0, "p"), (1, "step", 1, "p"), (2, "step", 2, "p")))
     )
-    assert told == MemberStory(
+    assert told == MemberHistory(
         member=1,
         steps_done=2,
         interruptions=0,
@@ -35,7 +35,7 @@ def test_a_job_that_was_never_interrupted_lost_nothing() -> None:
 
 
 def test_steps_after_the_checkpoint_are_lost() -> None:
-    told = member_story(
+    told = summarize_journal(
         parse_lines(
             _journal(
                 (0, "start", 0, "p"),
@@ -49,7 +49,7 @@ def test_steps_after_the_checkpoint_are_lost() -> None:
             )
         )
     )
-    assert told == MemberStory(
+    assert told == MemberHistory(
         member=1,
         steps_done=11,
         interruptions=1,
@@ -64,7 +64,7 @@ def test_steps_after_the_checkpoint_are_lost() -> None:
 
 
 def test_a_refusal_and_the_end_are_told() -> None:
-    told = member_story(
+    told = summarize_journal(
         parse_lines(
             _journal(
                 (0, "start", 0, "p"),

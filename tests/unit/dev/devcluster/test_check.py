@@ -12,16 +12,16 @@ def bare(monkeypatch, tmp_path):
 
 
 def test_boxes_need_namespaces_of_their_own():
-    with pytest.raises(DevClusterError, match="boxes need root") as raised:
+    with pytest.raises(DevClusterError, match="boxes require root") as raised:
         check.require_host(namespaces=False, boxes=True)
 
     assert "--boxes 0" in raised.value.resolution
 
 
 def test_virtual_nodes_need_root_and_network_cards(tmp_path):
-    with pytest.raises(DevClusterError, match="and so do virtual nodes"):
+    with pytest.raises(DevClusterError, match="and virtual nodes too"):
         check.require_host(namespaces=False, boxes=False, vms=True)
-    with pytest.raises(DevClusterError, match="tun, and it is not there"):
+    with pytest.raises(DevClusterError, match="tun, which does not exist"):
         check.require_tun(tmp_path / "tun")
 
     (tmp_path / "tun").touch()
@@ -29,7 +29,7 @@ def test_virtual_nodes_need_root_and_network_cards(tmp_path):
 
 
 def test_what_keeps_virtual_nodes_from_running_is_told_and_not_raised(bare):
-    assert "and so do virtual nodes" in check.lacking_for_virtual_nodes(root=False)
+    assert "and virtual nodes too" in check.lacking_for_virtual_nodes(root=False)
     assert "qemu-system-x86" in check.lacking_for_virtual_nodes(root=True)
 
 

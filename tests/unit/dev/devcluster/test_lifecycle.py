@@ -23,9 +23,9 @@ RECORD = Record(name="dev", token="no-such-token", addresses=Addresses(octet=0),
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "A b", "-x", ".lock"])
 def test_a_name_that_is_no_plain_name_is_refused(tmp_path, name):
-    with pytest.raises(DevClusterError, match="is no name for a cluster"):
+    with pytest.raises(DevClusterError, match="is not a valid name for a cluster"):
         start_cluster(ClusterSpec(name=name, boxes=0), print, tmp_path)
-    with pytest.raises(DevClusterError, match="is no name for a cluster"):
+    with pytest.raises(DevClusterError, match="is not a valid name for a cluster"):
         delete_cluster(name, tmp_path)
 
 
@@ -49,14 +49,14 @@ def test_what_does_not_run_is_said_and_removed(tmp_path):
 def test_a_cluster_without_namespaces_takes_no_box(tmp_path):
     record.write_record(tmp_path / "dev", msgspec.structs.replace(RECORD, name="dev"))
 
-    with pytest.raises(DevClusterError, match="boxes need root"):
+    with pytest.raises(DevClusterError, match="boxes require root"):
         start_cluster(ClusterSpec(name="dev", boxes=1, loopback=True), print, tmp_path)
 
 
 def test_somebody_who_starts_the_same_cluster_at_the_same_time_is_left_alone(tmp_path):
     record.write_record(tmp_path / "dev", RECORD)
 
-    with pytest.raises(DevClusterError, match="is being started by somebody else"):
+    with pytest.raises(DevClusterError, match="is being started by another process"):
         lifecycle._claim_addresses(ClusterSpec(name="dev"), tmp_path / "dev", namespaces=False)
 
     assert record.read_record(tmp_path / "dev") == RECORD
@@ -81,14 +81,14 @@ def test_boxes_and_virtual_nodes_share_one_row_of_indexes(tmp_path):
         ("vm-b", 4),
     ]
     assert [(vm.kernel, bool(vm.order)) for vm in kept.vms] == [("6.1.0-47-amd64", True), ("", False)]
-    with pytest.raises(DevClusterError, match="there is a node or folder named vm-a already"):
+    with pytest.raises(DevClusterError, match="a node or folder named vm-a already exists"):
         cluster.record_box(BoxSpec(name="vm-a"))
-    with pytest.raises(DevClusterError, match="there is a node or folder named shared already"):
+    with pytest.raises(DevClusterError, match="a node or folder named shared already exists"):
         cluster.record_vm(VmSpec(name="shared"), image)
 
 
 def test_a_cluster_without_namespaces_takes_no_virtual_node(tmp_path):
     record.write_record(tmp_path / "dev", RECORD)
 
-    with pytest.raises(DevClusterError, match="no boxes and no virtual nodes"):
+    with pytest.raises(DevClusterError, match="cannot have boxes or virtual nodes"):
         Cluster(tmp_path / "dev").record_vm(VmSpec(name="vm-a"), Image(folder=tmp_path, kernels=("a", "b")))

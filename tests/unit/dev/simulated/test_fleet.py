@@ -7,8 +7,8 @@ from upgrader_dev.simulated.apiserver.store import Change
 from upgrader_dev.simulated.cluster.controllers import STATEFULSETS, stateful_set
 from upgrader_dev.simulated.cluster.fleet import Fleet
 from upgrader_dev.simulated.cluster.placing import RESOURCE, has_owner, trainer_spec
+from upgrader_dev.simulated.cluster.pod_programs import PodPrograms
 from upgrader_dev.simulated.cluster.rig import Rig, start_training
-from upgrader_dev.simulated.cluster.speaking import Speaking
 
 
 class LooksAtEverything(Fleet):
@@ -26,16 +26,16 @@ def disturb(rig: Rig, second: int) -> None:
     fleet, store = rig.fleet, rig.cluster.store
     match second:
         case 3:
-            fleet.unwell["gpu-0"] = 1
+            fleet.unhealthy["gpu-0"] = 1
             fleet.down.add("gpu-2")
         case 9:
             fleet.down.clear()
-            fleet.unwell["gpu-0"] = 0
-            fleet.node("gpu-3")
+            fleet.unhealthy["gpu-0"] = 0
+            fleet.add_node("gpu-3")
         case 12:
             fleet.backing_off.add("late")
-            fleet.job("late", members=2, gpus=4)
-            fleet.bare("solo", node="gpu-3", gpus=1)
+            fleet.add_job("late", members=2, gpus=4)
+            fleet.add_bare_pod("solo", node="gpu-3", gpus=1)
         case 18:
             fleet.backing_off.clear()
             set_of_pods = stateful_set("set", members=2, annotations={}, spec=trainer_spec(2))
@@ -58,7 +58,7 @@ def disturb(rig: Rig, second: int) -> None:
         case 90:
             store.change(NODES, "gpu-0", {"status": {"allocatable": {RESOURCE: "3"}}})
         case 100:
-            daemons = [pod["metadata"] for pod in store.seen(PODS) if has_owner(pod, "DaemonSet")]
+            daemons = [pod["metadata"] for pod in store.list_values(PODS) if has_owner(pod, "DaemonSet")]
             store.remove(PODS, daemons[0]["name"], daemons[0]["namespace"])
 
 
@@ -66,17 +66,17 @@ async def writes(fleet: type[Fleet]) -> list[tuple[str, bytes, bytes]]:
     """All changes of a rollout that is disturbed."""
     rig, result = Rig(), []
     rig.fleet = fleet(cluster=rig.cluster)
-    rig.speaking = Speaking(rig.cluster, rig.fleet.mailbox)
+    rig.pod_programs = PodPrograms(rig.cluster, rig.fleet.mailbox)
 
     def note(change: Change) -> None:
         result.append((change.kind.kind, msgspec.json.encode(change.before), msgspec.json.encode(change.after)))
 
     rig.cluster.store.listeners.append(note)
     revision = await start_training(rig, nodes=3, members=2, gpus=8)
-    rig.plan("up", revision)
+    rig.apply_plan("up", revision)
     for second in range(120):
         disturb(rig, second)
-        await rig.second()
+        await rig.run_second()
     return result
 
 
@@ -89,12 +89,12 @@ async def test_the_same_is_written_in_the_same_order() -> None:
 
 async def test_a_job_that_is_over_makes_no_pod_again() -> None:
     rig = Rig()
-    rig.fleet.node("gpu-0")
-    rig.fleet.job("done", gpus=0)
+    rig.fleet.add_node("gpu-0")
+    rig.fleet.add_job("done", gpus=0)
     over = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
     rig.cluster.store.change(JOBS, "done", over, "default")
     rig.fleet.tick()
-    assert list(rig.cluster.store.seen(PODS)) == []
+    assert list(rig.cluster.store.list_values(PODS)) == []
 
 
 async def test_a_node_that_is_lost_while_it_boots_stays_lost() -> None:
@@ -102,11 +102,11 @@ async def test_a_node_that_is_lost_while_it_boots_stays_lost() -> None:
     await start_training(rig, nodes=1, members=1)
     rig.fleet.shows_boot_after = 60
     kernel = "6.1.0-50-amd64"
-    rig.image("2.0", kernel)
+    rig.put_image("2.0", kernel)
     reboot = {"kernel": kernel, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
-    rig.plan("up", rig.stack(rig.spec("2.0") | {"reboot": reboot}))
-    await rig.until(lambda: bool(rig.fleet.reboots))
+    rig.apply_plan("up", rig.apply_stack(rig.make_spec("2.0") | {"reboot": reboot}))
+    await rig.run_until(lambda: bool(rig.fleet.reboots))
     rig.cluster.store.remove(NODES, "gpu-0")
     for _ in range(rig.fleet.shows_boot_after + 5):
-        await rig.second()
+        await rig.run_second()
     assert rig.nodes() == []

@@ -32,6 +32,6 @@ async def test_stopped_owners_are_left_whatever_their_kind() -> None:
     marked = {"name": "set", "namespace": "team", "annotations": {names.ANNOTATION_STOPPED: "{}"}}
     rig.cluster.store.put(JOBSETS, {"metadata": marked})
     assert [one for one in rig.leftovers() if not one.startswith("node ")] == [
-        "JobSet team/set is stopped by us",
-        "Job default/gang is stopped by us",
+        "JobSet team/set is stopped by the controller",
+        "Job default/gang is stopped by the controller",
     ]

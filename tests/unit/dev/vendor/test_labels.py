@@ -3,6 +3,8 @@
 import msgspec
 
 from upgrader.core.node_protocol.gpu_features import GpuReport
+from upgrader.node.sim import exporter
+from upgrader_dev.vendor import labels
 from upgrader_dev.vendor.labels import gpu_labels
 
 REPORT = GpuReport(boot_id="b", uptime=1.0, version="535.261.03", devices=8)
@@ -17,3 +19,7 @@ def test_a_version_in_parts():
     assert "nvidia.com/cuda.driver-version.full" not in odd
     assert "nvidia.com/cuda.driver.major" not in odd
     assert odd["nvidia.com/gpu.count"] == "8"
+
+
+def test_labels_and_exporter_report_the_same_memory():
+    assert labels.MEMORY_MIB == exporter.MEMORY_MIB

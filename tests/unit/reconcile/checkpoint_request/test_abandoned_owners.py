@@ -25,7 +25,7 @@ def condition(rig: Rig) -> tuple[str, str] | None:
 def drivers(rig: Rig) -> set[str]:
     """Drivers that members of gangs run on."""
     labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in rig.nodes()}
-    pods = [one for one in rig.cluster.store.all(PODS, "default") if one["spec"].get("nodeName")]
+    pods = [one for one in rig.cluster.store.copy_all(PODS, "default") if one["spec"].get("nodeName")]
     return {labels[one["spec"]["nodeName"]].get(names.LABEL_DRIVER, "") for one in pods}
 
 
@@ -34,14 +34,14 @@ async def test_a_gang_whose_request_was_removed_is_restarted_on_upgraded_nodes(r
     strip_request(rig)
     shown = set()
     rig.others.append(lambda: shown.add((suspended(rig), condition(rig), rig.plan_now("up").status.phase)))
-    await rig.until(lambda: rig.over("up"), LONG, stride=5)
+    await rig.run_until(lambda: rig.is_over("up"), LONG, stride=5)
     assert (suspended(rig), condition(rig)) == (False, ("False", "NoneStopped"))
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
     assert (True, ("True", "RequestGone"), PlanPhase.RUNNING) in shown
     assert not [one for one in shown if one[0] and one[2] is PlanPhase.COMPLETED]
     assert [one.reason for one in rig.cluster.events if one.name == "gang"][-1] == "RestartedAfterUpgrade"
     step = rig.fleet.trainers["gang"].step
-    await rig.until(lambda: rig.fleet.trainers["gang"].step > step + 5)
+    await rig.run_until(lambda: rig.fleet.trainers["gang"].step > step + 5)
     assert len(drivers(rig)) == 1
     rig.assert_nothing_left()
 
@@ -53,7 +53,7 @@ async def test_members_that_were_asked_by_a_request_that_was_removed_are_asked_n
     strip_request(rig)
     if torn == "everything":
         strip_plan(rig)
-    await rig.until(lambda: not asked(rig), 60)
+    await rig.run_until(lambda: not asked(rig), 60)
     assert suspended(rig) is False
 
 
@@ -79,7 +79,7 @@ async def test_a_stack_of_which_no_revision_can_be_made_keeps_no_gang_stopped(
     strip_request(rig)
     strip_plan(rig)
     spoil(rig)
-    await rig.until(lambda: not suspended(rig) and condition(rig) == ("False", "NoneStopped"), LONG, stride=5)
+    await rig.run_until(lambda: not suspended(rig) and condition(rig) == ("False", "NoneStopped"), LONG, stride=5)
     assert [one.status for one in rig.stack_now().status.conditions if one.type == "Valid"] == ["False"]
     rig.assert_nothing_left()
 
@@ -92,23 +92,23 @@ async def test_a_stack_of_which_no_revision_can_be_made_keeps_no_pod_asked(
     strip_request(rig)
     strip_plan(rig)
     spoil(rig)
-    await rig.until(lambda: not asked(rig), 120)
+    await rig.run_until(lambda: not asked(rig), 120)
 
 
 async def test_members_that_a_request_asks_stay_asked(rig: Rig) -> None:
     await silent(rig)
     for _ in range(60):
-        await rig.second()
+        await rig.run_second()
         assert len(asked(rig)) == 2
 
 
 async def test_what_a_plan_that_was_torn_away_has_begun_is_taken_back(rig: Rig) -> None:
     await stopped(rig)
     strip_plan(rig)
-    await rig.until(lambda: not rig.upgrades("up") and not rig.requests(), LONG, stride=5)
+    await rig.run_until(lambda: not rig.upgrades("up") and not rig.requests(), LONG, stride=5)
     assert suspended(rig) is False
     step = rig.fleet.trainers["gang"].step
-    await rig.until(lambda: rig.fleet.trainers["gang"].step > step + 5)
+    await rig.run_until(lambda: rig.fleet.trainers["gang"].step > step + 5)
     assert len(drivers(rig)) == 1
     rig.assert_nothing_left()
 
@@ -118,7 +118,7 @@ async def test_upgrades_and_request_of_a_plan_that_was_restored_without_its_stat
     body = rig.cluster.store.find(UPGRADE_PLANS, "up")
     rig.cluster.store.remove(UPGRADE_PLANS, "up")
     rig.cluster.store.put(UPGRADE_PLANS, {"metadata": {"name": "up"}, "spec": body["spec"]})
-    await rig.until(lambda: rig.over("up") and not suspended(rig), LONG, stride=5)
+    await rig.run_until(lambda: rig.is_over("up") and not suspended(rig), LONG, stride=5)
     assert all(is_final(one.status.phase) for one in (*rig.upgrades("up"), *rig.requests()))
     rig.assert_nothing_left()
 
@@ -127,7 +127,7 @@ async def test_everything_of_a_plan_removed_at_once_leaves_no_gang_stopped(rig: 
     await stopped(rig)
     strip_request(rig)
     strip_plan(rig)
-    await rig.until(lambda: not suspended(rig) and not rig.upgrades("up"), LONG, stride=5)
+    await rig.run_until(lambda: not suspended(rig) and not rig.upgrades("up"), LONG, stride=5)
     rig.assert_nothing_left()
 
 
@@ -136,7 +136,7 @@ async def test_an_abort_ends_and_leaves_no_gang_stopped(rig: Rig, state: str) ->
     await stopped(rig)
     strip_request(rig)
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": state}})
-    await rig.until(lambda: rig.over("up"), LONG, stride=5)
+    await rig.run_until(lambda: rig.is_over("up"), LONG, stride=5)
     assert (rig.plan_now("up").status.phase, suspended(rig)) == (PlanPhase.ABORTED, False)
     rig.assert_nothing_left()
 
@@ -153,7 +153,7 @@ async def test_a_request_that_cannot_be_listed_is_not_taken_for_gone(rig: Rig) -
     rig.cluster.list = failing  # type: ignore[method-assign]
     for _ in range(60):
         try:
-            await rig.second()
+            await rig.run_second()
         except UnreachableError:
             rig.cluster.clock.advance(1)
     assert suspended(rig) is True
@@ -163,7 +163,7 @@ async def test_a_request_under_way_is_left_to_its_plan(rig: Rig) -> None:
     await stopped(rig)
     said = []
     rig.others.append(lambda: said.append(condition(rig)))
-    await rig.until(lambda: rig.over("up"), LONG, stride=5)
+    await rig.run_until(lambda: rig.is_over("up"), LONG, stride=5)
     assert set(said) == {None}
 
 
@@ -177,9 +177,9 @@ async def test_a_record_that_a_tenant_forged_keeps_no_plan_from_ending(rig: Rig)
             "spec": {"suspend": True, "template": {"spec": {"containers": []}}},
         },
     )
-    rig.plan("up", revision)
+    rig.apply_plan("up", revision)
     rig.cluster.before_write = refusing("mallory")
-    await rig.until(lambda: rig.over("up"), LONG, stride=10)
+    await rig.run_until(lambda: rig.is_over("up"), LONG, stride=10)
     status = rig.plan_now("up").status
     assert (status.phase, [(one.subject, one.reason) for one in status.failures]) == (
         PlanPhase.FAILED,

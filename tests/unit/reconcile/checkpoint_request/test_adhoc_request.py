@@ -34,7 +34,7 @@ async def gang(rig: Rig) -> Gang:
 
 async def ask(rig: Rig, *, patience: int = 60, show=lambda _: None, sleep=None):
     async def second(_: float) -> None:
-        await rig.second()
+        await rig.run_second()
 
     return await adhoc_request.request_checkpoint(
         rig.context, await gang(rig), RESOURCE, timeout_seconds=patience, show=show, sleep=sleep or second
@@ -42,13 +42,13 @@ async def ask(rig: Rig, *, patience: int = 60, show=lambda _: None, sleep=None):
 
 
 def marks(rig: Rig) -> set[str]:
-    found = (pod["metadata"].get("annotations", {}) for pod in rig.cluster.store.all(PODS))
+    found = (pod["metadata"].get("annotations", {}) for pod in rig.cluster.store.copy_all(PODS))
     return {one[names.ANNOTATION_REQUEST] for one in found if names.ANNOTATION_REQUEST in one}
 
 
 async def trains_on(rig: Rig) -> None:
     step = rig.fleet.trainers["gang"].step
-    await rig.until(lambda: rig.fleet.trainers["gang"].step > step + 1, 10)
+    await rig.run_until(lambda: rig.fleet.trainers["gang"].step > step + 1, 10)
 
 
 async def test_a_job_parks_shows_its_step_and_goes_on(rig: Rig) -> None:
@@ -94,7 +94,7 @@ async def test_an_interruption_withdraws_the_request(rig: Rig) -> None:
     asked = asyncio.Event()
 
     async def second(_: float) -> None:
-        await rig.second()
+        await rig.run_second()
         if marks(rig):
             asked.set()
         await asyncio.sleep(0)
@@ -111,7 +111,7 @@ async def test_an_interruption_withdraws_the_request(rig: Rig) -> None:
 
 async def test_what_a_killed_program_left_ends_by_itself_and_is_taken_back_by_the_next(rig: Rig) -> None:
     async def cut_off(_: float) -> None:
-        await rig.second()
+        await rig.run_second()
         if marks(rig):
             rig.cluster.reachable = False
 
@@ -122,7 +122,7 @@ async def test_what_a_killed_program_left_ends_by_itself_and_is_taken_back_by_th
     assert len(left) == 1
     with pytest.raises(BlockedError, match="already has a checkpoint request"):
         await ask(rig)
-    await rig.until(lambda: _past(rig), 400, stride=10)
+    await rig.run_until(lambda: _past(rig), 400, stride=10)
     await trains_on(rig)  # with our marks still there: its park-seconds are over
     request = await ask(rig)
     assert request.status.phase is RequestPhase.PARKED
@@ -137,9 +137,9 @@ def _past(rig: Rig) -> bool:
 
 
 async def test_a_job_in_request_with_a_plan_is_not_disturbed(rig: Rig) -> None:
-    await rig.second()  # the stack's new revision is kept
-    rig.plan("up", rig.stack_now().status.update_revision or "")
-    await rig.until(lambda: bool(marks(rig)))
+    await rig.run_second()  # the stack's new revision is kept
+    rig.apply_plan("up", rig.stack_now().status.update_revision or "")
+    await rig.run_until(lambda: bool(marks(rig)))
     with pytest.raises(BlockedError, match="is in a checkpoint request with plan up"):
         await ask(rig)
 

@@ -8,8 +8,8 @@ from upgrader.api.resources import JOBS, PODS
 from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.core.replies import Reply
 from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.cluster.pod_programs import PodPrograms
 from upgrader_dev.simulated.cluster.rig import Rig, start_training
-from upgrader_dev.simulated.cluster.speaking import Speaking
 
 GROUP = "gpu-upgrader.io"
 
@@ -22,8 +22,8 @@ class Proxy:
         self.member = ""
         self.parked: set[str] = set()
         self.posted: list[str] = []
-        speaking: Speaking = rig.speaking
-        self._inner = speaking.server
+        pod_programs: PodPrograms = rig.pod_programs
+        self._inner = pod_programs.handle_request
         rig.cluster.server = self.server
 
     def server(self, pod: Pod, method: str, endpoint: str, body: object) -> Reply | None:
@@ -45,11 +45,11 @@ async def asked_by(rig: Rig, methods: str, **plan: object) -> None:
     revision = await start_training(rig)
     said = {f"{GROUP}/checkpoint-method": methods, f"{GROUP}/checkpoint-endpoint": ":8080/checkpoint"}
     rig.cluster.store.change(JOBS, "gang", {"spec": {"template": {"metadata": {"annotations": said}}}}, "default")
-    for pod in rig.cluster.store.all(PODS):
+    for pod in rig.cluster.store.copy_all(PODS):
         if pod["metadata"].get("labels", {}).get("job") == "gang":
             rig.cluster.store.change(PODS, pod["metadata"]["name"], {"metadata": {"annotations": said}}, "default")
     rig.fleet.trainers["gang"].answers = _marked_members_only
-    rig.plan("up", revision, **plan)
+    rig.apply_plan("up", revision, **plan)
 
 
 def _marked_members_only(pod: Object, request: int, step: int) -> Object | None:
@@ -61,7 +61,7 @@ def _marked_members_only(pod: Object, request: int, step: int) -> Object | None:
 def marked(rig: Rig) -> set[str]:
     return {
         pod["metadata"]["name"]
-        for pod in rig.cluster.store.all(PODS)
+        for pod in rig.cluster.store.copy_all(PODS)
         if names.ANNOTATION_REQUEST in pod["metadata"].get("annotations", {})
     }
 
@@ -74,7 +74,7 @@ def rig() -> Rig:
 async def test_one_miss_is_an_accident_and_the_member_is_asked_again_the_same_way(rig: Rig) -> None:
     await asked_by(rig, "http,file")
     proxy = Proxy(rig, times=1)
-    await rig.until(lambda: bool(rig.requests()) and rig.requests()[0].status.reason == "Unheard")
+    await rig.run_until(lambda: bool(rig.requests()) and rig.requests()[0].status.reason == "Unheard")
     (request,) = rig.requests()
     (miss,) = request.status.missed
     uid = next(member.uid for member in request.spec.members if member.pod == proxy.member)
@@ -82,11 +82,11 @@ async def test_one_miss_is_an_accident_and_the_member_is_asked_again_the_same_wa
     assert miss.message == f"no program listens at :8080/checkpoint of pod {proxy.member}"
     assert marked(rig) == proxy.parked, "who heard it is known"
     first = rig.cluster.clock.now()
-    await rig.until(lambda: rig.requests()[0].status.phase is RequestPhase.PARKED)
+    await rig.run_until(lambda: rig.requests()[0].status.phase is RequestPhase.PARKED)
     assert (rig.cluster.clock.now() - first).total_seconds() >= 5, "not asked again in the same breath"
     assert proxy.posted.count(proxy.member) == 2
     assert rig.requests()[0].status.missed == []
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert [(one.spec.method, one.status.phase) for one in rig.requests()] == [("http", RequestPhase.RESTORED)]
     assert rig.fleet.trainers["gang"].lost == 0
 
@@ -95,10 +95,10 @@ async def test_one_miss_is_an_accident_and_the_member_is_asked_again_the_same_wa
 async def test_after_two_misses_all_are_released_before_the_next_method(rig: Rig, *, arrives: bool) -> None:
     await asked_by(rig, "http,file")
     proxy = Proxy(rig, times=99, arrives=arrives)
-    await rig.until(lambda: bool(rig.requests()) and rig.requests()[0].status.reason == "Unheard")
+    await rig.run_until(lambda: bool(rig.requests()) and rig.requests()[0].status.reason == "Unheard")
     assert len(proxy.parked) == (2 if arrives else 1)
     rig.restart()
-    await rig.until(lambda: rig.requests()[0].spec.method == "file", 20)
+    await rig.run_until(lambda: rig.requests()[0].spec.method == "file", 20)
     assert proxy.parked == set(), "everybody trains on"
     assert proxy.posted.count(proxy.member) == 2
     (request,) = rig.requests()
@@ -111,8 +111,8 @@ async def test_after_two_misses_all_are_released_before_the_next_method(rig: Rig
             "instead"
         ),
     )
-    await rig.until(lambda: rig.over("up"))
-    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+    await rig.run_until(lambda: rig.is_over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.describe_state()
     assert rig.fleet.trainers["gang"].lost == 0
     rig.assert_nothing_left()
 
@@ -120,9 +120,9 @@ async def test_after_two_misses_all_are_released_before_the_next_method(rig: Rig
 async def test_where_no_other_method_is_declared_all_are_released_at_once_and_it_is_said(rig: Rig) -> None:
     await asked_by(rig, "http", checkpoint={"timeoutSeconds": 1800, "retrySeconds": 86400})
     proxy = Proxy(rig, times=99)
-    await rig.until(lambda: bool(rig.requests()))
+    await rig.run_until(lambda: bool(rig.requests()))
     asked = rig.cluster.clock.now()
-    await rig.until(lambda: rig.requests()[0].status.phase is RequestPhase.WITHDRAWN)
+    await rig.run_until(lambda: rig.requests()[0].status.phase is RequestPhase.WITHDRAWN)
     assert (rig.cluster.clock.now() - asked).total_seconds() < 20, "not after park-seconds"
     assert rig.requests()[0].status.reason == "Unaskable"
     assert "no checkpoint method reaches it (no program listens at" in rig.requests()[0].status.message
@@ -135,6 +135,6 @@ async def test_an_expendable_gang_that_cannot_be_asked_is_not_asked_for_longer(r
     approval: Object = {"by": "test", "at": "2026-11-21T09:00:00Z", "limits": limits}
     await asked_by(rig, "http", approval=approval)
     Proxy(rig, times=99)
-    await rig.until(lambda: bool(rig.requests()) and rig.requests()[0].status.terminated, 120)
-    await rig.until(lambda: rig.over("up"))
-    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+    await rig.run_until(lambda: bool(rig.requests()) and rig.requests()[0].status.terminated, 120)
+    await rig.run_until(lambda: rig.is_over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.describe_state()

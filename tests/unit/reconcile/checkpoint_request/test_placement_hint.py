@@ -75,7 +75,7 @@ async def test_what_changes_afterwards_is_written_and_keeps_nobody_stopped() -> 
     gang = Stopped("JobSet")
     with pytest.raises(ConflictError, match="the next step restarts it"):
         await gang.step(PLACES[0])
-    with pytest.raises(ConflictError, match="has changed since it was read"):  # the record of it is the next step's
+    with pytest.raises(ConflictError, match="changed since it was read"):  # the record of it is the next step's
         await gang.step(PLACES[1])
     assert (gang.placement() or {})["leftBehind"] == ["r1"]
     assert not gang.off

@@ -69,7 +69,7 @@ async def test_an_image_that_nobody_has_is_built_by_one_job_and_verified(rig: Ri
     status = image(rig).status
     assert (status.digest, status.build_key, len(status.key or "")) == (pinned, "c" * 64, 16)
     assert [(one.check, one.passed) for one in status.checks] == [(CheckName.IMAGE_SIGNATURE, True)]
-    assert rig.trust.asked == [(pinned, IDENTITY)]
+    assert rig.trust.requests == [(pinned, IDENTITY)]
 
 
 async def test_an_image_that_is_there_already_is_not_built(rig: Rig) -> None:
@@ -82,7 +82,7 @@ async def test_an_image_that_is_there_already_is_not_built(rig: Rig) -> None:
 async def test_a_silent_registry_builds_nothing(rig: Rig) -> None:
     wanted(rig)
     rig.registry.reachable = False
-    assert await look(rig) == (D.RETRYING, f"the registry did not respond: no answer about {NAMED}")
+    assert await look(rig) == (D.RETRYING, f"the registry did not respond: no response about {NAMED}")
     assert build_jobs(rig) == []
 
 
@@ -90,13 +90,13 @@ async def test_a_silent_registry_is_not_asked_again_before_its_pause_is_over(rig
     wanted(rig)
     rig.registry.reachable = False
     await look(rig)
-    asked = len(rig.registry.asked)
+    asked = len(rig.registry.requests)
     rig.cluster.clock.advance(LOOK_SECONDS - 1)
     assert (await look(rig))[0] is D.RETRYING
-    assert len(rig.registry.asked) == asked
+    assert len(rig.registry.requests) == asked
     rig.cluster.clock.advance(1)
     await look(rig)
-    assert len(rig.registry.asked) > asked
+    assert len(rig.registry.requests) > asked
 
 
 async def test_builds_wait_for_one_another(rig: Rig) -> None:
@@ -223,7 +223,7 @@ async def test_images_in_service_are_verified_once_a_key_is_set(rig: Rig) -> Non
     assert [(await look(rig))[0] for _ in range(2)] == [D.VERIFYING, D.READY]
     rig.trust = FakeTrust()
     assert [(await look(rig))[0] for _ in range(3)] == [D.VERIFYING, D.READY, D.READY]
-    assert rig.trust.asked == [(pinned, IDENTITY)]
+    assert rig.trust.requests == [(pinned, IDENTITY)]
 
 
 async def test_a_job_that_the_api_server_refuses_is_told(rig: Rig) -> None:
@@ -237,7 +237,7 @@ async def test_a_job_that_the_api_server_refuses_is_told(rig: Rig) -> None:
 
 async def test_a_name_that_is_none_is_told(rig: Rig) -> None:
     brought(rig)
-    rig.registry.odd = ConfigurationError("'registry/Sim:1' is no image reference")
+    rig.registry.error = ConfigurationError("'registry/Sim:1' is no image reference")
     phase, message = await look(rig)
     assert (phase, message) == (D.RETRYING, "the registry did not respond: 'registry/Sim:1' is no image reference")
 

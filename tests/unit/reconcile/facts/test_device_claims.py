@@ -95,8 +95,8 @@ async def rig():
 
 
 async def test_no_upgrade_begins_where_a_pod_holds_gpus_by_claim(rig):
-    rig.plan("up", rig.revision, strategy={"maxUnavailable": "100%"})
-    await rig.until(lambda: rig.fleet.trainers["gang"].stops > 0)
+    rig.apply_plan("up", rig.revision, strategy={"maxUnavailable": "100%"})
+    await rig.run_until(lambda: rig.fleet.trainers["gang"].stops > 0)
     blockers = {(one.subject, one.reason) for one in rig.plan_now("up").status.blockers}
     assert ("gpu-2", "DynamicResources") in blockers
     assert {one.spec.node.name for one in rig.upgrades("up")} == {"gpu-0", "gpu-1"}
@@ -105,8 +105,8 @@ async def test_no_upgrade_begins_where_a_pod_holds_gpus_by_claim(rig):
 
 
 async def test_a_stack_installs_nothing_under_a_pod_that_holds_gpus_by_claim(rig):
-    rig.fleet.node("gpu-9")
+    rig.fleet.add_node("gpu-9")
     claiming(rig.cluster.store, "early", node="gpu-9", of="two")
     for _ in range(20):
-        await rig.second()
+        await rig.run_second()
     assert [one for one in rig.upgrades() if one.spec.node.name == "gpu-9"] == []

@@ -70,7 +70,7 @@ async def test_an_old_reading_is_none_when_the_next_one_fails(cluster: Counting)
 
 async def test_whoever_decides_reads_anew(cluster: Counting) -> None:
     rig = Rig(cluster)
-    rig.share(3600)
+    rig.share_pod_lists(3600)
     await rig.context.workloads.read(cluster)
     await with_fresh_pods(rig.context).workloads.read(cluster)
     assert cluster.lists == 2
@@ -80,13 +80,13 @@ async def test_three_idle_stacks_and_a_plan_list_all_pods_once_in_a_while() -> N
     rig = Rig(Counting())
     await start_training(rig, nodes=1, members=1)
     for name in ("b", "c"):
-        rig.stack(rig.spec("1.0") | {"nodeSelector": {"pool": name}}, name)
-    rig.plan("up", "0000000000")
-    rig.share(SHARED_SECONDS)
+        rig.apply_stack(rig.make_spec("1.0") | {"nodeSelector": {"pool": name}}, name)
+    rig.apply_plan("up", "0000000000")
+    rig.share_pod_lists(SHARED_SECONDS)
     assert isinstance(rig.cluster, Counting)
     before = rig.cluster.lists
     for _ in range(60):
-        await rig.second()
+        await rig.run_second()
     assert rig.cluster.lists - before <= 60 / SHARED_SECONDS
 
 
@@ -94,14 +94,14 @@ async def test_three_idle_stacks_and_a_plan_list_all_pods_once_in_a_while() -> N
 async def test_a_rollout_from_shared_readings_goes_as_any_other(*, side_by_side: bool) -> None:
     rig = Rig()
     revision = await start_training(rig, nodes=4)
-    rig.share(SHARED_SECONDS)
+    rig.share_pod_lists(SHARED_SECONDS)
     rig.side_by_side = side_by_side
-    rig.plan("up", revision)
+    rig.apply_plan("up", revision)
     alarms = []
     rig.others.append(
         lambda: alarms.extend(one for one in rig.stack_now().status.conditions if one.type == "StoppedOwners")
     )
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
     assert rig.nodes_on(revision) == 4
     assert (rig.fleet.trainers["gang"].stops, rig.fleet.trainers["gang"].lost) == (2, 0)
@@ -112,13 +112,13 @@ async def test_a_rollout_from_shared_readings_goes_as_any_other(*, side_by_side:
 async def test_a_gang_that_came_since_the_shared_reading_is_in_the_batch_that_is_started() -> None:
     rig = Rig()
     revision = await start_training(rig, nodes=2, members=1)
-    rig.share(3600)
-    await rig.second()
-    rig.fleet.job("late", members=1, gpus=8)
+    rig.share_pod_lists(3600)
+    await rig.run_second()
+    rig.fleet.add_job("late", members=1, gpus=8)
     for _ in range(5):
         rig.fleet.tick()
-    rig.plan("up", revision)
-    await rig.until(lambda: bool(rig.plan_now("up").status.batches))
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: bool(rig.plan_now("up").status.batches))
     (batch,) = rig.plan_now("up").status.batches
     assert {gang for one in batch.groups for gang in one.gangs} == {"default/Job/gang", "default/Job/late"}
 
@@ -127,11 +127,11 @@ async def test_a_node_that_came_to_be_used_since_is_not_installed_over_a_job() -
     """A node without a driver, on which a pod has come that the shared reading does not know."""
     rig = Rig()
     await start_training(rig, nodes=1, members=1)
-    rig.share(3600)
-    await rig.second()
-    rig.fleet.node("bare")
-    rig.fleet.bare("early", node="bare", gpus=1)
+    rig.share_pod_lists(3600)
+    await rig.run_second()
+    rig.fleet.add_node("bare")
+    rig.fleet.add_bare_pod("early", node="bare", gpus=1)
     for _ in range(5):
-        await rig.second()
+        await rig.run_second()
     assert [one.spec.node.name for one in rig.upgrades() if one.spec.node.name == "bare"] == []
     assert rig.cluster.store.find(GPU_STACKS, STACK) is not None

@@ -42,7 +42,7 @@ def strip_all(rig: Rig) -> None:
     if rig.requests():
         strip_request(rig)
     strip_plan(rig)
-    for upgrade in rig.all(NODE_UPGRADES, Any):
+    for upgrade in rig.list_objects(NODE_UPGRADES, Any):
         rig.cluster.store.remove(NODE_UPGRADES, upgrade["metadata"]["name"])
     strip_stack(rig)
 
@@ -50,7 +50,7 @@ def strip_all(rig: Rig) -> None:
 def delete_stack(rig: Rig) -> None:
     """Somebody's finalizer keeps it there: the look of its step is over all the same."""
     strip_all(rig)
-    rig.stack(rig.spec("1.0"))
+    rig.apply_stack(rig.make_spec("1.0"))
     rig.cluster.store.change(GPU_STACKS, STACK, {"metadata": {"finalizers": ["example.com/kept"]}})
     rig.cluster.store.mark_deleted(GPU_STACKS, STACK)
 
@@ -78,8 +78,8 @@ async def upgraded(rig: Rig, phase: NodePhase) -> Object:
     revision = await start_training(rig, nodes=1, members=1)
     rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN], "unschedulable": True}})
     before = shown(rig)
-    rig.plan("up", revision)
-    await rig.until(lambda: in_phase(rig, phase, "up") and claimed(rig), 1800)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: in_phase(rig, phase, "up") and claimed(rig), 1800)
     return before
 
 
@@ -105,7 +105,7 @@ def refuse(rig: Rig, kind: ResourceKind[Any], error: Exception) -> None:
 def keep_cache(rig: Rig) -> None:
     """The cache of nodes is behind from now on, and does not know it."""
     rig.node_cache = ListedNodes(
-        nodes={one["metadata"]["name"]: msgspec.convert(one, Node) for one in rig.cluster.store.seen(NODES)}
+        nodes={one["metadata"]["name"]: msgspec.convert(one, Node) for one in rig.cluster.store.list_values(NODES)}
     )
 
 
@@ -125,20 +125,20 @@ async def test_a_node_is_opened_whose_upgrade_had_taken_nothing_away(
     gone(rig)
     if restarted:
         rig.restart()
-    await rig.until(lambda: not claimed(rig), 180)
+    await rig.run_until(lambda: not claimed(rig), 180)
     assert shown(rig) == before
     assert [(one.reason, one.name) for one in rig.cluster.events if one.kind == "Node"][-1:] == [
         ("UpgradeDeleted", "gpu-0")
     ]
-    await rig.until(lambda: not rig.leftovers(), 180)
+    await rig.run_until(lambda: not rig.leftovers(), 180)
 
 
 async def test_a_new_node_is_opened_that_never_had_a_driver(rig: Rig) -> None:
-    rig.fleet.node("gpu-0")
-    rig.image("1.0")
+    rig.fleet.add_node("gpu-0")
+    rig.put_image("1.0")
     before = shown(rig)
-    rig.stack(rig.spec("1.0"))
-    await rig.until(lambda: in_phase(rig, NodePhase.TAINTING) and claimed(rig))
+    rig.apply_stack(rig.make_spec("1.0"))
+    await rig.run_until(lambda: in_phase(rig, NodePhase.TAINTING) and claimed(rig))
     rig.cluster.store.put(UPGRADE_PLANS, {"metadata": {"name": "up"}, "spec": {"stack": STACK, "targetRevision": "r"}})
     strip_all(rig)
     assert await look(rig, 2) == [(5.0, True), (PAUSE_SECONDS, False)]
@@ -159,7 +159,7 @@ async def test_a_node_stays_closed_whose_driver_was_switched_off_and_is_named(
 ) -> None:
     await upgraded(rig, phase)
     if phase is NodePhase.LOADING:
-        await rig.until(lambda: shown(rig)["labels"][names.LABEL_DRIVER] != names.NONE)
+        await rig.run_until(lambda: shown(rig)["labels"][names.LABEL_DRIVER] != names.NONE)
     (upgrade,) = rig.upgrades("up")
     strip_all(rig)
     was = shown(rig)
@@ -179,13 +179,13 @@ async def test_a_node_stays_closed_whose_driver_was_switched_off_and_is_named(
 @pytest.mark.parametrize(("pool", "claims"), [("a", [True] * 3), ("b", [True, False, False])])
 async def test_the_stack_of_another_pool_keeps_no_node_closed(rig: Rig, pool: str, claims: list[bool]) -> None:
     await closed(rig)
-    rig.stack({**rig.spec("1.0"), "nodeSelector": {"pool": pool}}, "other")
+    rig.apply_stack({**rig.make_spec("1.0"), "nodeSelector": {"pool": pool}}, "other")
     assert [claimed for _, claimed in await look(rig, 3)] == claims
 
 
 async def test_a_node_that_stays_closed_is_named_beside_the_stack_of_another_pool(rig: Rig) -> None:
     await closed(rig, NodePhase.UPGRADING)
-    rig.stack({**rig.spec("1.0"), "nodeSelector": {"pool": "b"}}, "other")
+    rig.apply_stack({**rig.make_spec("1.0"), "nodeSelector": {"pool": "b"}}, "other")
     with capture_logs() as logs:
         await look(rig, 3)
     assert [one["nodes"].partition(" (")[0] for one in logs if one["event"] == STAYS] == [f"gpu-0: {OFF}"]
@@ -210,7 +210,7 @@ async def test_a_node_that_stays_closed_is_named_again_after_a_stack_came_and_we
     for there in (False, False, True, False, False, False):
         rig.node_cache = OutOfStep() if len(looks) == 3 else None
         if there:
-            rig.stack(rig.spec("1.0"))
+            rig.apply_stack(rig.make_spec("1.0"))
         with capture_logs() as logs:
             await loop.run_pass(rig.context)
         looks.append((sum("nodes" in one for one in logs), faults()))
@@ -234,7 +234,7 @@ async def test_a_node_that_stays_closed_is_not_read_at_each_look(rig: Rig) -> No
 
 async def test_the_log_names_ten_nodes_and_counts_the_others(rig: Rig) -> None:
     for number in range(12):
-        rig.fleet.node(f"gpu-{number:02}")
+        rig.fleet.add_node(f"gpu-{number:02}")
         claim = {"annotations": {names.ANNOTATION_CLAIMED_BY: "v"}, "labels": {names.LABEL_DRIVER: names.NONE}}
         rig.cluster.store.change(NODES, f"gpu-{number:02}", {"metadata": claim})
     with capture_logs() as logs:
@@ -247,9 +247,9 @@ async def test_the_log_names_ten_nodes_and_counts_the_others(rig: Rig) -> None:
 async def test_a_node_that_stayed_closed_is_installed_anew_by_the_next_stack(rig: Rig) -> None:
     await closed(rig, NodePhase.UPGRADING)
     await look(rig, 2)
-    revision = rig.stack(rig.spec("1.0"))
+    revision = rig.apply_stack(rig.make_spec("1.0"))
     await rig.stackless.run_pass(rig.context)
-    await rig.until(lambda: rig.nodes_on(revision) == 1, 1800)
+    await rig.run_until(lambda: rig.nodes_on(revision) == 1, 1800)
     assert (claimed(rig), faults()) == (False, 0.0)
 
 
@@ -257,7 +257,7 @@ async def test_a_stack_between_two_looks_has_the_first_made_anew(rig: Rig) -> No
     await closed(rig)
     loop, context = Stackless(), rig.context
     await loop.run_pass(context)
-    rig.stack(rig.spec("1.0"))
+    rig.apply_stack(rig.make_spec("1.0"))
     await loop.run_pass(context)
     strip_stack(rig)
     assert [(await loop.run_pass(context), claimed(rig)) for _ in range(2)] == [(5.0, True), (PAUSE_SECONDS, False)]
@@ -363,7 +363,7 @@ async def test_a_node_that_cannot_be_written_now_is_tried_again(
 async def test_a_node_that_cannot_be_written_keeps_no_other_closed(rig: Rig, mark: str) -> None:
     claim = {"metadata": {"annotations": {names.ANNOTATION_CLAIMED_BY: "v"}}}
     for name in ("gpu-0", "gpu-1"):
-        rig.fleet.node(name)
+        rig.fleet.add_node(name)
         rig.cluster.store.change(NODES, name, claim if mark == "claim" else {"spec": {"taints": [RESERVED]}})
 
     def refused(write: Any) -> None:
@@ -379,7 +379,7 @@ async def test_a_node_that_cannot_be_written_keeps_no_other_closed(rig: Rig, mar
 
 async def test_a_node_kept_free_for_a_plan_that_is_gone_is_so_no_more_at_the_second_look(rig: Rig) -> None:
     await start_training(rig, nodes=2)
-    rig.plan("later", "r", approval=None)
+    rig.apply_plan("later", "r", approval=None)
     strip_stack(rig)
     for name, taint in (("gpu-0", RESERVED), ("gpu-1", RESERVED | {"value": "later"})):
         rig.cluster.store.change(NODES, name, {"spec": {"taints": [FOREIGN, taint]}})
@@ -402,7 +402,7 @@ async def test_a_node_stays_closed_that_is_kept_free_for_a_plan_that_is_gone(rig
 async def test_plans_that_cannot_be_listed_keep_no_node_closed_and_no_node_is_taken_for_forgotten(rig: Rig) -> None:
     await closed(rig)
     rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN, RESERVED]}})
-    rig.fleet.node("gpu-1")
+    rig.fleet.add_node("gpu-1")
     rig.cluster.store.change(NODES, "gpu-1", {"spec": {"taints": [RESERVED]}})
     refuse(rig, UPGRADE_PLANS, UnreachableError("no answer"))
     assert await look(rig, 3) == [(15.0, True), *[(15.0, False)] * 2]
@@ -410,7 +410,7 @@ async def test_plans_that_cannot_be_listed_keep_no_node_closed_and_no_node_is_ta
 
 
 async def test_a_mark_that_another_plan_sets_meanwhile_stays(rig: Rig) -> None:
-    rig.fleet.node("gpu-0")
+    rig.fleet.add_node("gpu-0")
     rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [RESERVED]}})
     keep_cache(rig)
     rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [RESERVED | {"value": "later"}]}})

@@ -16,30 +16,30 @@ VERSIONS = ("1.0", "2.0", "3.0", "4.0", "5.0")
 async def rig() -> Rig:
     rig = Rig()
     for version in VERSIONS:
-        rig.image(version)
+        rig.put_image(version)
     for number in range(2):
-        rig.fleet.node(f"gpu-{number}")
-    rig.stack(rig.spec("1.0"))
+        rig.fleet.add_node(f"gpu-{number}")
+    rig.apply_stack(rig.make_spec("1.0"))
     await rig.settle()
     return rig
 
 
 async def rollout(rig: Rig, version: str, *, limit: int = 2) -> str:
     """One plan to its end; gives its revision."""
-    revision = rig.stack(rig.spec(version) | {"historyLimit": limit})
-    rig.plan(f"to-{version}", revision)
-    await rig.until(lambda: rig.over(f"to-{version}"))
+    revision = rig.apply_stack(rig.make_spec(version) | {"historyLimit": limit})
+    rig.apply_plan(f"to-{version}", revision)
+    await rig.run_until(lambda: rig.is_over(f"to-{version}"))
     for _ in range(5):
-        await rig.second()
+        await rig.run_second()
     return revision
 
 
 def plans(rig: Rig) -> list[str]:
-    return sorted(one["metadata"]["name"] for one in rig.cluster.store.all(UPGRADE_PLANS))
+    return sorted(one["metadata"]["name"] for one in rig.cluster.store.copy_all(UPGRADE_PLANS))
 
 
 def revisions(rig: Rig) -> set[str]:
-    kept = rig.cluster.store.all(CONTROLLER_REVISIONS)
+    kept = rig.cluster.store.copy_all(CONTROLLER_REVISIONS)
     return {one["metadata"]["name"].removeprefix(f"{STACK}-") for one in kept}
 
 
@@ -55,37 +55,37 @@ async def test_the_revision_before_and_those_of_nodes_stay_whatever_the_limit_is
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
     made = []
     for version in VERSIONS[1:4]:
-        made.append(rig.stack(rig.spec(version) | {"historyLimit": 1}))
-        rig.plan(f"to-{version}", made[-1])
-        await rig.until(lambda revision=made[-1]: rig.nodes_on(revision) == 1)
+        made.append(rig.apply_stack(rig.make_spec(version) | {"historyLimit": 1}))
+        rig.apply_plan(f"to-{version}", made[-1])
+        await rig.run_until(lambda revision=made[-1]: rig.nodes_on(revision) == 1)
         rig.cluster.store.change(UPGRADE_PLANS, f"to-{version}", {"spec": {"state": "Aborted"}})
-        await rig.until(lambda name=f"to-{version}": rig.over(name))
+        await rig.run_until(lambda name=f"to-{version}": rig.is_over(name))
         for _ in range(5):
-            await rig.second()
+            await rig.run_second()
     assert plans(rig) == ["to-4.0"]
     assert revisions(rig) == {first, *made[-2:]}
 
 
 async def test_a_plan_whose_upgrade_left_a_mark_on_its_node_stays(rig: Rig) -> None:
-    revision = rig.stack(rig.spec("2.0") | {"historyLimit": 1})
+    revision = rig.apply_stack(rig.make_spec("2.0") | {"historyLimit": 1})
     rig.fleet.pod_results = lambda component, pod: (
         OrderResult(reason=Reason.DEVICE_FAILED, message="fell off the bus")
         if component == "validate" and pod["spec"]["nodeName"] == "gpu-1"
         else None
     )
-    rig.plan("up", revision)
-    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     rig.fleet.pod_results = lambda _component, _pod: None
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
     for version in ("3.0", "4.0"):
-        rig.plan(f"to-{version}", rig.stack(rig.spec(version) | {"historyLimit": 1}))
-        await rig.until(lambda: NodePhase.SUCCEEDED in {one.status.phase for one in rig.upgrades(f"to-{version}")})  # noqa: B023
+        rig.apply_plan(f"to-{version}", rig.apply_stack(rig.make_spec(version) | {"historyLimit": 1}))
+        await rig.run_until(lambda: NodePhase.SUCCEEDED in {one.status.phase for one in rig.upgrades(f"to-{version}")})  # noqa: B023
         rig.cluster.store.change(UPGRADE_PLANS, f"to-{version}", {"spec": {"state": "Aborted"}})
-        await rig.until(lambda: rig.over(f"to-{version}"))  # noqa: B023
+        await rig.run_until(lambda: rig.is_over(f"to-{version}"))  # noqa: B023
         for _ in range(5):
-            await rig.second()
+            await rig.run_second()
     assert plans(rig) == ["to-4.0", "up"]
     assert [one.spec.node.name for one in rig.upgrades("up") if one.status.reason == "RevertFailed"] == ["gpu-1"]
 
@@ -93,16 +93,16 @@ async def test_a_plan_whose_upgrade_left_a_mark_on_its_node_stays(rig: Rig) -> N
 async def test_a_rollback_that_blocks_a_revision_is_remembered(rig: Rig) -> None:
     (first,) = revisions(rig)
     revision = await rollout(rig, "2.0", limit=1)
-    rig.plan("back", first)
-    await rig.until(lambda: rig.over("back"))
+    rig.apply_plan("back", first)
+    await rig.run_until(lambda: rig.is_over("back"))
     for number in range(3):
-        rig.plan(f"again-{number}", first)
-        await rig.until(lambda name=f"again-{number}": rig.over(name))
+        rig.apply_plan(f"again-{number}", first)
+        await rig.run_until(lambda name=f"again-{number}": rig.is_over(name))
         for _ in range(3):
-            await rig.second()
+            await rig.run_second()
     assert rig.stack_now().status.blocked_revision == revision
     assert "back" in plans(rig) or "again-2" in plans(rig)
-    assert len(list(rig.cluster.store.all(NODE_UPGRADES))) >= 2
+    assert len(list(rig.cluster.store.copy_all(NODE_UPGRADES))) >= 2
 
 
 async def test_what_a_daemonset_keeps_of_its_own_counts_for_nothing_and_stays(rig: Rig) -> None:

@@ -47,7 +47,7 @@ async def test_a_gang_is_restarted_that_nothing_is_left_of_but_the_record_of_its
     delete(rig)
     if restarted:
         rig.restart()
-    await rig.until(lambda: not suspended(rig), 180)
+    await rig.run_until(lambda: not suspended(rig), 180)
     reasons = [one.reason for one in rig.cluster.events if one.name == "gang"]
     assert reasons[-1] == "RestartedAfterUpgrade"
 
@@ -60,7 +60,7 @@ async def test_pods_are_asked_no_more_that_nothing_is_left_of_but_their_marks(
     strip_all(rig)
     delete(rig)
     rig.restart()
-    await rig.until(lambda: not asked(rig), 120)
+    await rig.run_until(lambda: not asked(rig), 120)
     assert suspended(rig) is False
 
 
@@ -73,7 +73,7 @@ async def test_a_gang_waits_for_upgrades_that_are_still_to_end(rig: Rig) -> None
     rig.others.append(
         lambda: going.append((suspended(rig), all(is_final(one.status.phase) for one in rig.upgrades("up"))))
     )
-    await rig.until(unsuspended(rig), LONG, stride=5)
+    await rig.run_until(unsuspended(rig), LONG, stride=5)
     assert set(going) <= {(True, False), (True, True), (False, True)}
     rig.assert_nothing_left()
 
@@ -82,7 +82,7 @@ async def test_a_gang_whose_request_is_under_way_is_left_to_it(rig: Rig) -> None
     await stopped(rig)
     with capture_logs() as logs:
         strip_stack(rig)
-        await rig.until(lambda: rig.over("up"), LONG, stride=5)
+        await rig.run_until(lambda: rig.is_over("up"), LONG, stride=5)
     assert not [one for one in logs if one["event"] == "restarted without its checkpoint request"]
     rig.assert_nothing_left()
 

@@ -20,10 +20,10 @@ async def rig() -> Rig:
     revision = await start_training(made, members=1, gpus=4)
     made.fleet.trainers.clear()
     made.cluster.store.remove(JOBS, "gang", "default")
-    made.fleet.replica("web", node="gpu-0", gpus=4)
+    made.fleet.add_replica("web", node="gpu-0", gpus=4)
     made.cluster.store.change(PODS, "web", {"metadata": {"labels": {"app": "web"}}}, "default")
-    await made.second()
-    made.plan("up", revision, checkpoint=QUICK)
+    await made.run_second()
+    made.apply_plan("up", revision, checkpoint=QUICK)
     return made
 
 
@@ -57,7 +57,7 @@ def web_upgrades(rig: Rig) -> list[NodeUpgrade]:
 
 
 async def draining(rig: Rig) -> None:
-    await rig.until(lambda: bool(blocked(rig)[0]))
+    await rig.run_until(lambda: bool(blocked(rig)[0]))
 
 
 EVICTION = Write("evict", "Pod", "web", "default")
@@ -81,14 +81,14 @@ async def test_a_refusal_is_shown_and_kept_to_even_by_a_new_controller(rig, erro
     before = tried(rig)
     for _ in range(seconds - 3):
         rig.restart()
-        await rig.second()
+        await rig.run_second()
     assert tried(rig) == before, "not one more, whoever asks"
-    await rig.until(lambda: tried(rig) == before + 1, 10)
+    await rig.run_until(lambda: tried(rig) == before + 1, 10)
     assert blocked(rig)[0] == "EvictionRefused"
 
 
 async def test_a_pod_under_two_budgets_is_told_with_both_their_names(rig):
-    await rig.until(lambda: bool(web_upgrades(rig)))  # from here on no forecast holds it
+    await rig.run_until(lambda: bool(web_upgrades(rig)))  # from here on no forecast holds it
     for name in ("one", "two"):
         spec = {"minAvailable": 0, "selector": {"matchLabels": {"app": "web"}}}
         budget = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
@@ -103,23 +103,23 @@ async def test_a_pod_under_two_budgets_is_told_with_both_their_names(rig):
     )
     before = tried(rig)
     for _ in range(50):
-        await rig.second()
+        await rig.run_second()
     assert tried(rig) == before
     rig.cluster.store.remove(PDBS, "two", "default")
-    await rig.until(lambda: rig.over("up"), 1000)
+    await rig.run_until(lambda: rig.is_over("up"), 1000)
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
 
 
 async def test_a_pod_that_is_gone_meanwhile_is_no_refusal(rig):
     refuse(rig, NotFoundError("pod web is not there"))
-    await rig.until(lambda: tried(rig) > 0)
+    await rig.run_until(lambda: tried(rig) > 0)
     assert blocked(rig) == ("", "")
 
 
 async def test_a_budget_that_never_allows_lets_the_node_go_at_its_deadline(rig):
     refuse(rig, ThrottledError("wait", retry_after=42))
     await draining(rig)
-    await rig.until(lambda: web_upgrades(rig)[0].status.phase is NodePhase.FAILED, 4000, stride=20)
+    await rig.run_until(lambda: web_upgrades(rig)[0].status.phase is NodePhase.FAILED, 4000, stride=20)
     upgrade = web_upgrades(rig)[0]
     assert upgrade.status.reason == "NotDrained"
     drained = next(one for one in upgrade.status.steps if one.name is NodePhase.DRAINING)
@@ -134,9 +134,9 @@ WAITS = {"checkpoint": {**QUICK, "waitFor": ["default/ReplicaSet/web"]}}
 
 
 async def test_pods_that_a_plan_comes_to_wait_for_are_not_evicted_by_its_started_batch(rig):
-    await rig.until(lambda: bool(web_upgrades(rig)))  # from here on no forecast holds it
+    await rig.run_until(lambda: bool(web_upgrades(rig)))  # from here on no forecast holds it
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": WAITS})
-    await rig.until(lambda: web_upgrades(rig)[0].status.phase is NodePhase.FAILED)
+    await rig.run_until(lambda: web_upgrades(rig)[0].status.phase is NodePhase.FAILED)
     upgrade = web_upgrades(rig)[0]
     assert upgrade.status.reason == "NotAcknowledged"
     assert upgrade.status.message.startswith("The plan waits until no pod of default/ReplicaSet/web runs there")
@@ -147,11 +147,11 @@ async def test_pods_that_a_plan_comes_to_wait_for_are_not_evicted_by_its_started
 async def test_a_pod_that_is_waited_for_and_comes_while_the_node_is_closed_undoes_the_closing(rig):
     rig.cluster.store.remove(PODS, "web", "default")
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": WAITS})
-    await rig.until(lambda: bool(web_upgrades(rig)) and web_upgrades(rig)[0].status.phase is NodePhase.TAINTING)
-    rig.fleet.replica("web", node="gpu-0", gpus=4)
-    await rig.until(lambda: web_upgrades(rig)[0].status.phase is NodePhase.FAILED, 100)
+    await rig.run_until(lambda: bool(web_upgrades(rig)) and web_upgrades(rig)[0].status.phase is NodePhase.TAINTING)
+    rig.fleet.add_replica("web", node="gpu-0", gpus=4)
+    await rig.run_until(lambda: web_upgrades(rig)[0].status.phase is NodePhase.FAILED, 100)
     assert (web_upgrades(rig)[0].status.reason, tried(rig)) == ("NewGpuPod", 0)
-    await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None)
+    await rig.run_until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None)
     rig.assert_nothing_left()
 
 
@@ -159,8 +159,8 @@ async def test_while_it_is_not_known_what_is_waited_for_nothing_is_evicted(rig):
     """The list of all pods cannot be read, those of the node can: doubt holds."""
     rig.cluster.store.remove(PODS, "web", "default")
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": WAITS})
-    await rig.until(lambda: bool(web_upgrades(rig)) and web_upgrades(rig)[0].status.phase is NodePhase.TAINTING)
-    rig.fleet.replica("other", node="gpu-0", gpus=4)
+    await rig.run_until(lambda: bool(web_upgrades(rig)) and web_upgrades(rig)[0].status.phase is NodePhase.TAINTING)
+    rig.fleet.add_replica("other", node="gpu-0", gpus=4)
     listed = rig.cluster.list
 
     async def partly(kind, namespace="", *, labels="", fields=""):

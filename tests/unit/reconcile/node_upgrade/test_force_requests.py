@@ -29,7 +29,7 @@ async def ordered(rig: Rig, *words: str, code: int = 0) -> str:
 
 
 def pods(rig: Rig) -> set[str]:
-    return {pod["metadata"]["name"] for pod in rig.cluster.store.all(PODS)}
+    return {pod["metadata"]["name"] for pod in rig.cluster.store.copy_all(PODS)}
 
 
 def test_every_step_is_either_forced_or_refused_with_a_sentence() -> None:
@@ -37,23 +37,23 @@ def test_every_step_is_either_forced_or_refused_with_a_sentence() -> None:
 
 
 async def test_a_node_is_given_back_without_the_gang_that_cannot_be_placed(rig: Rig) -> None:
-    rig.plan("up", await start_training(rig))
-    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.VALIDATING})
+    rig.apply_plan("up", await start_training(rig))
+    await rig.run_until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.VALIDATING})
     rig.fleet.backing_off = {"gang"}
-    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.RELEASING})
+    await rig.run_until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.RELEASING})
     for _ in range(10):
-        await rig.second()
+        await rig.run_second()
     answer = await ordered(rig, "gpu-0", "--step", "Releasing", *WHO)
     assert answer == (
         "node gpu-0: the node is released without waiting for the placement of its gang, "
         "forced by ann: agreed with its owner"
     )
-    await rig.until(lambda: NodePhase.SUCCEEDED in {one.status.phase for one in rig.upgrades("up")}, 30)
+    await rig.run_until(lambda: NodePhase.SUCCEEDED in {one.status.phase for one in rig.upgrades("up")}, 30)
     found = {one.spec.node.name: (one.status.phase, one.spec.force) for one in rig.upgrades("up")}
     assert found["gpu-1"] == (NodePhase.RELEASING, [])
     assert [(one.step, one.by) for one in found["gpu-0"][1]] == [(NodePhase.RELEASING, "ann")]
     rig.fleet.backing_off = set()
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert (rig.plan_now("up").status.phase, rig.fleet.trainers["gang"].lost) == (PlanPhase.COMPLETED, 0)
 
 
@@ -64,12 +64,12 @@ async def test_a_node_that_is_kept_after_its_failure_is_given_back_and_installed
         return OrderResult(reason=Reason.DEVICE_FAILED, message="fell off") if component == "validate" else None
 
     rig.fleet.pod_results = broken
-    rig.plan("up", revision)
-    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
     assert [one.status.reason for one in rig.upgrades("up")] == ["RevertFailed"]
     rig.fleet.pod_results = lambda _component, _pod: None
     await ordered(rig, "gpu-0", "--step", "failed", *WHO)
-    await rig.until(lambda: rig.nodes_on(revision) == 1)
+    await rig.run_until(lambda: rig.nodes_on(revision) == 1)
     rig.assert_nothing_left()
     assert "released as it is after its upgrade failed, forced by ann: agreed with its owner" in {
         one.message for one in rig.cluster.events
@@ -78,9 +78,9 @@ async def test_a_node_that_is_kept_after_its_failure_is_given_back_and_installed
 
 async def test_a_pod_that_its_budget_keeps_is_deleted_and_no_member_is(rig: Rig) -> None:
     revision = await start_training(rig, nodes=1, members=1, gpus=4)
-    rig.fleet.replica("web", node="gpu-0", gpus=4)
-    rig.plan("up", revision)
-    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.PARKED})
+    rig.fleet.add_replica("web", node="gpu-0", gpus=4)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.PARKED})
     rig.cluster.store.put(
         PDBS,
         {
@@ -90,18 +90,18 @@ async def test_a_pod_that_its_budget_keeps_is_deleted_and_no_member_is(rig: Rig)
         },
     )
     rig.cluster.store.change(PODS, "web", {"metadata": {"labels": {"app": "web"}}}, "default")
-    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.DRAINING})
+    await rig.run_until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.DRAINING})
     for _ in range(10):
-        await rig.second()
+        await rig.run_second()
     assert "web" in pods(rig)
     await ordered(rig, "gpu-0", "--step", "Draining", *WHO)
-    await rig.until(lambda: "web" not in pods(rig), 30)
+    await rig.run_until(lambda: "web" not in pods(rig), 30)
 
 
 @pytest.mark.parametrize("step", ["Prepared", "Validating", "Upgrading"])
 async def test_what_proves_something_cannot_be_passed_over(rig: Rig, step: str) -> None:
-    rig.plan("up", await start_training(rig))
-    await rig.until(lambda: step in {one.status.phase.value for one in rig.upgrades("up")})
+    rig.apply_plan("up", await start_training(rig))
+    await rig.run_until(lambda: step in {one.status.phase.value for one in rig.upgrades("up")})
     answer = await ordered(rig, "gpu-0", "--step", step, *WHO, code=1)
     assert force_refusal(NodePhase(step)) in answer
     assert [one.spec.force for one in rig.upgrades("up")] == [[], []]
@@ -110,14 +110,14 @@ async def test_what_proves_something_cannot_be_passed_over(rig: Rig, step: str) 
 @pytest.mark.parametrize("said", [{}, {names.ANNOTATION_TIMEOUT: "soon"}], ids=["usable", "not usable"])
 async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: Rig, said: Object) -> None:
     rig.steps_at_once = 1  # seen in every phase
-    rig.plan("up", await start_training(rig))
-    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.DRAINING})
+    rig.apply_plan("up", await start_training(rig))
+    await rig.run_until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.DRAINING})
     # It was bound there while the taint was on its way, and is no member of what acknowledged.
-    rig.fleet.job("late", members=1, gpus=1)
+    rig.fleet.add_job("late", members=1, gpus=1)
     template = {"spec": {"template": {"metadata": {"annotations": said}}}}
     job = rig.cluster.store.change(JOBS, "late", template, "default")
     rig.fleet._add_pod("late-0-x", "default", "Job", job, node="gpu-0", index=0)
-    await rig.until(lambda: {one.status.reason for one in rig.requests()} == {"WaitingForPods"})
+    await rig.run_until(lambda: {one.status.reason for one in rig.requests()} == {"WaitingForPods"})
     answer = await ordered(rig, "gpu-0", "--step", "Draining", *WHO, code=4)
     assert "gang default/Job/late declares a checkpoint method and has not stopped: it cannot be forced" in answer
     assert "--expendable default/Job/late" in answer
@@ -126,7 +126,7 @@ async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: 
     order = {"step": "Draining", "by": "ann", "at": "2026-11-21T09:00:00Z", "reason": "in a hurry"}
     rig.cluster.store.change(NODE_UPGRADES, upgrade, {"spec": {"force": [order]}})
     for _ in range(10):
-        await rig.second()
+        await rig.run_second()
     assert "late-0-x" in pods(rig)
     assert rig.fleet.trainers["gang"].stops == 0, "nor is the gang stopped for a node upgrade that may not come"
 

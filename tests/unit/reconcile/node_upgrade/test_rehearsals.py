@@ -56,11 +56,11 @@ async def test_each_pod_of_a_node_upgrade_was_shown_as_it_was_made(rig: Rig, sho
     revision = await start_training(rig, nodes=1, members=1)
     shown.clear()
     made.clear()
-    rig.plan("up", revision)
-    await rig.until(lambda: rig.over("up"))
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: rig.is_over("up"))
     assert rig.nodes_on(revision) == 1
     (upgrade,) = rig.upgrades("up")
-    sets = {one["metadata"]["name"]: one["spec"]["template"] for one in rig.cluster.store.all(DAEMONSETS)}
+    sets = {one["metadata"]["name"]: one["spec"]["template"] for one in rig.cluster.store.copy_all(DAEMONSETS)}
     jobs = {name: one["spec"]["template"] for name, one in made.items() if "template" in one["spec"]}
     pods = {name: one for name, one in made.items() if name.startswith("validate-")}
     whole = {name: bare(one) for name, one in (sets | jobs | pods).items() if name in shown}
@@ -84,8 +84,8 @@ async def test_what_was_not_answered_is_asked_again_after_a_pause_and_for_one_of
         await rehearse(kind, body)
 
     rig.cluster.rehearse = unanswered
-    rig.plan("up", revision)
-    await rig.until(lambda: rig.over("up"))
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: rig.is_over("up"))
     pauses = [after - before for before, after in pairwise(asked[: TRIES + 1])]
     least = REHEARSED_AGAIN.total_seconds()
     assert all(least <= pause <= least + ACTIVE_SECONDS for pause in pauses), pauses

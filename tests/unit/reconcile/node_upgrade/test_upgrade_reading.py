@@ -106,7 +106,7 @@ async def evictable(rig: Rig, spaces):
 )
 async def test_pods_that_declare_a_method_or_a_veto_in_any_place_are_never_evicted_unasked(pod, owner, space, expected):
     rig = Rig()
-    rig.fleet.node("gpu-0")
+    rig.fleet.add_node("gpu-0")
     row = owner_kind("StatefulSet", "apps/v1")
     meta = {"name": "db", "namespace": "ml", "annotations": owner}
     made = rig.cluster.store.put(owner_resource(row), {"metadata": meta})
@@ -122,14 +122,14 @@ async def test_pods_that_declare_a_method_or_a_veto_in_any_place_are_never_evict
 @pytest.mark.parametrize(("asked", "seen"), [("old.example/gpu", [True]), ("rdma/hca", [])])
 async def test_pods_with_gpus_of_the_resource_that_the_node_has_offered_are_seen(asked, seen):
     rig = Rig()
-    rig.fleet.node("gpu-0")
-    rig.fleet.bare("solo", node="gpu-0", gpus=1, resource=asked)
+    rig.fleet.add_node("gpu-0")
+    rig.fleet.add_bare_pod("solo", node="gpu-0", gpus=1, resource=asked)
     assert [pod.gpus for pod in (await view(rig, {}, before="old.example/gpu")).others] == seen
 
 
 async def test_a_pod_with_gpus_by_claim_is_seen_and_not_evicted_though_its_owner_replaces_it():
     rig = Rig()
-    rig.fleet.node("gpu-0")
+    rig.fleet.add_node("gpu-0")
     rig.cluster.installed |= {(CLAIM.group, CLAIM.plural): (CLAIM.version,)}
     claim(rig.cluster.store, "one", allocated(NVIDIA))
     claiming(rig.cluster.store, "web", node="gpu-0", of="one")
@@ -140,7 +140,7 @@ async def test_a_pod_with_gpus_by_claim_is_seen_and_not_evicted_though_its_owner
 
 async def test_of_a_resource_that_is_offered_all_is_expected_where_gpus_are_partitioned_otherwise():
     rig = Rig()
-    rig.fleet.node("gpu-0")
+    rig.fleet.add_node("gpu-0")
     sick = {"capacity": {RESOURCE: "56"}, "allocatable": {RESOURCE: "55"}}
     rig.cluster.store.change(NODES, "gpu-0", {"status": sick})
     seen = (await view(rig, {}, sharing=("", "single"))).node
@@ -150,7 +150,7 @@ async def test_of_a_resource_that_is_offered_all_is_expected_where_gpus_are_part
 @pytest.mark.parametrize(("before", "gpus"), [("mixed", 7), ("single", 15)])
 async def test_what_was_offered_before_gpus_were_partitioned_otherwise_is_not_missed(before, gpus):
     rig = Rig()
-    rig.fleet.node("gpu-0")
+    rig.fleet.add_node("gpu-0")
     old = {"nvidia.com/mig-1g.10gb": "8"}
     gone = dict.fromkeys(old, "0")
     rig.cluster.store.change(
@@ -173,7 +173,7 @@ async def test_what_was_offered_before_gpus_were_partitioned_otherwise_is_not_mi
 )
 async def test_operands_that_may_hold_a_device_are_seen_until_they_are_gone(component, phase, counts):
     rig = Rig()
-    rig.fleet.node("gpu-0")
+    rig.fleet.add_node("gpu-0")
     labels = {"gpu-upgrader.io/component": component}
     meta = {"name": "p", "namespace": "gpu-upgrader-system", "labels": labels}
     rig.cluster.store.put(PODS, {"metadata": meta, "spec": {"nodeName": "gpu-0"}, "status": {"phase": phase}})

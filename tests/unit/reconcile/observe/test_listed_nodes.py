@@ -28,8 +28,8 @@ async def test_a_batch_is_started_from_nodes_that_are_listed_for_it() -> None:
     rig.fall_behind()
     for name in ("gpu-0", "gpu-1"):
         rig.cluster.store.change(NODES, name, {"metadata": {"labels": {"gpu-upgrader.io/skip": "true"}}})
-    rig.plan("up", revision)
+    rig.apply_plan("up", revision)
     for _ in range(30):
-        await rig.second()
+        await rig.run_second()
     assert rig.plan_now("up").status.batches == []
     assert rig.upgrades("up") == []

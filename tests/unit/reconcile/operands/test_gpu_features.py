@@ -25,7 +25,7 @@ def rig():
 
 def discovering(rig, version="1.0", *, management="Managed"):
     named = {"image": GFD} if management == "Managed" else {}
-    return rig.spec(version) | {"featureDiscovery": {"management": management, **named}}
+    return rig.make_spec(version) | {"featureDiscovery": {"management": management, **named}}
 
 
 def meta(rig, node="gpu-0"):
@@ -47,13 +47,13 @@ def told(rig):
 
 async def running(rig):
     await pool(rig)
-    rig.stack(discovering(rig))
-    await rig.until(lambda: version(rig) == "1.0")
+    rig.apply_stack(discovering(rig))
+    await rig.run_until(lambda: version(rig) == "1.0")
 
 
 async def test_nodes_say_which_simulated_devices_they_have_on_which_driver(rig):
     await running(rig)
-    await rig.until(lambda: told(rig) == ("1/1", ""))
+    await rig.run_until(lambda: told(rig) == ("1/1", ""))
     assert labels(rig) == {
         "nvidia.com/gpu.product": "SIMULATED-GPU",
         "nvidia.com/gpu.memory": "81920",
@@ -75,35 +75,35 @@ async def test_nodes_say_which_simulated_devices_they_have_on_which_driver(rig):
     }
     before = meta(rig)["resourceVersion"]
     for _ in range(20):
-        await rig.second()
+        await rig.run_second()
     assert meta(rig)["resourceVersion"] == before
 
 
 async def test_they_go_with_the_operands_of_a_node_upgrade_and_say_the_new_driver_after_it(rig):
     await running(rig)
-    rig.image("2.0")
-    rig.plan("p", rig.stack(discovering(rig, "2.0")))
-    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("p")))
-    await rig.until(lambda: labels(rig) == {})
-    await rig.until(lambda: version(rig) == "2.0")
-    await rig.until(lambda: rig.over("p"))
+    rig.put_image("2.0")
+    rig.apply_plan("p", rig.apply_stack(discovering(rig, "2.0")))
+    await rig.run_until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("p")))
+    await rig.run_until(lambda: labels(rig) == {})
+    await rig.run_until(lambda: version(rig) == "2.0")
+    await rig.run_until(lambda: rig.is_over("p"))
     assert rig.stack_now().status.drift == []
 
 
 async def test_they_go_when_it_is_turned_off(rig):
     await running(rig)
-    rig.stack(discovering(rig, management="External"))
-    await rig.until(lambda: told(rig) == ("External", ""))
-    await rig.until(lambda: labels(rig) == {})
+    rig.apply_stack(discovering(rig, management="External"))
+    await rig.run_until(lambda: told(rig) == ("External", ""))
+    await rig.run_until(lambda: labels(rig) == {})
     assert names.ANNOTATION_GPU_FEATURES not in meta(rig).get("annotations", {})
 
 
 async def test_they_go_with_their_stack_and_with_a_node_that_leaves_it(rig):
     await pool(rig, nodes=2)
-    rig.stack(discovering(rig))
-    await rig.until(lambda: {version(rig, "gpu-0"), version(rig, "gpu-1")} == {"1.0"})
+    rig.apply_stack(discovering(rig))
+    await rig.run_until(lambda: {version(rig, "gpu-0"), version(rig, "gpu-1")} == {"1.0"})
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": {"pool": "none"}}})
-    await rig.until(lambda: labels(rig, "gpu-1") == {})
+    await rig.run_until(lambda: labels(rig, "gpu-1") == {})
     assert version(rig) == "1.0"
     rig.cluster.store.remove(GPU_STACKS, STACK)
     for _ in range(20):
@@ -115,30 +115,30 @@ async def test_what_somebody_else_wrote_stays_theirs(rig):
     await pool(rig)
     theirs = {"nvidia.com/gpu.product": "NVIDIA-H200"}
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": theirs}})
-    rig.stack(discovering(rig))
-    await rig.until(lambda: version(rig) == "1.0")
+    rig.apply_stack(discovering(rig))
+    await rig.run_until(lambda: version(rig) == "1.0")
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {"nvidia.com/gpu.memory": "1"}}})
-    rig.stack(discovering(rig, management="External"))
-    await rig.until(lambda: labels(rig) == theirs | {"nvidia.com/gpu.memory": "1"})
+    rig.apply_stack(discovering(rig, management="External"))
+    await rig.run_until(lambda: labels(rig) == theirs | {"nvidia.com/gpu.memory": "1"})
 
 
 async def test_labels_of_another_stacks_nodes_are_left_alone(rig):
     await running(rig)
-    rig.fleet.node("other-0")
+    rig.fleet.add_node("other-0")
     rig.cluster.store.change(NODES, "other-0", {"metadata": {"labels": {"pool": "b"}}})
-    rig.stack(discovering(rig) | {"nodeSelector": {"pool": "b"}}, "pool-b")
-    await rig.until(lambda: version(rig, "other-0") == "1.0")
+    rig.apply_stack(discovering(rig) | {"nodeSelector": {"pool": "b"}}, "pool-b")
+    await rig.run_until(lambda: version(rig, "other-0") == "1.0")
     for _ in range(10):
-        await rig.second()
+        await rig.run_second()
         assert (version(rig), version(rig, "other-0")) == ("1.0", "1.0")
 
 
 async def test_shared_devices_are_told_as_shared(rig):
     await running(rig)
     spec = discovering(rig)
-    rig.plan("p", rig.stack(spec | {"devicePlugin": spec["devicePlugin"] | {"sharing": {"timeSlices": 4}}}))
-    await rig.until(lambda: rig.over("p"))
-    await rig.until(lambda: labels(rig).get("nvidia.com/gpu.replicas") == "4")
+    rig.apply_plan("p", rig.apply_stack(spec | {"devicePlugin": spec["devicePlugin"] | {"sharing": {"timeSlices": 4}}}))
+    await rig.run_until(lambda: rig.is_over("p"))
+    await rig.run_until(lambda: labels(rig).get("nvidia.com/gpu.replicas") == "4")
     assert labels(rig)["nvidia.com/gpu.product"] == "SIMULATED-GPU-SHARED"
 
 
@@ -146,8 +146,8 @@ async def test_a_record_that_nobody_can_read_and_a_report_that_is_none_are_said(
     await running(rig)
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"annotations": {names.ANNOTATION_GPU_FEATURES: "{"}}})
     said = "gpu-0: the record of its GPU labels cannot be read: remove it, and the labels"
-    await rig.until(lambda: told(rig) == ("1/1", said))
+    await rig.run_until(lambda: told(rig) == ("1/1", said))
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"annotations": {names.ANNOTATION_GPU_FEATURES: None}}})
-    await rig.until(lambda: told(rig) == ("1/1", ""))
+    await rig.run_until(lambda: told(rig) == ("1/1", ""))
     rig.fleet.loaded = lambda *_: {"exitCode": 0, "message": json.dumps({"version": 3})}
-    await rig.until(lambda: "gpu-0: the output of its pod is not a report" in told(rig)[1])
+    await rig.run_until(lambda: "gpu-0: the output of its pod is not a report" in told(rig)[1])

@@ -8,7 +8,7 @@ from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_FEATURES, NODES
 from upgrader.core.errors import ClusterError, ConflictError
 from upgrader.core.node_protocol.node_features import PREFIX
-from upgrader_dev.simulated.cluster.readings import features_read
+from upgrader_dev.simulated.cluster.readings import read_node_features
 from upgrader_dev.simulated.cluster.rig import STACK, Rig
 
 KERNEL, NEXT = "6.1.0-47-amd64", "6.12.94+deb13-amd64"
@@ -35,13 +35,13 @@ class Pool:
         """Without an image no upgrade is ordered."""
         self.rig = Rig()
         for number in range(nodes):
-            self.rig.fleet.node(f"gpu-{number}")
+            self.rig.fleet.add_node(f"gpu-{number}")
         if image:
-            self.rig.image("1.0")
+            self.rig.put_image("1.0")
         self.ask("Auto")
 
     def ask(self, mode: str | None, stack: str = STACK) -> None:
-        self.rig.stack(self.rig.spec("1.0") | ({"nodeFeatures": mode} if mode else {}), stack)
+        self.rig.apply_stack(self.rig.make_spec("1.0") | ({"nodeFeatures": mode} if mode else {}), stack)
 
     def node(self, name: str = "gpu-0") -> dict:
         return self.rig.cluster.store.find(NODES, name)
@@ -68,15 +68,15 @@ class Pool:
         return next(((one.status, one.reason, one.message) for one in found), None)
 
     def daemonsets(self) -> list[dict]:
-        every = self.rig.cluster.store.all(DAEMONSETS)
+        every = self.rig.cluster.store.copy_all(DAEMONSETS)
         return [one for one in every if one["metadata"]["labels"][names.LABEL_COMPONENT] == "node-features"]
 
     async def seconds(self, count: int) -> None:
         for _ in range(count):
-            await self.rig.second()
+            await self.rig.run_second()
 
     async def labelled(self) -> None:
-        await self.rig.until(lambda: self.condition() is not None and self.condition()[1] == "Labelled")
+        await self.rig.run_until(lambda: self.condition() is not None and self.condition()[1] == "Labelled")
         await self.rig.settle()
         await self.seconds(2)
 
@@ -96,7 +96,7 @@ async def test_a_stack_that_does_not_ask_writes_nothing_and_says_nothing() -> No
 
 
 async def test_nodes_of_the_pool_are_labelled_and_others_are_not(pool: Pool) -> None:
-    pool.rig.fleet.node("other", pool="b")
+    pool.rig.fleet.add_node("other", pool="b")
     await pool.seconds(5)
     assert pool.labels() == LABELS
     assert pool.record() == {"stack": STACK, "bootId": "boot-1-gpu-0", "labels": LABELS}
@@ -121,23 +121,23 @@ async def test_another_image_of_ours_changes_the_pods_and_no_node(pool: Pool) ->
 
 
 async def test_a_node_is_labelled_in_one_write(pool: Pool) -> None:
-    pool.rig.fleet.node("gpu-9")
+    pool.rig.fleet.add_node("gpu-9")
     before = len(pool.rig.cluster.writes)
-    await pool.rig.until(lambda: pool.labels("gpu-9") == LABELS)
+    await pool.rig.run_until(lambda: pool.labels("gpu-9") == LABELS)
     merges = [one for one in pool.rig.cluster.writes[before:] if (one.verb, one.name) == ("merge", "gpu-9")]
     assert len(merges) == 1
 
 
 async def test_after_a_reboot_old_labels_are_known_as_such_until_the_new_ones_are_there(pool: Pool) -> None:
-    said = features_read(pool.node())
+    said = read_node_features(pool.node())
     pool.rig.fleet.features = lambda _: said
     pool.reboot(NEXT, "boot-2")
     await pool.seconds(3)
     assert pool.labels()[FULL] == KERNEL
     waits = "nodes: 1 WaitingForReport; gpu-0: its pod has not reported yet"
     assert pool.condition() == ("False", "WaitingForReport", waits)
-    pool.rig.fleet.features = features_read
-    await pool.rig.until(lambda: pool.labels()[FULL] == "6.12.94_deb13-amd64", 10)
+    pool.rig.fleet.features = read_node_features
+    await pool.rig.run_until(lambda: pool.labels()[FULL] == "6.12.94_deb13-amd64", 10)
     assert pool.record()["bootId"] == "boot-2"
     assert f"{PREFIX}kernel-version.major" not in pool.labels()
     await pool.seconds(2)
@@ -172,7 +172,7 @@ async def test_what_is_no_report_is_not_believed(ended: dict, said: str) -> None
 
 async def test_a_pod_that_read_another_kernel_than_the_kubelet_says_is_not_believed() -> None:
     pool = Pool()
-    pool.rig.fleet.features = lambda node: features_read(node, kernel="6.9.9")
+    pool.rig.fleet.features = lambda node: read_node_features(node, kernel="6.9.9")
     await pool.seconds(5)
     assert pool.condition() == (
         "False",
@@ -251,7 +251,7 @@ async def test_a_node_that_leaves_the_pool_loses_them(pool: Pool) -> None:
 
 async def test_a_stack_that_is_deleted_takes_them_back(pool: Pool) -> None:
     pool.rig.cluster.store.remove(GPU_STACKS, STACK)
-    await pool.rig.second()
+    await pool.rig.run_second()
     assert (pool.labels(), pool.record()) == ({}, None)
 
 
@@ -330,14 +330,14 @@ async def test_a_write_that_is_refused_is_told_and_the_other_nodes_are_labelled(
     assert pool.condition() == ("False", "Refused", "nodes: 1 Refused, 1 Labelled; gpu-0: a webhook says no")
     assert (pool.labels("gpu-0"), pool.labels("gpu-1")) == ({}, LABELS)
     pool.rig.cluster.before_write = None
-    await pool.rig.until(lambda: pool.condition() == ("True", "Labelled", "nodes: 2 Labelled"))
+    await pool.rig.run_until(lambda: pool.condition() == ("True", "Labelled", "nodes: 2 Labelled"))
 
 
 async def test_many_new_nodes_are_labelled_in_several_steps() -> None:
     pool = Pool(nodes=120, image=False)
-    await pool.rig.until(lambda: any(pool.labels(f"gpu-{number}") for number in range(120)))
+    await pool.rig.run_until(lambda: any(pool.labels(f"gpu-{number}") for number in range(120)))
     found = [sum(bool(pool.labels(f"gpu-{number}")) for number in range(120))]
     for _ in range(3):
-        await pool.rig.second()
+        await pool.rig.run_second()
         found.append(sum(bool(pool.labels(f"gpu-{number}")) for number in range(120)))
     assert found == [50, 100, 120, 120]

@@ -23,7 +23,7 @@ def rig():
 
 def monitored(rig, version="1.0", *, management="Managed"):
     named = {"image": EXPORTER} if management == "Managed" else {}
-    return rig.spec(version) | {"monitoring": {"management": management, **named}}
+    return rig.make_spec(version) | {"monitoring": {"management": management, **named}}
 
 
 def there(rig):
@@ -32,7 +32,7 @@ def there(rig):
     return [
         kind.kind
         for kind in (DAEMONSETS, SERVICES, SERVICE_MONITORS)
-        if any(label.items() <= one["metadata"]["labels"].items() for one in rig.cluster.store.all(kind))
+        if any(label.items() <= one["metadata"]["labels"].items() for one in rig.cluster.store.copy_all(kind))
     ]
 
 
@@ -43,8 +43,8 @@ def told(rig):
 
 async def running(rig):
     await pool(rig)
-    rig.stack(monitored(rig))
-    await rig.until(lambda: told(rig) == ("1/1", ""))
+    rig.apply_stack(monitored(rig))
+    await rig.run_until(lambda: told(rig) == ("1/1", ""))
 
 
 def install(rig):
@@ -52,7 +52,7 @@ def install(rig):
 
 
 def found(rig):
-    return [one for kind in (SERVICES, SERVICE_MONITORS) for one in rig.cluster.store.all(kind)]
+    return [one for kind in (SERVICES, SERVICE_MONITORS) for one in rig.cluster.store.copy_all(kind)]
 
 
 EVERYTHING = ["DaemonSet", "Service", "ServiceMonitor"]
@@ -62,10 +62,10 @@ async def test_a_servicemonitor_is_made_only_where_its_kind_is_served_also_when_
     await running(rig)
     assert there(rig) == ["DaemonSet", "Service"]
     install(rig)
-    await rig.until(lambda: there(rig) == EVERYTHING)
+    await rig.run_until(lambda: there(rig) == EVERYTHING)
     before = [one["metadata"]["resourceVersion"] for one in found(rig)]
     for _ in range(20):
-        await rig.second()
+        await rig.run_second()
     assert [one["metadata"]["resourceVersion"] for one in found(rig)] == before
 
 
@@ -82,8 +82,8 @@ async def test_what_somebody_changed_or_removed_is_put_right(rig):
     rig.cluster.store.remove(SERVICES, name, "gpu-upgrader-system")
     change = {"metadata": {"annotations": {names.ANNOTATION_MANIFEST: "of another release"}}, "spec": {"endpoints": []}}
     rig.cluster.store.change(SERVICE_MONITORS, name, change, "gpu-upgrader-system")
-    await rig.until(lambda: there(rig) == EVERYTHING)
-    await rig.until(lambda: found(rig)[1]["spec"]["endpoints"] != [])
+    await rig.run_until(lambda: there(rig) == EVERYTHING)
+    await rig.run_until(lambda: found(rig)[1]["spec"]["endpoints"] != [])
 
 
 async def test_all_of_it_goes_when_it_is_turned_off_the_exporter_last(rig):
@@ -91,19 +91,19 @@ async def test_all_of_it_goes_when_it_is_turned_off_the_exporter_last(rig):
     await running(rig)
     seen = []
     rig.cluster.store.listeners.append(lambda _: seen.append(there(rig)) if seen[-1:] != [there(rig)] else None)
-    rig.stack(monitored(rig, management="External"))
-    await rig.until(lambda: there(rig) == [])
+    rig.apply_stack(monitored(rig, management="External"))
+    await rig.run_until(lambda: there(rig) == [])
     assert seen == [EVERYTHING, EVERYTHING[:2], EVERYTHING[:1], []]
-    await rig.until(lambda: told(rig) == ("External", ""))
+    await rig.run_until(lambda: told(rig) == ("External", ""))
 
 
 async def test_all_of_it_goes_with_its_stack_and_that_of_another_stack_stays(rig):
     install(rig)
     await running(rig)
-    rig.fleet.node("other-0")
+    rig.fleet.add_node("other-0")
     rig.cluster.store.change(NODES, "other-0", {"metadata": {"labels": {"pool": "b"}}})
-    rig.stack(monitored(rig) | {"nodeSelector": {"pool": "b"}}, "pool-b")
-    await rig.until(lambda: len(found(rig)) == 4)
+    rig.apply_stack(monitored(rig) | {"nodeSelector": {"pool": "b"}}, "pool-b")
+    await rig.run_until(lambda: len(found(rig)) == 4)
     rig.cluster.store.remove(GPU_STACKS, STACK)
     for _ in range(20):
         await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings)
@@ -115,8 +115,8 @@ async def test_a_kind_that_is_taken_away_keeps_nothing_up(rig):
     install(rig)
     await running(rig)
     rig.cluster.installed.clear()
-    rig.stack(monitored(rig, management="External"))
-    await rig.until(lambda: "DaemonSet" not in there(rig))
+    rig.apply_stack(monitored(rig, management="External"))
+    await rig.run_until(lambda: "DaemonSet" not in there(rig))
     assert there(rig) == ["ServiceMonitor"]  # goes with its kind
 
 
@@ -129,19 +129,19 @@ async def test_one_that_is_refused_is_said_and_the_rest_is_kept(rig):
 
     rig.cluster.before_write = refuse
     await pool(rig)
-    rig.stack(monitored(rig))
+    rig.apply_stack(monitored(rig))
     said = "its ServiceMonitor was refused: servicemonitors is forbidden: apply deploy/rbac.yaml again"
-    await rig.until(lambda: told(rig) == ("1/1", said))
+    await rig.run_until(lambda: told(rig) == ("1/1", said))
     rig.cluster.before_write = None
-    await rig.until(lambda: told(rig) == ("1/1", ""))
+    await rig.run_until(lambda: told(rig) == ("1/1", ""))
 
 
 async def test_a_node_upgrade_turns_the_exporter_off_and_waits_until_it_is_gone(rig):
     await running(rig)
-    rig.image("2.0")
-    rig.plan("p", rig.stack(monitored(rig, "2.0")))
-    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("p")))
-    pods = {one["metadata"]["labels"].get(names.LABEL_COMPONENT) for one in rig.cluster.store.all(PODS)}
+    rig.put_image("2.0")
+    rig.apply_plan("p", rig.apply_stack(monitored(rig, "2.0")))
+    await rig.run_until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("p")))
+    pods = {one["metadata"]["labels"].get(names.LABEL_COMPONENT) for one in rig.cluster.store.copy_all(PODS)}
     assert pods == {"prepare", "validate", "upgrade"}
-    await rig.until(lambda: all(is_final(one.status.phase) for one in rig.upgrades("p")))
-    await rig.until(lambda: told(rig) == ("1/1", ""))
+    await rig.run_until(lambda: all(is_final(one.status.phase) for one in rig.upgrades("p")))
+    await rig.run_until(lambda: told(rig) == ("1/1", ""))

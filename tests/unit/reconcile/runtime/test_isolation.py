@@ -26,11 +26,15 @@ async def rig() -> Rig:
     rig.tolerant = True
     await pool(rig, nodes=2, images=("1.0", "2.0"))
     for name in ("aa", "bb"):
-        rig.fleet.job(name, members=1)
-    await rig.until(lambda: min((one.step for one in rig.fleet.trainers.values()), default=0) > 5)
+        rig.fleet.add_job(name, members=1)
+    await rig.run_until(lambda: min((one.step for one in rig.fleet.trainers.values()), default=0) > 5)
     rig.fleet.trainers["aa"].answers = lambda *_: None
-    rig.plan("up", rig.stack(rig.spec("2.0", plugin="2")), checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
-    await rig.until(lambda: phase(rig, "bb") is RequestPhase.STOPPED)
+    rig.apply_plan(
+        "up",
+        rig.apply_stack(rig.make_spec("2.0", plugin="2")),
+        checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400},
+    )
+    await rig.run_until(lambda: phase(rig, "bb") is RequestPhase.STOPPED)
     return rig
 
 
@@ -72,14 +76,14 @@ def the_world(rig: Rig) -> Callable[[], None]:
 @pytest.mark.parametrize("what", [owner_of_aa, node_of_aa, the_world])
 async def test_what_is_stopped_is_restarted_whatever_else_fails(rig: Rig, what: Callable[[Rig], Callable]) -> None:
     put_right = what(rig)
-    await rig.until(lambda: phase(rig, "bb") is RequestPhase.RESTORED)
+    await rig.run_until(lambda: phase(rig, "bb") is RequestPhase.RESTORED)
     assert rig.fleet.trainers["bb"].lost == 0
     if what is not the_world:  # it is read only while something needs it
         assert told(rig)[0] == "True"
         assert WRONG in told(rig)[1]
         assert metrics.STEP_FAULTS.labels(kind="UpgradePlan", object="up")._value.get() == 1
     put_right()
-    await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 6000, stride=20)
+    await rig.run_until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 6000, stride=20)
     assert told(rig)[0] in {"False", ""}
     assert phase(rig, "aa") is RequestPhase.WITHDRAWN
     rig.assert_nothing_left()
@@ -89,24 +93,26 @@ async def test_what_is_stopped_is_restarted_whatever_else_fails(rig: Rig, what: 
 async def test_an_abort_restarts_what_is_stopped_whatever_else_fails(rig: Rig, what: Callable[[Rig], Callable]) -> None:
     put_right = what(rig)
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
-    await rig.until(lambda: phase(rig, "bb") is RequestPhase.RESTORED)
-    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} <= {NodePhase.FAILED, NodePhase.SUCCEEDED})
+    await rig.run_until(lambda: phase(rig, "bb") is RequestPhase.RESTORED)
+    await rig.run_until(
+        lambda: {one.status.phase for one in rig.upgrades("up")} <= {NodePhase.FAILED, NodePhase.SUCCEEDED}
+    )
     put_right()
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.ABORTED
     rig.assert_nothing_left()
 
 
 async def test_an_abort_between_two_batches_needs_no_look_at_the_world(rig: Rig) -> None:
-    await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 6000, stride=20)
+    await rig.run_until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 6000, stride=20)
     the_world(rig)
     for _ in range(3):
-        await rig.second()
+        await rig.run_second()
     plan = rig.plan_now("up")
     assert (plan.status.reason, told(rig)[0]) == ("NoForecast", "True")
     assert WRONG in plan.status.message
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     rig.assert_nothing_left()
 
 
@@ -119,9 +125,11 @@ async def test_a_gang_whose_answers_cannot_be_read_is_released_at_its_deadline(r
         return await read(pod, container, path)
 
     rig.cluster.read_file = wrong
-    await rig.until(lambda: WRONG in next(one.status.message for one in rig.requests() if one.spec.owner.name == "aa"))
-    await rig.until(lambda: phase(rig, "aa") is RequestPhase.WITHDRAWN, 6000, stride=20)
-    await rig.until(lambda: phase(rig, "bb") is RequestPhase.RESTORED)
+    await rig.run_until(
+        lambda: WRONG in next(one.status.message for one in rig.requests() if one.spec.owner.name == "aa")
+    )
+    await rig.run_until(lambda: phase(rig, "aa") is RequestPhase.WITHDRAWN, 6000, stride=20)
+    await rig.run_until(lambda: phase(rig, "bb") is RequestPhase.RESTORED)
     assert rig.fleet.trainers["aa"].stops == 0
 
 
@@ -158,7 +166,7 @@ async def test_a_gang_whose_answers_take_long_to_read_costs_the_other_no_upgrade
         return await read(pod, container, path)
 
     rig.cluster.read_file = slow
-    await rig.until(lambda: phase(rig, "bb") is RequestPhase.RESTORED)
+    await rig.run_until(lambda: phase(rig, "bb") is RequestPhase.RESTORED)
     assert {one.status.reason for one in rig.upgrades("up")} <= {"", "NotAcknowledged"}
     assert rig.plan_now("up").status.phase is PlanPhase.RUNNING
 

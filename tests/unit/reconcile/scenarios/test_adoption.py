@@ -24,13 +24,13 @@ ON = {DRIVER: "true", PLUGIN: "true"}
 def rig() -> Rig:
     """Two nodes, one of which another operator has, with a driver pod of its own."""
     made = Rig()
-    made.fleet.node("gpu-0")
-    made.fleet.node("gpu-1")
+    made.fleet.add_node("gpu-0")
+    made.fleet.add_node("gpu-1")
     made.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": ON}})
     template = {"spec": {"nodeSelector": {DRIVER: "true"}, "containers": [{"name": "driver"}]}}
     meta = {"name": "nvidia-driver-daemonset", "namespace": "gpu-operator"}
     made.cluster.store.put(DAEMONSETS, {"metadata": meta, "spec": {"template": template}})
-    made.image("1.0")
+    made.put_image("1.0")
     return made
 
 
@@ -44,16 +44,16 @@ def annotations(rig: Rig, name: str = "gpu-1") -> dict[str, str]:
 
 
 def their_pods(rig: Rig) -> int:
-    return sum(pod["metadata"]["namespace"] == "gpu-operator" for pod in rig.cluster.store.all(PODS))
+    return sum(pod["metadata"]["namespace"] == "gpu-operator" for pod in rig.cluster.store.copy_all(PODS))
 
 
 async def pass_time(rig: Rig, seconds: int = 30) -> None:
     for _ in range(seconds):
-        await rig.second()
+        await rig.run_second()
 
 
 async def test_a_node_of_another_operator_is_neither_installed_nor_written(rig: Rig) -> None:
-    rig.stack(rig.spec("1.0"))
+    rig.apply_stack(rig.make_spec("1.0"))
     await pass_time(rig)
     assert [one.spec.node.name for one in rig.upgrades()] == ["gpu-0"]
     assert (labels_of(rig, "gpu-1"), deployed(rig), annotations(rig)) == ({}, ON, {})
@@ -63,9 +63,9 @@ async def test_a_node_of_another_operator_is_neither_installed_nor_written(rig: 
 
 
 async def test_a_plan_holds_it_and_says_how_it_is_handed_over(rig: Rig) -> None:
-    revision = rig.stack(rig.spec("1.0"))
+    revision = rig.apply_stack(rig.make_spec("1.0"))
     await pass_time(rig)
-    rig.plan("up", revision)
+    rig.apply_plan("up", revision)
     await pass_time(rig, 5)
     (blocker,) = rig.plan_now("up").status.blockers
     assert (blocker.subject, blocker.reason) == ("gpu-1", "NodeNotAdopted")
@@ -73,24 +73,24 @@ async def test_a_plan_holds_it_and_says_how_it_is_handed_over(rig: Rig) -> None:
 
 
 async def test_drift_of_such_a_node_makes_no_plan(rig: Rig) -> None:
-    rig.stack(rig.spec("1.0") | {"onDrift": "Propose"})
+    rig.apply_stack(rig.make_spec("1.0") | {"onDrift": "Propose"})
     await pass_time(rig, 150)
     assert plans(rig) == []
 
 
 async def test_handed_over_it_is_taken_with_the_write_that_switches_it_off(rig: Rig) -> None:
-    revision = rig.stack(rig.spec("1.0"))
+    revision = rig.apply_stack(rig.make_spec("1.0"))
     await pass_time(rig)
     (line,) = await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="ada")
     assert line == f"node gpu-1 is handed over by ada; its first upgrade sets {DRIVER} and {PLUGIN} to false"
     before = len(rig.cluster.writes)
-    await rig.until(lambda: labels_of(rig, "gpu-1").get(names.LABEL_DRIVER) == "none")
+    await rig.run_until(lambda: labels_of(rig, "gpu-1").get(names.LABEL_DRIVER) == "none")
     assert deployed(rig) == dict.fromkeys(ON, "false")
     assert json.loads(annotations(rig)[names.ANNOTATION_ADOPTED]) == ON
     assert [one.verb for one in rig.cluster.writes[before:] if one.kind == "Node"] == ["merge", "merge"]  # taint, off
-    await rig.until(lambda: rig.nodes_on(revision) == 2)
+    await rig.run_until(lambda: rig.nodes_on(revision) == 2)
     await rig.settle()
-    await rig.second()
+    await rig.run_second()
     assert their_pods(rig) == 0
     assert condition(rig, "Adopted") == (
         "True",
@@ -101,12 +101,12 @@ async def test_handed_over_it_is_taken_with_the_write_that_switches_it_off(rig: 
 
 
 async def test_the_upgrade_waits_until_the_pods_of_the_other_operator_are_gone(rig: Rig) -> None:
-    rig.stack(rig.spec("1.0"))
+    rig.apply_stack(rig.make_spec("1.0"))
     await pass_time(rig)
-    (theirs,) = [pod for pod in rig.cluster.store.all(PODS) if pod["metadata"]["namespace"] == "gpu-operator"]
+    (theirs,) = [pod for pod in rig.cluster.store.copy_all(PODS) if pod["metadata"]["namespace"] == "gpu-operator"]
     rig.others.append(lambda: rig.cluster.store.put(PODS, theirs))  # its pod does not end
     await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="ada")
-    await rig.until(lambda: in_phase(rig, NodePhase.UNLOADING))
+    await rig.run_until(lambda: in_phase(rig, NodePhase.UNLOADING))
     await pass_time(rig, 60)
     (upgrade,) = [one for one in rig.upgrades() if one.spec.node.name == "gpu-1"]
     assert (upgrade.status.phase, upgrade.status.message) == (
@@ -119,30 +119,30 @@ async def test_the_upgrade_waits_until_the_pods_of_the_other_operator_are_gone(r
 
 
 async def test_a_first_upgrade_that_fails_gives_it_back_and_the_next_takes_it_again(rig: Rig) -> None:
-    revision = rig.stack(rig.spec("1.0"))
+    revision = rig.apply_stack(rig.make_spec("1.0"))
     await pass_time(rig)
     rig.fleet.pod_results = invalid
     await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="ada")
-    await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
+    await rig.run_until(lambda: in_phase(rig, NodePhase.FAILED))
     assert deployed(rig) == ON
     assert names.ANNOTATION_ADOPTED not in annotations(rig)
     rig.assert_nothing_left()
     rig.fleet.pod_results = well
-    await rig.until(lambda: rig.nodes_on(revision) == 2, 1200, stride=10)
+    await rig.run_until(lambda: rig.nodes_on(revision) == 2, 1200, stride=10)
     assert deployed(rig) == dict.fromkeys(ON, "false")
 
 
 async def test_what_fails_before_the_node_is_off_takes_nothing_over(rig: Rig) -> None:
-    rig.stack(rig.spec("1.0"))
+    rig.apply_stack(rig.make_spec("1.0"))
     await pass_time(rig)
     rig.fleet.pod_results = full_disk
     await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="ada")
-    await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
+    await rig.run_until(lambda: in_phase(rig, NodePhase.FAILED))
     assert (deployed(rig), names.ANNOTATION_ADOPTED in annotations(rig)) == (ON, False)
 
 
 async def test_all_nodes_of_a_stack_are_handed_over_at_once_and_only_once(rig: Rig) -> None:
-    rig.stack(rig.spec("1.0"))
+    rig.apply_stack(rig.make_spec("1.0"))
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {PLUGIN: "pre-installed"}}})
     lines = await adoption.adopt_nodes(rig.context, [], STACK, by="ada")
     assert lines == [
@@ -155,7 +155,7 @@ async def test_all_nodes_of_a_stack_are_handed_over_at_once_and_only_once(rig: R
 
 
 async def test_nothing_is_handed_over_where_there_is_nothing(rig: Rig) -> None:
-    rig.stack(rig.spec("1.0"))
+    rig.apply_stack(rig.make_spec("1.0"))
     (line,) = await adoption.adopt_nodes(rig.context, ["gpu-0"], None, by="ada")
     assert line == "node gpu-0 is not managed by another operator; nothing to hand over"
     for nodes, stack in ((["gpu-7"], None), ([], "other")):
@@ -171,7 +171,7 @@ async def _uninstalled(rig: Rig) -> list[str]:
     said: list[str] = []
 
     async def sleep(_: float) -> None:
-        await rig.second()
+        await rig.run_second()
 
     await uninstallation.uninstall_all(rig.context, patience=600, crds=False, tell=said.append, sleep=sleep)
     return said
@@ -182,7 +182,7 @@ def ours(rig: Rig, name: str) -> dict[str, str]:
 
 
 async def _adopted(rig: Rig) -> None:
-    rig.stack(rig.spec("1.0"))
+    rig.apply_stack(rig.make_spec("1.0"))
     await pass_time(rig)
     await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="ada")
     await rig.settle()
@@ -190,7 +190,7 @@ async def _adopted(rig: Rig) -> None:
 
 async def test_uninstall_leaves_what_is_wholly_ours_and_releases_what_never_was(rig: Rig) -> None:
     await _adopted(rig)
-    rig.fleet.node("gpu-2")
+    rig.fleet.add_node("gpu-2")
     before = {names.ANNOTATION_ADOPTED: json.dumps(ON), names.ANNOTATION_ADOPT: "{}"}
     off = {names.LABEL_OPERANDS: "off", names.LABEL_SKIP: "true", **dict.fromkeys(ON, "false")}
     rig.cluster.store.change(NODES, "gpu-2", {"metadata": {"labels": off, "annotations": before}})
@@ -216,14 +216,14 @@ async def test_who_gave_it_back_by_hand_is_not_overruled_by_an_earlier_life(rig:
     await _adopted(rig)
     await _uninstalled(rig)
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": {DRIVER: "pre-installed"}}})
-    rig.image("1.0")
-    revision = rig.stack(rig.spec("1.0"))
+    rig.put_image("1.0")
+    revision = rig.apply_stack(rig.make_spec("1.0"))
     await pass_time(rig)
     assert deployed(rig) == {DRIVER: "pre-installed", PLUGIN: "false"}
     assert rig.nodes_on(revision) == 1
     await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="bob")
     assert json.loads(annotations(rig)[names.ANNOTATION_ADOPTED]) == {PLUGIN: "true"}
-    await rig.until(lambda: rig.nodes_on(revision) == 2)
+    await rig.run_until(lambda: rig.nodes_on(revision) == 2)
     assert deployed(rig) == dict.fromkeys(ON, "false")
     assert json.loads(annotations(rig)[names.ANNOTATION_ADOPTED]) == {DRIVER: "pre-installed", PLUGIN: "true"}
 

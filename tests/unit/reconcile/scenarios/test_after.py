@@ -22,7 +22,7 @@ def members(rig: Rig) -> Sequence[tuple[str, str]]:
     """Where the gang's pods are, and how."""
     return [
         (pod["spec"].get("nodeName", ""), pod["status"].get("phase", ""))
-        for pod in rig.cluster.store.all(PODS)
+        for pod in rig.cluster.store.copy_all(PODS)
         if pod["metadata"]["labels"].get("job") == "gang"
     ]
 
@@ -39,14 +39,14 @@ def label(rig: Rig, node: str, name: str) -> str | None:
 
 
 async def test_a_gang_never_returns_to_a_node_that_is_kept_for_a_person(rig: Rig) -> None:
-    rig.plan("up", await start_training(rig))
+    rig.apply_plan("up", await start_training(rig))
 
     def fell_off(component: str, pod: Object) -> OrderResult | None:
         broken = component == "validate" and pod["spec"]["nodeName"] == "gpu-1"
         return OrderResult(reason=Reason.DEVICE_FAILED, message="fell off the bus") if broken else None
 
     rig.fleet.pod_results = fell_off
-    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
+    await rig.run_until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
     kept = next(one for one in rig.upgrades("up") if one.status.reason == "RevertFailed")
     assert kept.spec.node.name == "gpu-1"
     assert "operands stay off and the taint stays" in kept.status.message
@@ -59,14 +59,16 @@ async def test_a_gang_that_waited_too_long_is_restarted_on_nodes_in_service_only
     revision = await start_training(rig, nodes=4)
     for node in ("gpu-2", "gpu-3"):  # upgraded, they would take the gang at once
         rig.cluster.store.change(NODES, node, {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
-    rig.plan("up", revision, strategy={"maxUnavailable": 16})
+    rig.apply_plan("up", revision, strategy={"maxUnavailable": 16})
     old = label(rig, "gpu-0", REVISION)
-    await rig.until(lambda: NodePhase.UPGRADING in {one.status.phase for one in rig.upgrades("up") if rig.requests()})
+    await rig.run_until(
+        lambda: NodePhase.UPGRADING in {one.status.phase for one in rig.upgrades("up") if rig.requests()}
+    )
     group = {one.spec.node.name for one in rig.upgrades("up") if one.status.phase is NodePhase.UPGRADING}
     rig.cluster.clock.advance(10_000)
     rig.restart()
-    await rig.until(lambda: RequestPhase.RESTARTING in {one.status.phase for one in rig.requests()}, 60)
-    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
+    await rig.run_until(lambda: RequestPhase.RESTARTING in {one.status.phase for one in rig.requests()}, 60)
+    await rig.run_until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
     assert not group & {node for node, phase in members(rig) if phase == "Running"}
     assert {one["operator"] for one in expressions(rig)} == {"NotIn", "Exists"}
     revisions = {label(rig, node, REVISION) for node, phase in members(rig) if phase == "Running"}
@@ -77,8 +79,8 @@ async def test_a_gang_that_waited_too_long_is_restarted_on_nodes_in_service_only
 
 async def test_a_stop_that_was_withdrawn_was_no_interruption(rig: Rig) -> None:
     rig.steps_at_once = 1  # seen in every phase
-    rig.plan("up", await start_training(rig), checkpoint={"timeoutSeconds": 30, "retrySeconds": 60})
-    await rig.until(lambda: RequestPhase.STOPPING in {one.status.phase for one in rig.requests()})
+    rig.apply_plan("up", await start_training(rig), checkpoint={"timeoutSeconds": 30, "retrySeconds": 60})
+    await rig.run_until(lambda: RequestPhase.STOPPING in {one.status.phase for one in rig.requests()})
     trainer = rig.fleet.trainers["gang"]
     trainer.answers = lambda pod, request, step: {
         "requestId": request,
@@ -87,51 +89,51 @@ async def test_a_stop_that_was_withdrawn_was_no_interruption(rig: Rig) -> None:
         "uri": "/data/x",
         "parked": False,
     }
-    rig.fleet._train()
-    await rig.until(lambda: [one.status.phase for one in rig.requests()] == [RequestPhase.WITHDRAWN])
-    await rig.second()
+    rig.fleet._train_jobs()
+    await rig.run_until(lambda: [one.status.phase for one in rig.requests()] == [RequestPhase.WITHDRAWN])
+    await rig.run_second()
     assert (trainer.stops, rig.plan_now("up").status.counts.interruptions) == (0, 0)
     assert rig.plan_now("up").status.counts.nodes == 2
     trainer.answers = None
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert (rig.plan_now("up").status.phase, trainer.stops, trainer.lost) == (PlanPhase.COMPLETED, 2, 0)  # pods
 
 
 async def test_a_node_that_was_let_go_keeps_the_revision_that_it_shows(rig: Rig) -> None:
     revision = await start_training(rig)
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": {REVISION: None}}})
-    rig.plan("up", revision)
-    await rig.until(lambda: NodePhase.DRAINING in {one.status.phase for one in rig.upgrades("up")})
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: NodePhase.DRAINING in {one.status.phase for one in rig.upgrades("up")})
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert label(rig, "gpu-1", REVISION) is None
     rig.assert_nothing_left()
 
 
 async def test_undoing_goes_back_to_what_the_upgraded_nodes_had(rig: Rig) -> None:
     for version in ("1.0", "2.0", "3.0"):
-        rig.image(version)
+        rig.put_image(version)
     for number in range(3):
-        rig.fleet.node(f"gpu-{number}")
-    one = rig.stack(rig.spec("1.0"))
+        rig.fleet.add_node(f"gpu-{number}")
+    one = rig.apply_stack(rig.make_spec("1.0"))
     await rig.settle()
     rig.cluster.store.change(NODES, "gpu-2", {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
-    two = rig.stack(rig.spec("2.0"))
-    rig.plan("two", two)
-    await rig.until(lambda: rig.nodes_on(two) == 2)
+    two = rig.apply_stack(rig.make_spec("2.0"))
+    rig.apply_plan("two", two)
+    await rig.run_until(lambda: rig.nodes_on(two) == 2)
     rig.cluster.store.change(UPGRADE_PLANS, "two", {"spec": {"state": "Aborted"}})
-    await rig.until(lambda: rig.over("two"))
-    three = rig.stack(rig.spec("3.0"))
-    rig.plan("three", three)
+    await rig.run_until(lambda: rig.is_over("two"))
+    three = rig.apply_stack(rig.make_spec("3.0"))
+    rig.apply_plan("three", three)
     consent = {"maxInterruptions": 7, "expendable": ["default/Job/toy"]}
     rig.cluster.store.change(UPGRADE_PLANS, "three", {"spec": {"approval": {"limits": consent}}})
-    await rig.until(lambda: rig.nodes_on(three) == 2)
+    await rig.run_until(lambda: rig.nodes_on(three) == 2)
     rig.cluster.store.change(UPGRADE_PLANS, "three", {"spec": {"state": "RolledBack"}})
-    await rig.until(lambda: rig.plan_now("three").status.rollback_plan is not None)
+    await rig.run_until(lambda: rig.plan_now("three").status.rollback_plan is not None)
     undo = rig.plan_now(rig.plan_now("three").status.rollback_plan)
     assert undo.spec.target_revision == two
     assert undo.spec.approval is not None
     # The same consent, but nobody is ended a second time.
     assert (undo.spec.approval.limits.max_interruptions, undo.spec.approval.limits.expendable) == (7, [])
-    await rig.until(lambda: rig.nodes_on(two) == 2)
+    await rig.run_until(lambda: rig.nodes_on(two) == 2)
     assert [label(rig, f"gpu-{number}", REVISION) for number in range(3)] == [two, two, one]

@@ -21,7 +21,7 @@ class Latecomer(Rig):
 
     async def begin(self, *, arrives: Callable[[Rig], bool], gpus: int = 1, kind: str = "Job") -> None:
         await start_training(self, nodes=1, members=1)
-        self.image("2.0", NEXT)
+        self.put_image("2.0", NEXT)
         self.came = False
 
         def arrive() -> None:
@@ -30,7 +30,7 @@ class Latecomer(Rig):
                 self.late(gpus, kind)
 
         self.others.append(arrive)
-        self.plan("up", self.stack(self.spec("2.0", plugin="2") | {"reboot": REBOOT}), checkpoint=DAY)
+        self.apply_plan("up", self.apply_stack(self.make_spec("2.0", plugin="2") | {"reboot": REBOOT}), checkpoint=DAY)
 
     def late(self, gpus: int, kind: str) -> None:
         owner = {"apiVersion": "batch/v1", "kind": kind, "name": "late", "uid": "late", "controller": True}
@@ -64,7 +64,7 @@ class Latecomer(Rig):
     @property
     def upgrade_jobs(self) -> set[str]:
         upgrades = {one.metadata.uid for one in self.upgrades("up")}
-        made = [job["metadata"] for job in self.cluster.store.all(JOBS)]
+        made = [job["metadata"] for job in self.cluster.store.copy_all(JOBS)]
         mine = [one for one in made if upgrades & {owner["uid"] for owner in one.get("ownerReferences", [])}]
         return {one["name"].split("-")[0] for one in mine}
 
@@ -92,13 +92,13 @@ async def test_a_pod_that_comes_while_operands_go_off_is_waited_for_before_the_r
     rig: Latecomer, gpus: int
 ) -> None:
     await rig.begin(arrives=at(NodePhase.UNLOADING), gpus=gpus)
-    await rig.until(lambda: bool(rig.blocked))
+    await rig.run_until(lambda: bool(rig.blocked))
     for _ in range(60):
-        await rig.second()
+        await rig.run_second()
     assert (rig.blocked, rig.upgrade_jobs, rig.fleet.reboots) == (["PodsArrived"], set(), [])
     assert "pod default/late" in rig.upgrades("up")[0].status.message
     rig.ends()
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert (rig.fleet.reboots, rig.fleet.trainers["gang"].lost) == ([("gpu-0", NEXT)], 0)
     rig.assert_nothing_left()
 
@@ -109,20 +109,20 @@ async def test_where_it_stays_its_node_is_released_as_it_was_without_a_node_upgr
 ) -> None:
     await rig.begin(arrives=at(NodePhase.UNLOADING), gpus=gpus)
     before = rig.nodes()[0]["metadata"]["labels"][names.LABEL_DRIVER]
-    await rig.until(lambda: at(NodePhase.RELEASING)(rig), 900)
+    await rig.run_until(lambda: at(NodePhase.RELEASING)(rig), 900)
     upgrade = rig.upgrades("up")[0].status
     assert (upgrade.reason, rig.upgrade_jobs, rig.fleet.reboots, rig.there) == ("PodsArrived", set(), [], True)
     labels = rig.nodes()[0]["metadata"]["labels"]
     assert (labels[names.LABEL_DRIVER], labels[names.LABEL_OPERANDS]) == (before, "on")
     rig.ends()  # the gang's own place is free again
-    await rig.until(lambda: rig.restored and at(NodePhase.FAILED)(rig), 900)
+    await rig.run_until(lambda: rig.restored and at(NodePhase.FAILED)(rig), 900)
     assert "pod default/late to end, which was created after the drain" in rig.upgrades("up")[0].status.message
     rig.assert_nothing_left()
 
 
 async def test_one_that_its_owner_replaces_is_evicted_and_the_upgrade_goes_on(rig: Latecomer) -> None:
     await rig.begin(arrives=at(NodePhase.UNLOADING), kind="ReplicaSet")
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert (rig.came, rig.there, rig.fleet.reboots) == (True, False, [("gpu-0", NEXT)])
 
 
@@ -143,19 +143,19 @@ def invalid(rig: Latecomer, *, always: bool) -> Callable[[Rig], bool]:
 
 async def test_one_that_comes_while_the_node_is_validated_is_not_rebooted_over_on_the_way_back(rig: Latecomer) -> None:
     await rig.begin(arrives=invalid(rig, always=False))
-    await rig.until(lambda: rig.blocked == ["PodsArrived"] and rig.upgrades("up")[0].status.reverting)
+    await rig.run_until(lambda: rig.blocked == ["PodsArrived"] and rig.upgrades("up")[0].status.reverting)
     for _ in range(60):
-        await rig.second()
+        await rig.run_second()
     assert (rig.upgrade_jobs, rig.fleet.reboots, rig.there) == ({"upgrade"}, [("gpu-0", NEXT)], True)
     rig.ends()
-    await rig.until(lambda: rig.restored, 900)
+    await rig.run_until(lambda: rig.restored, 900)
     assert rig.fleet.reboots == [("gpu-0", NEXT), ("gpu-0", NOW)]
     rig.assert_nothing_left()
 
 
 async def test_where_it_stays_on_the_way_back_its_node_is_left_to_a_person_and_not_rebooted(rig: Latecomer) -> None:
     await rig.begin(arrives=invalid(rig, always=True))
-    await rig.until(lambda: at(NodePhase.FAILED)(rig), 900)
+    await rig.run_until(lambda: at(NodePhase.FAILED)(rig), 900)
     upgrade = rig.upgrades("up")[0].status
     assert (upgrade.reason, rig.fleet.reboots, rig.there) == ("RevertFailed", [("gpu-0", NEXT)], True)
     assert "pod default/late" in upgrade.message
@@ -165,11 +165,11 @@ async def test_where_it_stays_on_the_way_back_its_node_is_left_to_a_person_and_n
 async def test_one_that_takes_devices_before_they_are_validated_is_waited_for(rig: Latecomer) -> None:
     rig.steps_at_once = 1  # seen in every phase
     await rig.begin(arrives=at(NodePhase.VALIDATING))
-    await rig.until(lambda: rig.blocked == ["PodsArrived"])
+    await rig.run_until(lambda: rig.blocked == ["PodsArrived"])
     for _ in range(30):
-        await rig.second()
+        await rig.run_second()
     rig.ends()
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert (rig.fleet.reboots, rig.upgrades("up")[0].status.phase) == ([("gpu-0", NEXT)], NodePhase.SUCCEEDED)
     rig.assert_nothing_left()
 
@@ -187,9 +187,9 @@ async def test_pods_are_listed_between_what_was_read_and_the_upgrade_job(rig: La
         return found
 
     rig.cluster.list = list_
-    await rig.until(lambda: rig.came)
+    await rig.run_until(lambda: rig.came)
     for _ in range(30):
-        await rig.second()
+        await rig.run_second()
     assert (rig.upgrade_jobs, rig.fleet.reboots, rig.blocked) == (set(), [], ["PodsArrived"])
 
 
@@ -198,7 +198,7 @@ async def test_a_pod_of_its_own_that_has_not_ended_yet_is_none_that_came(rig: La
     await rig.begin(arrives=lambda _: False)
     end = rig.fleet._end_node_pod
     rig.fleet._end_node_pod = lambda pod: None if pod["metadata"]["name"].startswith("validate-") else end(pod)
-    await rig.until(lambda: rig.upgrade_jobs == {"upgrade", "revert"}, 1200, stride=5)
+    await rig.run_until(lambda: rig.upgrade_jobs == {"upgrade", "revert"}, 1200, stride=5)
     rig.fleet._end_node_pod = end
-    await rig.until(lambda: rig.restored, 900)
+    await rig.run_until(lambda: rig.restored, 900)
     assert rig.fleet.reboots == [("gpu-0", NEXT), ("gpu-0", NOW)]

@@ -32,7 +32,7 @@ class KillAtEach:
 
 async def _second(rig: Rig) -> None:
     try:
-        await rig.second()
+        await rig.run_second()
     except Killed:
         rig.restart()
         rig.fleet.tick()
@@ -44,18 +44,18 @@ async def _until(rig: Rig, done: Callable[[], bool], seconds: int = 2500, stride
             return
         await _second(rig)
         rig.cluster.clock.advance(stride - 1)
-    raise AssertionError(rig.where())
+    raise AssertionError(rig.describe_state())
 
 
 async def _rollout(rig: Rig) -> None:
     limits = {"maxInterruptions": 9, "expendable": ["default/Pod/solo"]}
     approval = {"by": "test", "at": "2026-11-21T09:00:00Z", "limits": limits}
-    rig.plan("up", await start_training(rig, gpus=4), approval=approval)
-    rig.fleet.replica("web", node="gpu-0", gpus=2)
-    rig.fleet.bare("solo", node="gpu-0", gpus=2)
+    rig.apply_plan("up", await start_training(rig, gpus=4), approval=approval)
+    rig.fleet.add_replica("web", node="gpu-0", gpus=2)
+    rig.fleet.add_bare_pod("solo", node="gpu-0", gpus=2)
     rig.crash = KillAtEach()
-    await _until(rig, lambda: rig.over("up"))
-    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+    await _until(rig, lambda: rig.is_over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.describe_state()
     assert (rig.fleet.trainers["gang"].lost, rig.fleet.trainers["gang"].stops) == (0, 2)
     assert rig.cluster.store.find(PODS, "solo", "default") is None
 
@@ -63,9 +63,9 @@ async def _rollout(rig: Rig) -> None:
 async def _silence(rig: Rig) -> None:
     """One gang of a group never answers: the other is asked again until both are let go."""
     revision = await start_training(rig, nodes=1, members=1, gpus=4)
-    rig.fleet.job("half", members=1, gpus=4)
+    rig.fleet.add_job("half", members=1, gpus=4)
     rig.fleet.trainers["half"].answers = lambda _pod, _request, _step: None
-    rig.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
+    rig.apply_plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
     rig.crash = KillAtEach()
     await _until(rig, lambda: _is_released(rig), stride=15)
     assert {trainer.stops for trainer in rig.fleet.trainers.values()} == {0}
@@ -79,20 +79,20 @@ def _is_released(rig: Rig) -> bool:
 
 async def _pause_and_abort(rig: Rig) -> None:
     revision = await start_training(rig)
-    rig.plan("up", revision, state="Running")
+    rig.apply_plan("up", revision, state="Running")
     rig.crash = KillAtEach()
     await _until(rig, lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Paused"}})
     await _until(rig, lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
-    await _until(rig, lambda: rig.over("up"))
+    await _until(rig, lambda: rig.is_over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.ABORTED
 
 
 async def _images(rig: Rig) -> None:
     await start_training(rig)
     rig.crash = KillAtEach()
-    rig.image("3.0")
+    rig.put_image("3.0")
     rig.registry.digests.pop("registry/sim-driver:3.0-6.1.0-47-amd64")
     await _until(rig, lambda: _phase_of(rig, "sim-3.0-6.1.0-47-amd64") == "Unusable", stride=15)
     rig.registry.push("registry/sim-driver:3.0-6.1.0-47-amd64", "30")

@@ -14,7 +14,7 @@ METHOD = {names.ANNOTATION_METHOD: "file"}
 
 def server(rig: Rig, **annotations: Mapping[str, str]) -> None:
     """A pod of a Deployment, and what is declared above it, by kind."""
-    rig.fleet.replica("web", node="gpu-0", gpus=4)
+    rig.fleet.add_replica("web", node="gpu-0", gpus=4)
     deployed(rig.cluster.store, "web", annotations)
 
 
@@ -32,15 +32,15 @@ DECLARED: dict[str, tuple[Callable[[Rig], None], str]] = {
 async def half_a_minute(declare: Callable[[Rig], None]) -> Rig:
     """A plan begins over one node with such a pod."""
     rig = Rig()
-    rig.fleet.node("gpu-0")
+    rig.fleet.add_node("gpu-0")
     for version in ("1.0", "2.0"):
-        rig.image(version)
-    rig.stack(rig.spec("1.0"))
+        rig.put_image(version)
+    rig.apply_stack(rig.make_spec("1.0"))
     await rig.settle()
     declare(rig)
-    rig.plan("up", rig.stack(rig.spec("2.0", plugin="2")))
+    rig.apply_plan("up", rig.apply_stack(rig.make_spec("2.0", plugin="2")))
     for _ in range(30):
-        await rig.second()
+        await rig.run_second()
     return rig
 
 

@@ -36,16 +36,16 @@ async def test_a_node_of_whose_driver_there_is_no_image_is_blocked_and_its_gang_
     revision = await start_training(rig, nodes=1, members=1)
     key = driver(rig)
     rig.cluster.store.remove(DRIVER_IMAGES, OLD)
-    rig.plan("up", revision)
-    await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: bool(rig.plan_now("up").status.blockers))
     for _ in range(30):
-        await rig.second()
+        await rig.run_second()
     blockers = rig.plan_now("up").status.blockers
     assert [one.reason for one in blockers] == ["DriverUnknown"]
     assert f"image {key}, which is the key of no Ready DriverImage" in blockers[0].message
     assert (rig.upgrades("up"), rig.requests(), rig.fleet.trainers["gang"].stops) == ([], [], 0)
-    rig.image("1.0")
-    await rig.until(lambda: rig.over("up"))
+    rig.put_image("1.0")
+    await rig.run_until(lambda: rig.is_over("up"))
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 1)
 
 
@@ -62,11 +62,11 @@ async def test_where_it_is_lost_while_a_batch_is_started_the_batch_ends_without_
         raise Killed("between the batch and its upgrades")
 
     rig.cluster.create = killed
-    rig.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
+    rig.apply_plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
     with pytest.raises(Killed):
-        await rig.until(lambda: rig.over("up"))
+        await rig.run_until(lambda: rig.is_over("up"))
     rig.restart()
-    await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 900)
+    await rig.run_until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 900)
     assert (rig.upgrades("up"), rig.requests(), rig.fleet.trainers["gang"].stops) == ([], [], 0)
     rig.assert_nothing_left()
 
@@ -76,8 +76,8 @@ async def test_a_node_without_a_revision_goes_back_to_the_driver_that_it_had(rig
     key = driver(rig)
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {names.LABEL_REVISION: None}}})
     fails(rig)
-    rig.plan("up", revision)
-    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.upgrades("up")), 900)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.upgrades("up")), 900)
     upgrade = rig.upgrades("up")[0]
     assert (upgrade.status.reason, upgrade.spec.source.driver_key, upgrade.spec.source.revision) == (
         "NotValid",
@@ -86,5 +86,5 @@ async def test_a_node_without_a_revision_goes_back_to_the_driver_that_it_had(rig
     )
     labels = rig.nodes()[0]["metadata"]["labels"]
     assert (labels[names.LABEL_DRIVER], labels[names.LABEL_OPERANDS]) == (key, "on")
-    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {"Restored"})
+    await rig.run_until(lambda: {one.status.phase for one in rig.requests()} == {"Restored"})
     rig.assert_nothing_left()

@@ -18,7 +18,7 @@ async def rig() -> Rig:
     rig = Rig()
     revision = await start_training(rig, nodes=4)
     rig.fleet.trainers["gang"].answers = lambda *_: None
-    rig.plan("up", revision, checkpoint={"timeoutSeconds": 60})
+    rig.apply_plan("up", revision, checkpoint={"timeoutSeconds": 60})
     return rig
 
 
@@ -30,7 +30,7 @@ async def run_hours(rig: Rig, hours: int) -> None:
     """In strides: longer ones while no batch is under way."""
     end = rig.cluster.clock.now() + timedelta(hours=hours)
     while rig.cluster.clock.now() < end:
-        await rig.second()
+        await rig.run_second()
         under_way = any(one.ended_at is None for one in rig.plan_now("up").status.batches)
         rig.cluster.clock.advance(19 if under_way else 599)
 

@@ -24,13 +24,13 @@ async def rig() -> Rig:
     made = Rig()
     made.revision = await start_training(made, gpus=6)
     for number in range(2):
-        made.fleet.bare(f"solo-{number}", node=f"gpu-{number}", gpus=2)
-    await made.second()
+        made.fleet.add_bare_pod(f"solo-{number}", node=f"gpu-{number}", gpus=2)
+    await made.run_second()
     return made
 
 
 def pods(rig: Rig) -> set[str]:
-    return {one["metadata"]["name"] for one in rig.cluster.store.all(PODS)}
+    return {one["metadata"]["name"] for one in rig.cluster.store.copy_all(PODS)}
 
 
 def evicted(rig: Rig) -> list[str]:
@@ -44,18 +44,18 @@ def alone(rig: Rig) -> None:
 
 
 async def test_one_that_is_not_named_holds_its_group(rig: Rig) -> None:
-    rig.plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
-    await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
+    rig.apply_plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
+    await rig.run_until(lambda: bool(rig.plan_now("up").status.blockers))
     found = {(one.subject, one.reason) for one in rig.plan_now("up").status.blockers}
     assert found == {("default/Pod/solo-1", "GangUndeclared")}
     for _ in range(200):
-        await rig.second()
+        await rig.run_second()
     assert {"solo-0", "solo-1"} <= pods(rig)
     assert (evicted(rig), rig.requests(), rig.upgrades("up")) == ([], [], [])
 
 
 async def test_one_that_is_named_is_evicted_after_the_gang_beside_it_has_stopped(rig: Rig) -> None:
-    rig.plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0", "default/Pod/solo-1"))
+    rig.apply_plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0", "default/Pod/solo-1"))
     phases: list[RequestPhase] = []
     evict = rig.cluster.evict
 
@@ -64,9 +64,9 @@ async def test_one_that_is_named_is_evicted_after_the_gang_beside_it_has_stopped
         await evict(pod)
 
     rig.cluster.evict = seen
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     plan = rig.plan_now("up")
-    assert plan.status.phase is PlanPhase.COMPLETED, rig.where()
+    assert plan.status.phase is PlanPhase.COMPLETED, rig.describe_state()
     assert sorted(evicted(rig)) == ["solo-0", "solo-1"]
     assert set(phases) == {RequestPhase.STOPPED}
     assert not {"solo-0", "solo-1"} & pods(rig)
@@ -78,40 +78,40 @@ async def test_one_that_is_named_is_evicted_after_the_gang_beside_it_has_stopped
 
 async def test_one_alone_on_its_node_holds_nobody_else_and_goes_when_it_is_named(rig: Rig) -> None:
     alone(rig)
-    rig.plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
+    rig.apply_plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
     done = {"gpu-0": NodePhase.SUCCEEDED}
-    await rig.until(lambda: {one.spec.node.name: one.status.phase for one in rig.upgrades("up")} == done)
+    await rig.run_until(lambda: {one.spec.node.name: one.status.phase for one in rig.upgrades("up")} == done)
     assert evicted(rig) == ["solo-0"]
     assert "solo-1" in pods(rig)
     named = {"spec": {"approval": approval("default/Pod/solo-0", "default/Pod/solo-1")}}
     rig.cluster.store.change(UPGRADE_PLANS, "up", named)
-    await rig.until(lambda: rig.over("up"))
-    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+    await rig.run_until(lambda: rig.is_over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.describe_state()
 
 
 async def test_another_pod_of_its_name_is_not_the_one_that_was_named(rig: Rig) -> None:
     alone(rig)
-    rig.plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
-    await rig.until(lambda: NodePhase.TAINTING in {one.status.phase for one in rig.upgrades("up")})
+    rig.apply_plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
+    await rig.run_until(lambda: NodePhase.TAINTING in {one.status.phase for one in rig.upgrades("up")})
     rig.cluster.store.remove(PODS, "solo-0", "default")
-    rig.fleet.bare("solo-0", node="gpu-0", gpus=2)
-    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.FAILED})
+    rig.fleet.add_bare_pod("solo-0", node="gpu-0", gpus=2)
+    await rig.run_until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.FAILED})
     assert (evicted(rig), "solo-0" in pods(rig)) == ([], True)
     assert [one.status.reason for one in rig.upgrades("up")] == ["NewGpuPod"]
 
 
 async def test_a_name_that_the_approval_loses_meanwhile_saves_the_pod(rig: Rig) -> None:
     alone(rig)
-    rig.plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
-    await rig.until(lambda: NodePhase.TAINTING in {one.status.phase for one in rig.upgrades("up")})
+    rig.apply_plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
+    await rig.run_until(lambda: NodePhase.TAINTING in {one.status.phase for one in rig.upgrades("up")})
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"approval": approval()}})
-    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.FAILED})
+    await rig.run_until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.FAILED})
     assert (evicted(rig), "solo-0" in pods(rig)) == ([], True)
 
 
 async def test_its_budget_is_kept_to(rig: Rig) -> None:
     alone(rig)
-    rig.plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
+    rig.apply_plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
     evict = rig.cluster.evict
 
     async def refused(pod):
@@ -119,19 +119,19 @@ async def test_its_budget_is_kept_to(rig: Rig) -> None:
         raise ThrottledError("wait")
 
     rig.cluster.evict = refused
-    await rig.until(lambda: bool(evicted(rig)))
-    await rig.second()
+    await rig.run_until(lambda: bool(evicted(rig)))
+    await rig.run_second()
     (upgrade,) = rig.upgrades("up")
     blocked = [one.reason for one in upgrade.status.conditions if one.status == "True"]
     assert (upgrade.status.phase, blocked, "solo-0" in pods(rig)) == (NodePhase.DRAINING, ["EvictionRefused"], True)
     rig.cluster.evict = evict
-    await rig.until(lambda: rig.upgrades("up")[0].status.phase is NodePhase.SUCCEEDED)
+    await rig.run_until(lambda: rig.upgrades("up")[0].status.phase is NodePhase.SUCCEEDED)
 
 
 async def test_they_count_as_interruptions(rig: Rig) -> None:
     named = approval("default/Pod/solo-0", "default/Pod/solo-1", interruptions=2)
-    rig.plan("up", rig.revision, checkpoint=QUICK, approval=named)
-    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
+    rig.apply_plan("up", rig.revision, checkpoint=QUICK, approval=named)
+    await rig.run_until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
     assert "the next batch would stop 3 gang(s)" in rig.plan_now("up").status.message
     assert evicted(rig) == []
     assert names.ANNOTATION_STOPPED not in rig.cluster.store.find(JOBS, "gang", "default")["metadata"]

@@ -43,10 +43,10 @@ async def test_no_upgrade_waits_for_a_pod_that_only_looks_like_one_that_holds_de
     rig: Rig, meta: dict, spec: dict
 ) -> None:
     revision = await start_training(rig)
-    rig.plan("up", revision)
+    rig.apply_plan("up", revision)
     for node in ("gpu-0", "gpu-1"):
         put(rig, f"idle-{node}", node, meta, spec)
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert {one.status.phase for one in rig.upgrades("up")} == {NodePhase.SUCCEEDED}
     assert rig.nodes_on(revision) == 2
 
@@ -80,8 +80,8 @@ async def test_no_pod_of_another_namespace_answers_for_a_pod_of_a_node_upgrade(r
         refused if at == component and names.ANNOTATION_NODE_UPGRADE in pod["metadata"].get("annotations", {}) else None
     )
     rig.others.append(lambda: [forge(rig, one) for one in rig.upgrades("up")])
-    rig.plan("up", revision, toleratedFailures=0)
-    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.upgrades("up")), seconds=1200)
+    rig.apply_plan("up", revision, toleratedFailures=0)
+    await rig.run_until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.upgrades("up")), seconds=1200)
     assert NodePhase.SUCCEEDED not in {one.status.phase for one in rig.upgrades("up")}
 
 
@@ -91,8 +91,8 @@ async def test_the_gpus_of_a_pod_with_our_label_in_another_namespace_count(rig: 
     limits = {"name": "c", "image": "train", "resources": {"limits": {RESOURCE: "4"}}}
     labelled = {"labels": {names.LABEL_COMPONENT: "validate"}}
     put(rig, "hidden", "gpu-0", labelled, {"containers": [limits]})
-    rig.plan("up", revision)
-    await rig.until(lambda: bool(rig.plan_now("up").status.blockers), seconds=120)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: bool(rig.plan_now("up").status.blockers), seconds=120)
     assert rig.nodes_on(revision) == 0
     assert "hidden" in json.dumps([one.message for one in rig.plan_now("up").status.blockers])
     assert rig.cluster.store.find(NODES, "gpu-0")["metadata"]["labels"][names.LABEL_OPERANDS] == "on"

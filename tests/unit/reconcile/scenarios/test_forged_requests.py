@@ -101,12 +101,12 @@ async def test_a_request_that_the_plan_did_not_make_is_not_driven_and_named_in_i
 
     rig.cluster.server = server
     revision = await start_training(rig)
-    rig.plan("up", revision)
-    await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: phase(rig) is RequestPhase.STOPPED)
     forge(rig, **forged, **({"ownerReferences": [owner(rig)]} if made_by_plan else {}))
-    await rig.second()
+    await rig.run_second()
     assert rig.plan_now("up").status.ignored_requests == [f"{TENANT}/{forged.get('name', 'forged')}"]
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
     assert (hers(rig), calls) == ([RequestPhase.REQUESTED], [])
     rig.assert_nothing_left()
@@ -114,55 +114,55 @@ async def test_a_request_that_the_plan_did_not_make_is_not_driven_and_named_in_i
 
 async def test_a_request_in_another_namespace_than_its_gang_is_not_driven(rig: Rig) -> None:
     revision = await start_training(rig)
-    rig.plan("up", revision)
-    await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: phase(rig) is RequestPhase.STOPPED)
     gang = "default/Job/gang"
     forge(rig, name=request_name("up", 1, gang), gang=gang, ownerReferences=[owner(rig)])
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert hers(rig) == [RequestPhase.REQUESTED]
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
 
 
 async def test_an_abort_does_not_wait_for_it(rig: Rig) -> None:
     revision = await start_training(rig)
-    rig.plan("up", revision)
-    await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: phase(rig) is RequestPhase.STOPPED)
     forge(rig)
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.ABORTED
     rig.assert_nothing_left()
 
 
 async def test_its_namespace_can_be_deleted_while_it_carries_our_finalizer(rig: Rig) -> None:
     revision = await start_training(rig)
-    rig.plan("up", revision)
-    await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: phase(rig) is RequestPhase.STOPPED)
     forge(rig, finalizers=[names.FINALIZER])
     rig.cluster.store.mark_deleted(CHECKPOINT_REQUESTS, "forged", TENANT)
-    await rig.until(lambda: not hers(rig), 10)
+    await rig.run_until(lambda: not hers(rig), 10)
 
 
 async def test_no_more_than_ten_are_named(rig: Rig) -> None:
     revision = await start_training(rig)
-    rig.plan("up", revision)
-    await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: phase(rig) is RequestPhase.STOPPED)
     for number in range(12):
         forge(rig, name=f"forged-{number:02}")
-    await rig.second()
+    await rig.run_second()
     assert rig.plan_now("up").status.ignored_requests == [f"{TENANT}/forged-{number:02}" for number in range(10)]
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
 
 
 async def test_a_gang_whose_request_was_replaced_by_a_forged_one_is_restarted(rig: Rig) -> None:
     revision = await start_training(rig)
-    rig.plan("up", revision)
-    await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: phase(rig) is RequestPhase.STOPPED)
     (request,) = rig.requests()
     found = rig.cluster.store.find(CHECKPOINT_REQUESTS, request.metadata.name, "default")
     rig.cluster.store.remove(CHECKPOINT_REQUESTS, request.metadata.name, "default")
     found["metadata"].pop("ownerReferences")
     rig.cluster.store.put(CHECKPOINT_REQUESTS, found)
-    await rig.until(lambda: rig.over("up"), 4 * 3600, stride=5)
+    await rig.run_until(lambda: rig.is_over("up"), 4 * 3600, stride=5)
     assert rig.cluster.store.find(JOBS, "gang", "default")["spec"]["suspend"] is False
     rig.assert_nothing_left()

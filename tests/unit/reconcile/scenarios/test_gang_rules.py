@@ -28,19 +28,19 @@ async def test_an_expression_that_is_none_is_said_in_the_stack_and_changes_nothi
     rig = Rig()
     revision = await start_training(rig)
     rig.cluster.store.change(GPU_STACKS, STACK, {"spec": {"gangs": [{"regex": "run-("}]}})
-    rig.plan("up", revision)
+    rig.apply_plan("up", revision)
 
     def told():
         return next((one.status, one.message) for one in rig.stack_now().status.conditions if one.type == "Valid")
 
     for _ in range(20):
         with contextlib.suppress(ConfigurationError):  # as the loops do: the plan cannot be forecast
-            await rig.second()
+            await rig.run_second()
     assert told()[0] == "False"
     assert told()[1].startswith("regex 'run-(' of spec.gangs cannot be used")
     assert rig.plan_now("up").status.phase is PlanPhase.PROPOSED
     rig.cluster.store.change(GPU_STACKS, STACK, {"spec": {"gangs": [{"regex": "gang-.*"}]}})
-    await rig.until(lambda: rig.over("up"), 3000)
+    await rig.run_until(lambda: rig.is_over("up"), 3000)
     assert told()[0] == "True"
     assert [one.spec.gang for one in rig.requests()] == ["default/name/gang-.*"]
     rig.assert_nothing_left()
@@ -54,15 +54,15 @@ async def test_what_was_begun_ends_also_where_owners_cannot_be_read_any_more():
     rig = Rig()
     rig.cluster.install(*OWNERS)
     revision = await start_training(rig, nodes=3)
-    rig.fleet.job("mute", method="api")  # nobody answers for it, so that its node stays Prepared
-    await rig.until(lambda: all(pod["spec"].get("nodeName") for pod in rig.cluster.store.all(PODS)))
-    rig.plan("up", revision)
-    await rig.until(lambda: request(rig) is RequestPhase.STOPPED)
+    rig.fleet.add_job("mute", method="api")  # nobody answers for it, so that its node stays Prepared
+    await rig.run_until(lambda: all(pod["spec"].get("nodeName") for pod in rig.cluster.store.copy_all(PODS)))
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: request(rig) is RequestPhase.STOPPED)
     forbid(rig, "JobSet")
     for _ in range(600):
         await plan_reconciler.reconcile_plan(rig.context, "up")
         rig.fleet.tick()
         if request(rig) is RequestPhase.RESTORED:
             break
-    assert request(rig) is RequestPhase.RESTORED, rig.where()
+    assert request(rig) is RequestPhase.RESTORED, rig.describe_state()
     assert rig.cluster.store.find(JOBS, "gang", "default")["spec"]["suspend"] is False

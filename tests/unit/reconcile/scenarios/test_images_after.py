@@ -30,19 +30,19 @@ async def fail(rig: Rig) -> None:
 
 async def test_what_cannot_be_built_is_asked_for_ever_less_often_and_nothing_is_written_between(rig: Rig) -> None:
     await fail(rig)
-    rig.registry.asked.clear()
+    rig.registry.requests.clear()
     pauses = []
     for _ in range(8):
         pause = await image_reconciler.reconcile_image(rig.context, "one")
         assert pause is not None
         pauses.append(pause)
-        asked, before = len(rig.registry.asked), image(rig).metadata.resource_version
+        asked, before = len(rig.registry.requests), image(rig).metadata.resource_version
         rig.cluster.clock.advance(pause - 1)
         assert await image_reconciler.reconcile_image(rig.context, "one") == 1
-        assert (len(rig.registry.asked), image(rig).metadata.resource_version) == (asked, before)
+        assert (len(rig.registry.requests), image(rig).metadata.resource_version) == (asked, before)
         rig.cluster.clock.advance(1)
     assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
-    assert len(rig.registry.asked) == 14  # of image and packages, at each look but the first
+    assert len(rig.registry.requests) == 14  # of image and packages, at each look but the first
 
 
 async def test_a_silent_registry_leaves_a_failed_build_as_it_is(rig: Rig) -> None:

@@ -23,7 +23,7 @@ async def rig() -> Rig:
 
 
 def spec(rig: Rig, **shares: object) -> dict:
-    found = rig.spec("535.1") | {"driver": {"vendor": "nvidia", "version": "535.1", "unverified": "Allow"}}
+    found = rig.make_spec("535.1") | {"driver": {"vendor": "nvidia", "version": "535.1", "unverified": "Allow"}}
     return found | {"devicePlugin": found["devicePlugin"] | {"sharing": shares}}
 
 
@@ -39,7 +39,7 @@ def daemons(rig: Rig) -> list[bool]:
     """Of each plugin's pod, whether MPS's control daemon is in it."""
     pods = [
         one
-        for one in rig.cluster.store.all(PODS)
+        for one in rig.cluster.store.copy_all(PODS)
         if one["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "device-plugin"
     ]
     return [DAEMON in [container["name"] for container in one["spec"]["initContainers"]] for one in pods]
@@ -49,24 +49,24 @@ async def test_mps_comes_and_goes_by_upgrades_that_know_what_a_node_should_offer
     assert (offered(rig), daemons(rig)) == ({"8"}, [False, False])
     seen = []
     for plan, wanted in (("shared", shared(rig, 4)), ("fewer", shared(rig, 3)), ("alone", spec(rig))):
-        rig.plan(plan, rig.stack(wanted))
-        await rig.until(lambda plan=plan: rig.over(plan))
-        assert rig.plan_now(plan).status.phase is PlanPhase.COMPLETED, rig.where()
+        rig.apply_plan(plan, rig.apply_stack(wanted))
+        await rig.run_until(lambda plan=plan: rig.is_over(plan))
+        assert rig.plan_now(plan).status.phase is PlanPhase.COMPLETED, rig.describe_state()
         seen.append((offered(rig), daemons(rig)))
     assert seen == [({"32"}, [True, True]), ({"24"}, [True, True]), ({"8"}, [False, False])]
     rig.assert_nothing_left()
 
 
 async def test_a_stack_that_asks_for_mps_drifts_and_changes_nothing_by_itself(rig: Rig) -> None:
-    rig.stack(shared(rig, 4))
-    await rig.until(lambda: rig.stack_now().status.drifted == 2)
+    rig.apply_stack(shared(rig, 4))
+    await rig.run_until(lambda: rig.stack_now().status.drifted == 2)
     reasons = {one.reason for one in rig.stack_now().status.drift}
     assert reasons == {"DevicePlugin"}
     assert (offered(rig), daemons(rig)) == ({"8"}, [False, False])
 
 
 async def test_a_node_upgrade_that_fails_goes_back_to_gpus_that_are_not_shared(rig: Rig) -> None:
-    revision = rig.stack(shared(rig, 4))
+    revision = rig.apply_stack(shared(rig, 4))
     refused = []
 
     def refuse(which: str, pod: dict) -> OrderResult | None:
@@ -76,8 +76,8 @@ async def test_a_node_upgrade_that_fails_goes_back_to_gpus_that_are_not_shared(r
         return OrderResult(reason=Reason.DEVICE_FAILED, message="no client gets through")
 
     rig.fleet.pod_results = refuse
-    rig.plan("p", revision)
-    await rig.until(
+    rig.apply_plan("p", revision)
+    await rig.run_until(
         lambda: len(rig.upgrades("p")) == 2 and all(is_final(one.status.phase) for one in rig.upgrades("p"))
     )
     assert set(refused) == {"gpu-0", "gpu-1"}
@@ -90,5 +90,5 @@ async def test_what_does_not_go_with_mps_is_said_by_the_stack_too(rig: Rig) -> N
     asked = spec(rig, mps={"replicas": 2}, timeSlices=2)
     rig.cluster.store.put(GPU_STACKS, {"metadata": {"name": "pool-a"}, "spec": asked})
     said = f"spec.devicePlugin: {sharing.BOTH}"
-    await rig.until(lambda: any(said in one.message for one in rig.stack_now().status.conditions))
+    await rig.run_until(lambda: any(said in one.message for one in rig.stack_now().status.conditions))
     assert (offered(rig), daemons(rig)) == ({"8"}, [False, False])

@@ -12,7 +12,7 @@ from upgrader.core.gpu_stack.drift import find_drift
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.observe.image_uses import read_uses
-from upgrader_dev.simulated.cluster.readings import features_read
+from upgrader_dev.simulated.cluster.readings import read_node_features
 from upgrader_dev.simulated.cluster.rig import Rig
 
 
@@ -21,10 +21,10 @@ async def rig() -> Rig:
     """Two labelled nodes on driver 1.0; the next kernel is installed on the first."""
     made = Rig()
     for number in range(2):
-        made.fleet.node(f"gpu-{number}")
+        made.fleet.add_node(f"gpu-{number}")
     made_by_recipe(made, "1.0")
-    made.stack(made.spec("1.0") | {"nodeFeatures": "Auto"})
-    made.fleet.features = lambda node: features_read(
+    made.apply_stack(made.make_spec("1.0") | {"nodeFeatures": "Auto"})
+    made.fleet.features = lambda node: read_node_features(
         node, kernels=[NEXT, KERNEL] if node["metadata"]["name"] == "gpu-0" else [KERNEL]
     )
     await made.settle()
@@ -33,7 +33,7 @@ async def rig() -> Rig:
 
 async def pass_time(rig: Rig, seconds: int) -> None:
     for _ in range(seconds):
-        await rig.second()
+        await rig.run_second()
 
 
 async def test_an_image_is_made_before_any_node_boots_the_kernel(rig: Rig) -> None:
@@ -45,8 +45,8 @@ async def test_an_image_is_made_before_any_node_boots_the_kernel(rig: Rig) -> No
     assert images_of(rig, NEXT) == [("1.0", "sim", "Pending")]
     before = labels_of(rig, "gpu-0")
     built(rig, "1.0", NEXT)
-    await rig.until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")], 60)
-    await rig.second()
+    await rig.run_until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")], 60)
+    await rig.run_second()
     assert condition(rig, "NextBootSupported") == (
         "True",
         "Supported",
@@ -56,13 +56,13 @@ async def test_an_image_is_made_before_any_node_boots_the_kernel(rig: Rig) -> No
     reboots(rig, "gpu-0", boot="boot-2")
     revision = rig.stack_now().status.update_revision or "?"
     await pass_time(rig, 2)
-    await rig.until(lambda: rig.nodes_on(revision) == 2, 60)
+    await rig.run_until(lambda: rig.nodes_on(revision) == 2, 60)
     assert not [one for one in rig.cluster.events if one.reason == "NoDriverImage"]
 
 
 async def test_where_none_can_be_built_people_are_warned_and_nothing_is_drained(rig: Rig) -> None:
     await pass_time(rig, 5)
-    (image,) = [one for one in rig.cluster.store.all(DRIVER_IMAGES) if one["spec"]["kernel"] == NEXT]
+    (image,) = [one for one in rig.cluster.store.copy_all(DRIVER_IMAGES) if one["spec"]["kernel"] == NEXT]
     name = image["metadata"]["name"]
     status = {"phase": "Unbuildable", "message": "compile: no member named x", "retryAt": "2027-01-01T00:00:00Z"}
     rig.cluster.store.change(DRIVER_IMAGES, name, {"status": status})
@@ -92,7 +92,7 @@ async def test_where_none_can_be_built_people_are_warned_and_nothing_is_drained(
 
 async def test_an_image_of_a_kernel_that_is_to_be_booted_is_not_swept(rig: Rig) -> None:
     await pass_time(rig, 5)
-    for one in list(rig.cluster.store.all(DRIVER_IMAGES)):
+    for one in list(rig.cluster.store.copy_all(DRIVER_IMAGES)):
         rig.cluster.store.remove(DRIVER_IMAGES, one["metadata"]["name"])
     assert NEXT in (await read_uses(rig.cluster)).pending
 
@@ -108,7 +108,7 @@ async def test_a_report_of_an_earlier_boot_says_nothing_of_the_next_one(rig: Rig
 
 async def test_an_image_of_ours_goes_when_no_node_could_ask_for_it(rig: Rig) -> None:
     await pass_time(rig, 5)
-    rig.fleet.features = lambda node: features_read(node, kernels=[KERNEL])
+    rig.fleet.features = lambda node: read_node_features(node, kernels=[KERNEL])
     rig.cluster.clock.advance(6 * 86400)
     await pass_time(rig, 5)
     assert len(images_of(rig, NEXT)) == 1
@@ -129,20 +129,20 @@ async def test_an_old_image_stays_while_its_kernel_is_installed(rig: Rig) -> Non
 async def test_an_old_image_stays_while_a_plan_that_is_open_leads_to_its_kernel() -> None:
     """Although the stack asks for it no more, and no node runs it yet."""
     rig = Rig()
-    rig.fleet.node("gpu-0")
+    rig.fleet.add_node("gpu-0")
     made_by_recipe(rig, "1.0")
     built(rig, "1.0", NEXT)
-    spec = rig.spec("1.0")
-    rig.stack(spec)
+    spec = rig.make_spec("1.0")
+    rig.apply_stack(spec)
     await rig.settle()
     revision = asks(rig, spec | {"reboot": {"kernel": NEXT, "select": ["/sbin/choose"]}}, "Propose")
-    await rig.until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
-    rig.stack(spec)
-    rig.plan("up", revision, approval=None)
-    await rig.second()
+    await rig.run_until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
+    rig.apply_stack(spec)
+    rig.apply_plan("up", revision, approval=None)
+    await rig.run_second()
     rig.cluster.clock.advance(8 * 86400)
     for _ in range(20):
-        await rig.second()
+        await rig.run_second()
     assert images_of(rig, NEXT) == [("1.0", "sim", "Ready")]
     rig.cluster.store.mark_deleted(UPGRADE_PLANS, "up")
-    await rig.until(lambda: images_of(rig, NEXT) == [], 60)
+    await rig.run_until(lambda: images_of(rig, NEXT) == [], 60)

@@ -32,16 +32,16 @@ def rig() -> Rig:
 @pytest.mark.parametrize("phase", [NodePhase.TAINTING, NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING])
 async def test_a_node_whose_install_was_deleted_under_way_is_installed_anew(rig: Rig, phase: NodePhase) -> None:
     rig.steps_at_once = 1  # seen in every phase
-    rig.fleet.node("gpu-0")
-    rig.image("1.0")
-    revision = rig.stack(rig.spec("1.0"))
-    await rig.until(lambda: in_phase(rig, phase) and bool(rig.nodes()[0]["metadata"].get("annotations")))
+    rig.fleet.add_node("gpu-0")
+    rig.put_image("1.0")
+    revision = rig.apply_stack(rig.make_spec("1.0"))
+    await rig.run_until(lambda: in_phase(rig, phase) and bool(rig.nodes()[0]["metadata"].get("annotations")))
     gone = rig.upgrades()[0].metadata.uid
     remove_upgrades(rig)
-    await rig.until(lambda: rig.nodes_on(revision) == 1)
+    await rig.run_until(lambda: rig.nodes_on(revision) == 1)
     taken = None if phase in {"Tainting", "Unloading"} else gone  # nothing was switched off yet: only its marks went
     assert [one.spec.takes_over for one in rig.upgrades()] == [taken]
-    await rig.second()
+    await rig.run_second()
     assert installed(rig)[:2] == ("True", "EveryNode")
     rig.assert_nothing_left()
 
@@ -50,13 +50,13 @@ async def test_a_node_upgrade_that_was_deleted_before_anything_was_off_leaves_no
     rig: Rig,
 ) -> None:
     rig.steps_at_once = 1  # seen in every phase
-    rig.plan("up", await start_training(rig, nodes=1, members=1))
+    rig.apply_plan("up", await start_training(rig, nodes=1, members=1))
     before = labels_of(rig, "gpu-0")
-    await rig.until(lambda: in_phase(rig, NodePhase.TAINTING, "up") and claimed(rig))
+    await rig.run_until(lambda: in_phase(rig, NodePhase.TAINTING, "up") and claimed(rig))
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
-    await rig.second()
+    await rig.run_second()
     remove_upgrades(rig, "up")
-    await rig.until(lambda: not claimed(rig))
+    await rig.run_until(lambda: not claimed(rig))
     assert (labels_of(rig, "gpu-0"), rig.upgrades()[1:]) == (before, [])
     assert [(one.reason, one.name) for one in rig.cluster.events if one.reason == "UpgradeDeleted"] == [
         ("UpgradeDeleted", "gpu-0")
@@ -65,15 +65,15 @@ async def test_a_node_upgrade_that_was_deleted_before_anything_was_off_leaves_no
 
 
 async def test_a_claim_that_a_frozen_leader_writes_when_its_upgrade_was_given_up_is_taken_away(rig: Rig) -> None:
-    rig.plan("up", await start_training(rig, nodes=1, members=1))
+    rig.apply_plan("up", await start_training(rig, nodes=1, members=1))
     before, labels = rig.cluster.store.find(NODES, "gpu-0"), labels_of(rig, "gpu-0")
-    await rig.until(lambda: in_phase(rig, NodePhase.TAINTING, "up") and claimed(rig))
+    await rig.run_until(lambda: in_phase(rig, NodePhase.TAINTING, "up") and claimed(rig))
     late = rig.nodes()[0]
     rig.cluster.store.save(NODES, "gpu-0", "", lambda _: before)  # its write is still on the way
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
-    await rig.until(lambda: in_phase(rig, NodePhase.FAILED, "up"))
+    await rig.run_until(lambda: in_phase(rig, NodePhase.FAILED, "up"))
     rig.cluster.store.save(NODES, "gpu-0", "", lambda _: late)
-    await rig.until(lambda: not claimed(rig), 120)
+    await rig.run_until(lambda: not claimed(rig), 120)
     assert labels_of(rig, "gpu-0") == labels
     assert ("UpgradeDeleted", "gpu-0") in [(one.reason, one.name) for one in rig.cluster.events]
     rig.assert_nothing_left()
@@ -81,17 +81,17 @@ async def test_a_claim_that_a_frozen_leader_writes_when_its_upgrade_was_given_up
 
 async def test_a_node_whose_rollout_was_deleted_gets_the_revision_of_its_plan(rig: Rig) -> None:
     revision = await start_training(rig)
-    rig.plan("up", revision)
-    await rig.until(lambda: sum(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("up")) == 2)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: sum(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("up")) == 2)
     remove_upgrades(rig, "up")
-    await rig.until(lambda: rig.nodes_on(revision) == 2 and not claimed(rig), 4000, stride=10)
+    await rig.run_until(lambda: rig.nodes_on(revision) == 2 and not claimed(rig), 4000, stride=10)
     assert rig.fleet.trainers["gang"].lost == 0
 
 
 async def test_an_orphan_is_left_alone_while_pods_with_gpus_run_there(rig: Rig) -> None:
     await pool(rig)
-    rig.fleet.job("alone")
-    await rig.until(lambda: rig.fleet.trainers["alone"].step > 3)
+    rig.fleet.add_job("alone")
+    await rig.run_until(lambda: rig.fleet.trainers["alone"].step > 3)
     taint = {"key": names.TAINT_MAINTENANCE, "value": "c", "effect": "NoSchedule"}
     orphan = {
         "metadata": {"annotations": {names.ANNOTATION_CLAIMED_BY: "gone"}, "labels": {names.LABEL_REVISION: None}},
@@ -99,7 +99,7 @@ async def test_an_orphan_is_left_alone_while_pods_with_gpus_run_there(rig: Rig) 
     }
     rig.cluster.store.change(NODES, "gpu-0", orphan)
     for _ in range(60):
-        await rig.second()
+        await rig.run_second()
     assert (len(rig.upgrades()), rig.fleet.trainers["alone"].stops) == (1, 0)
     assert installed(rig) == (
         "False",
@@ -110,25 +110,25 @@ async def test_an_orphan_is_left_alone_while_pods_with_gpus_run_there(rig: Rig) 
         ),
     )
     rig.cluster.store.change(JOBS, "alone", {"spec": {"suspend": True}}, "default")
-    await rig.until(lambda: not claimed(rig) and len(rig.upgrades()) == 2)
+    await rig.run_until(lambda: not claimed(rig) and len(rig.upgrades()) == 2)
     rig.assert_nothing_left()
 
 
 async def test_the_upgrade_job_of_a_deleted_upgrade_is_waited_for(rig: Rig) -> None:
-    rig.fleet.node("gpu-0")
-    rig.image("1.0")
-    rig.stack(rig.spec("1.0"))
-    await rig.until(lambda: in_phase(rig, NodePhase.UPGRADING))
+    rig.fleet.add_node("gpu-0")
+    rig.put_image("1.0")
+    rig.apply_stack(rig.make_spec("1.0"))
+    await rig.run_until(lambda: in_phase(rig, NodePhase.UPGRADING))
     remove_upgrades(rig)
     labels = {names.LABEL_COMPONENT: "upgrade"}
     spec = {"nodeName": "gpu-0", "containers": []}
     meta = {"name": "still-at-work", "namespace": "gpu-upgrader-system", "labels": labels}
     rig.cluster.store.put(PODS, {"metadata": meta, "spec": spec, "status": {"phase": "Unknown"}})
     for _ in range(30):
-        await rig.second()
+        await rig.run_second()
     assert rig.upgrades() == []
     rig.cluster.store.remove(PODS, "still-at-work", "gpu-upgrader-system")
-    await rig.until(lambda: in_phase(rig, NodePhase.SUCCEEDED))
+    await rig.run_until(lambda: in_phase(rig, NodePhase.SUCCEEDED))
 
 
 class LateRig(Rig):
@@ -164,7 +164,7 @@ async def test_a_claim_that_only_the_cache_still_shows_is_no_orphan() -> None:
     rig.cluster.store.save(NODES, "gpu-0", "", lambda _: before)
     version = rig.nodes()[0]["metadata"]["resourceVersion"]
     for _ in range(30):
-        await rig.second()
+        await rig.run_second()
     assert (len(rig.upgrades()), rig.nodes()[0]["metadata"]["resourceVersion"]) == (1, version)
 
 
@@ -187,17 +187,17 @@ async def test_a_node_that_another_stack_s_upgrade_holds_or_is_about_to_is_none_
     }
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": off, "annotations": claim}})
     for _ in range(30):
-        await rig.second()
+        await rig.run_second()
     assert (len(rig.upgrades()), rig.nodes()[0]["metadata"]["annotations"]) == (1, claim)
 
 
 async def test_a_node_that_even_the_way_back_failed_at_is_installed_anew_when_its_upgrade_is_deleted(rig: Rig) -> None:
     old = await pool(rig)
-    revision = rig.stack(rig.spec("2.0"))
-    rig.image("2.0")
+    revision = rig.apply_stack(rig.make_spec("2.0"))
+    rig.put_image("2.0")
     rig.fleet.pod_results = invalid
-    rig.plan("up", revision)
-    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 4000, stride=5)
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 4000, stride=5)
     (failed,) = rig.upgrades("up")
     assert (failed.status.reason, rig.upgrades()[1:]) == ("RevertFailed", [])
     assert failed.status.message.endswith(
@@ -205,24 +205,24 @@ async def test_a_node_that_even_the_way_back_failed_at_is_installed_anew_when_it
     )
     assert installed(rig)[:2] == ("False", "RevertFailed")
     for _ in range(100):
-        await rig.second()
+        await rig.run_second()
         rig.cluster.clock.advance(60)
     assert rig.upgrades()[1:] == []
     rig.fleet.pod_results = well
     rig.cluster.store.mark_deleted(NODE_UPGRADES, failed.metadata.name)
-    await rig.until(lambda: rig.nodes_on(revision) == 1)
+    await rig.run_until(lambda: rig.nodes_on(revision) == 1)
     assert old != revision
-    await rig.second()
+    await rig.run_second()
     assert installed(rig)[:2] == ("True", "EveryNode")
     rig.assert_nothing_left()
 
 
 async def test_a_node_upgrade_that_was_deleted_when_its_gang_had_stopped_is_made_anew_and_asks_nobody(rig: Rig) -> None:
     revision = await start_training(rig, nodes=2, members=2)
-    rig.plan("up", revision)
-    await rig.until(lambda: in_phase(rig, NodePhase.VALIDATING, "up"))
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: in_phase(rig, NodePhase.VALIDATING, "up"))
     rig.cluster.store.remove(NODE_UPGRADES, rig.upgrades("up")[0].metadata.name)
-    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.COMPLETED, 300)
+    await rig.run_until(lambda: rig.plan_now("up").status.phase is PlanPhase.COMPLETED, 300)
     assert {upgrade.spec.node.name: upgrade.status.phase for upgrade in rig.upgrades("up")} == {
         "gpu-0": NodePhase.SUCCEEDED,
         "gpu-1": NodePhase.SUCCEEDED,

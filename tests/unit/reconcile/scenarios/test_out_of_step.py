@@ -39,7 +39,7 @@ class Watched:
 def begun(rig):
     """What has begun: upgrades, requests, taints and stops."""
     tainted = [node["metadata"]["name"] for node in rig.nodes() if node["spec"].get("taints")]
-    stopped = [job["metadata"]["name"] for job in rig.cluster.store.all(JOBS) if job["spec"].get("suspend")]
+    stopped = [job["metadata"]["name"] for job in rig.cluster.store.copy_all(JOBS) if job["spec"].get("suspend")]
     return len(rig.upgrades("up")), len(rig.requests()), tainted, stopped
 
 
@@ -63,14 +63,14 @@ async def test_nothing_begins_while_the_nodes_are_out_of_step(read, reached):
     rig.tolerant = True
     revision = await start_training(rig, nodes=2, members=2)
     rig.node_cache = Watched(cluster)
-    rig.plan("up", revision)
-    await rig.until(lambda: reached(rig))
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: reached(rig))
     before = begun(rig)
     cluster.breaks = read
     for _ in range(20):
-        await rig.second()
-        assert begun(rig) == before, rig.where()
+        await rig.run_second()
+        assert begun(rig) == before, rig.describe_state()
     cluster.breaks = ""
-    await rig.until(lambda: rig.over("up"), 3000)
-    assert rig.plan_now("up").status.phase == PlanPhase.COMPLETED, rig.where()
+    await rig.run_until(lambda: rig.is_over("up"), 3000)
+    assert rig.plan_now("up").status.phase == PlanPhase.COMPLETED, rig.describe_state()
     rig.assert_nothing_left()

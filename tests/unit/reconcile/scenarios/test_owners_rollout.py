@@ -91,16 +91,16 @@ async def training(case: Case) -> tuple[Rig, str]:
     rig.cluster.install(*(row for row in OWNERS if row.kind in {"JobSet", "Workload"}))
     rig.others.append(Responder(rig.cluster).tick)
     for number in range(2):
-        rig.fleet.node(f"gpu-{number}")
+        rig.fleet.add_node(f"gpu-{number}")
     for version in ("1.0", "2.0"):
-        rig.image(version)
-    rig.stack(rig.spec("1.0"))
+        rig.put_image(version)
+    rig.apply_stack(rig.make_spec("1.0"))
     await rig.settle()
     rig.fleet.trainers[case.trainer] = Trainer()
     how = {names.ANNOTATION_METHOD: case.method}
     rig.cluster.store.put(case.put or case.kind, case.make("own", members=2, annotations=how, spec=trainer_spec(8)))
-    await rig.until(lambda: rig.fleet.trainers[case.trainer].step > 10)
-    return rig, rig.stack(rig.spec("2.0", plugin="2", kubelet="1.35.4"))
+    await rig.run_until(lambda: rig.fleet.trainers[case.trainer].step > 10)
+    return rig, rig.apply_stack(rig.make_spec("2.0", plugin="2", kubelet="1.35.4"))
 
 
 def owner(rig: Rig, case: Case) -> Object:
@@ -125,14 +125,14 @@ def states(rig: Rig, case: Case) -> list[tuple[object, bool]]:
 
 async def until_over(rig: Rig, seconds: int = 2500) -> None:
     for _ in range(seconds):
-        if rig.over("up"):
+        if rig.is_over("up"):
             return
         try:
-            await rig.second()
+            await rig.run_second()
         except Killed:
             rig.restart()
             rig.fleet.tick()
-    raise AssertionError(rig.where())
+    raise AssertionError(rig.describe_state())
 
 
 def of_requests(points: Iterable[Point]) -> set[Point]:
@@ -145,12 +145,12 @@ async def test_it_is_stopped_by_its_switch_and_comes_back_as_it_was(kind: str, *
     case = CASES[kind]
     rig, revision = await training(case)
     seen = states(rig, case)
-    rig.plan("up", revision, approval=APPROVAL)
+    rig.apply_plan("up", revision, approval=APPROVAL)
     crash = KillAtEach()
     if killed:
         rig.crash = crash
     await until_over(rig)
-    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.describe_state()
     (request,) = rig.requests()
     assert (request.spec.gang, request.spec.owner.kind) == (f"default/{case.gang or kind}/own", case.kind.kind)
     assert request.spec.method == case.method

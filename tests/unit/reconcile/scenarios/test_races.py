@@ -28,15 +28,15 @@ def rig() -> Rig:
 
 async def two_pools(rig: Rig, nodes: int = 2) -> dict[str, str]:
     """Two pools on driver 1.0, each with a stack of its own that wants 2.0: its revision, by the name of the stack."""
-    rig.image("1.0")
-    rig.image("2.0")
+    rig.put_image("1.0")
+    rig.put_image("2.0")
     for pool in "ab":
         for number in range(nodes):
-            rig.fleet.node(f"{pool}-{number}", pool=pool)
-        rig.stack(rig.spec("1.0") | {"nodeSelector": {"pool": pool}}, f"pool-{pool}")
-    await rig.until(lambda: all(_installed(node) for node in rig.nodes()))
-    wish = rig.spec("2.0", plugin="2", kubelet="1.35.4")
-    return {f"pool-{pool}": rig.stack(wish | {"nodeSelector": {"pool": pool}}, f"pool-{pool}") for pool in "ab"}
+            rig.fleet.add_node(f"{pool}-{number}", pool=pool)
+        rig.apply_stack(rig.make_spec("1.0") | {"nodeSelector": {"pool": pool}}, f"pool-{pool}")
+    await rig.run_until(lambda: all(_installed(node) for node in rig.nodes()))
+    wish = rig.make_spec("2.0", plugin="2", kubelet="1.35.4")
+    return {f"pool-{pool}": rig.apply_stack(wish | {"nodeSelector": {"pool": pool}}, f"pool-{pool}") for pool in "ab"}
 
 
 def _installed(node: dict) -> bool:
@@ -53,17 +53,17 @@ async def test_two_plans_that_start_at_the_same_moment_share_one_budget(rig: Rig
     wanted = await two_pools(rig)
     rig.side_by_side = True
     for stack, revision in wanted.items():
-        rig.plan(f"{stack}-up", revision, stack=stack, strategy={"maxUnavailable": 8})
+        rig.apply_plan(f"{stack}-up", revision, stack=stack, strategy={"maxUnavailable": 8})
     plans = [f"{stack}-up" for stack in wanted]
     most = 0
 
     def over() -> bool:
         nonlocal most
         most = max(most, out_of_service(rig, *plans))
-        return all(rig.over(name) for name in plans)
+        return all(rig.is_over(name) for name in plans)
 
-    await rig.until(over, 900)
-    assert [rig.plan_now(name).status.phase for name in plans] == [PlanPhase.COMPLETED] * 2, rig.where()
+    await rig.run_until(over, 900)
+    assert [rig.plan_now(name).status.phase for name in plans] == [PlanPhase.COMPLETED] * 2, rig.describe_state()
     assert most == 8, "the budget of each plan counts the batches of all"
 
 

@@ -19,7 +19,7 @@ async def test_it_is_in_service_on_its_first_kernel_soon(phase: NodePhase) -> No
     rig = Twice()
     rig.steps_at_once = 1  # seen in every phase
     await rig.begin()
-    await rig.until(lambda: any(one.status.phase is phase for one in rig.back()))
+    await rig.run_until(lambda: any(one.status.phase is phase for one in rig.back()))
     rig.machines.reboot(NODE, BACK)
     await rig.comes_to_rest(seconds=60)
     first = rig.back()[0].status
@@ -36,7 +36,7 @@ async def test_on_a_third_kernel_it_is_brought_back_on_that_one(phase: NodePhase
     rig = Twice()
     rig.steps_at_once = 1  # seen in every phase
     await rig.begin()
-    await rig.until(lambda: any(one.status.phase is phase for one in rig.back()))
+    await rig.run_until(lambda: any(one.status.phase is phase for one in rig.back()))
     rig.machines.reboot(NODE, Reboot(kernel=THIRD, boot="boot-3"))
     await rig.comes_to_rest(seconds=90)
     well = [
@@ -52,12 +52,12 @@ async def test_it_goes_back_to_what_it_had_although_a_plan_to_something_newer_is
     await rig.begin()
     had = rig.stack_now().status.current_revision
     for kernel in (KERNEL, NEXT, THIRD):
-        rig.image("2.0", kernel=kernel)
-    rig.plan("later", rig.stack(rig.spec("2.0")), strategy={"windows": [NEVER]})
-    await rig.until(lambda: any(one.status.phase is phase for one in rig.back()))
+        rig.put_image("2.0", kernel=kernel)
+    rig.apply_plan("later", rig.apply_stack(rig.make_spec("2.0")), strategy={"windows": [NEVER]})
+    await rig.run_until(lambda: any(one.status.phase is phase for one in rig.back()))
     assert rig.plan_now("later").status.phase is PlanPhase.RUNNING
     rig.machines.reboot(NODE, Reboot(kernel=THIRD, boot="boot-3"))
-    await rig.until(lambda: len(rig.back()) == 2 and rig.back()[1].status.phase is NodePhase.SUCCEEDED, 90)
+    await rig.run_until(lambda: len(rig.back()) == 2 and rig.back()[1].status.phase is NodePhase.SUCCEEDED, 90)
     second = rig.back()[1].spec
     assert (second.target.revision, second.target.kernel) == (had, THIRD)
     assert [one.spec.reason for one in rig.upgrades() if one.spec.node.name == NODE].count(UpgradeReason.INSTALL) == 1
@@ -84,18 +84,18 @@ async def test_in_a_plan_s_upgrade_it_goes_back_to_what_it_had_without_waiting_f
     def rolled() -> NodeUpgrade | None:
         return next((one for one in rig.upgrades("newer") if one.spec.node.name == node), None)
 
-    await rig.until(lambda: (one := rolled()) is not None and one.status.phase is phase)
+    await rig.run_until(lambda: (one := rolled()) is not None and one.status.phase is phase)
     rig.machines.reboot(node, Reboot(kernel=THIRD, boot="boot-3"))
-    await rig.until(lambda: [one.status.phase for one in rig.back()] == [NodePhase.SUCCEEDED], 180)
+    await rig.run_until(lambda: [one.status.phase for one in rig.back()] == [NodePhase.SUCCEEDED], 180)
     failed, (back,) = rolled(), rig.back()
     assert failed is not None
     assert (failed.status.phase, failed.status.reason) == (NodePhase.FAILED, "KernelChanged")
     goal = back.spec.target
     assert (back.spec.node.name, goal.revision, goal.kernel, goal.driver_version) == (node, had, THIRD, "1.0")
-    await rig.until(lambda: rig.plan_now("newer").status.phase is PlanPhase.PAUSED, 60)
+    await rig.run_until(lambda: rig.plan_now("newer").status.phase is PlanPhase.PAUSED, 60)
     gang = rig.fleet.trainers["gang"]
     step = gang.step
-    await rig.until(lambda: gang.step > step, 60)
+    await rig.run_until(lambda: gang.step > step, 60)
     assert rig.serves(node)
     if node != NODE:
         (sibling,) = (one.status for one in rig.upgrades("newer") if one.spec.node.name == "gpu-1")

@@ -62,7 +62,7 @@ class Refusing(Rig):
         """The API server's words, with as much of the pod's name as stays the same with each try."""
         (name,) = [
             one["metadata"]["name"]
-            for one in self.cluster.store.all(DAEMONSETS)
+            for one in self.cluster.store.copy_all(DAEMONSETS)
             if one["metadata"]["labels"][names.LABEL_COMPONENT] == component
         ]
         return REFUSED + told(says).format(f"{name}-"[:58] + "…")
@@ -74,7 +74,7 @@ class Refusing(Rig):
 
     async def later(self, count: int) -> None:
         for _ in range(count):
-            await self.second()
+            await self.run_second()
 
 
 @pytest.fixture
@@ -103,10 +103,10 @@ async def test_an_operand_of_which_no_pod_can_be_made_is_told_of_in_the_api_serv
 async def test_a_refusal_that_is_over_is_not_told_for_ever(rig: Refusing) -> None:
     """Its Events stay for an hour; what keeps pods away by then is something else."""
     rig.refuses("driver", "gpu-0")
-    await rig.until(lambda: rig.operand(Operand.DRIVER)[1] == f"gpu-0: {rig.said('driver')}")
+    await rig.run_until(lambda: rig.operand(Operand.DRIVER)[1] == f"gpu-0: {rig.said('driver')}")
     rig.others.clear()
     rig.refuses("driver", "gpu-0", says="")
-    await rig.until(lambda: rig.operand(Operand.DRIVER) == ("1/2", "gpu-0: it has no pod"), 1500, stride=10)
+    await rig.run_until(lambda: rig.operand(Operand.DRIVER) == ("1/2", "gpu-0: it has no pod"), 1500, stride=10)
 
 
 async def test_of_many_nodes_one_maker_is_asked_and_nothing_is_written_while_it_stays_so(rig: Refusing) -> None:
@@ -132,7 +132,7 @@ async def test_long_words_are_shown_from_their_beginning(rig: Refusing) -> None:
 
 
 async def test_a_labeller_of_which_no_pod_can_be_made_is_told_of_alike(rig: Refusing) -> None:
-    rig.stack(rig.spec("1.0") | {"nodeFeatures": "Auto"})
+    rig.apply_stack(rig.make_spec("1.0") | {"nodeFeatures": "Auto"})
     rig.refuses("node-features", "gpu-1")
     await rig.later(40)
     found = rig.stack_now().status.node_features
@@ -149,8 +149,8 @@ async def test_who_may_not_read_events_says_that_no_pod_is_there_and_why_nobody_
 
 async def test_a_rollout_in_which_all_goes_well_asks_for_no_events() -> None:
     rig = Refusing()
-    rig.plan("up", await start_training(rig))
-    await rig.until(lambda: rig.over("up"))
+    rig.apply_plan("up", await start_training(rig))
+    await rig.run_until(lambda: rig.is_over("up"))
     await rig.later(60)
     assert (rig.plan_now("up").status.phase, rig.cluster.asked) == (PlanPhase.COMPLETED, 0)
 
@@ -169,9 +169,9 @@ async def test_a_rollout_in_which_all_goes_well_asks_for_no_events() -> None:
 async def test_a_pod_of_a_node_upgrade_that_does_not_start_is_told_of_in_its_kubelets_words(
     rig: Refusing, component: str, phase: NodePhase, what: str
 ) -> None:
-    rig.fleet.node("gpu-9")
+    rig.fleet.add_node("gpu-9")
     rig.breaks(component, "gpu-9")
-    await rig.until(lambda: in_phase(rig, phase))
+    await rig.run_until(lambda: in_phase(rig, phase))
     await rig.later(35)
     assert rig.told() == f"{what} has not started; its kubelet reports {MOUNT[0]}: {MOUNT[1]}"
     writes, asked = len(rig.cluster.writes), rig.cluster.asked
@@ -183,23 +183,23 @@ async def test_a_pod_of_a_node_upgrade_that_does_not_start_is_told_of_in_its_kub
 
 
 async def test_a_node_upgrade_whose_job_cannot_have_a_pod_says_so_and_ends_with_that(rig: Refusing) -> None:
-    rig.fleet.node("gpu-9")
+    rig.fleet.add_node("gpu-9")
     rig.refuses("upgrade", "gpu-9")
-    await rig.until(lambda: in_phase(rig, NodePhase.UPGRADING))
+    await rig.run_until(lambda: in_phase(rig, NodePhase.UPGRADING))
     await rig.later(35)
-    (job,) = [one["metadata"]["name"] for one in rig.cluster.store.all(JOBS) if "gpu-9" in one["metadata"]["name"]]
+    (job,) = [one["metadata"]["name"] for one in rig.cluster.store.copy_all(JOBS) if "gpu-9" in one["metadata"]["name"]]
     said = told(QUOTA).format(f"{job}-"[:58] + "…")
     why = f"the upgrade Job has no pod; the API server refuses to create a pod: {said}"
     assert rig.told() == why
-    await rig.until(lambda: in_phase(rig, NodePhase.UNLOADING), 1500, stride=5)
+    await rig.run_until(lambda: in_phase(rig, NodePhase.UNLOADING), 1500, stride=5)
     (found,) = [one for one in rig.upgrades() if one.spec.node.name == "gpu-9"]
     assert found.status.steps[-2].result == f"Upgrading took longer than its deadline: {why}; reverting"
 
 
 async def test_on_a_node_that_is_away_no_kubelet_is_asked(rig: Refusing) -> None:
-    rig.fleet.node("gpu-9")
+    rig.fleet.add_node("gpu-9")
     rig.breaks("validate", "gpu-9")
-    await rig.until(lambda: in_phase(rig, NodePhase.VALIDATING))
+    await rig.run_until(lambda: in_phase(rig, NodePhase.VALIDATING))
     away = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
     rig.cluster.store.change(NODES, "gpu-9", {"status": away})
     await rig.later(60)
@@ -207,9 +207,9 @@ async def test_on_a_node_that_is_away_no_kubelet_is_asked(rig: Refusing) -> None
 
 
 async def test_while_a_pod_says_nothing_at_all_its_upgrade_says_what_it_waits_for(rig: Refusing) -> None:
-    rig.fleet.node("gpu-9")
+    rig.fleet.add_node("gpu-9")
     rig.others.append(StuckPods(rig.cluster, "prepare", {"gpu-9"}))
-    await rig.until(lambda: in_phase(rig, NodePhase.PREPARING))
+    await rig.run_until(lambda: in_phase(rig, NodePhase.PREPARING))
     await rig.later(40)
     assert rig.told() == "pulling images and checking the node"
 
@@ -217,13 +217,13 @@ async def test_while_a_pod_says_nothing_at_all_its_upgrade_says_what_it_waits_fo
 async def test_of_many_upgrades_whose_pods_do_not_start_a_few_are_asked_about_at_once(rig: Refusing) -> None:
     nodes = [f"gpu-{number}" for number in range(10, 22)]
     for node in nodes:
-        rig.fleet.node(node)
+        rig.fleet.add_node(node)
     rig.breaks("prepare", *nodes)
-    await rig.until(lambda: in_phase(rig, NodePhase.PREPARING))
+    await rig.run_until(lambda: in_phase(rig, NodePhase.PREPARING))
     before = []
     for _ in range(70):
         asked = rig.cluster.asked
-        await rig.second()
+        await rig.run_second()
         before.append(rig.cluster.asked - asked)
     assert max(before) == 3
     waiting = [one.status.message for one in rig.upgrades() if one.status.phase is NodePhase.PREPARING]

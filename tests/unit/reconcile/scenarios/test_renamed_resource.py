@@ -12,19 +12,19 @@ async def pool(resource: str, *, jobs: int, **strategy: object) -> Rig:
     """Four nodes with some jobs; a plan to a revision that offers GPUs by another name, and a few seconds of it."""
     rig = Rig()
     for number in range(4):
-        rig.fleet.node(f"gpu-{number}")
+        rig.fleet.add_node(f"gpu-{number}")
     for version in ("1.0", "2.0"):
-        rig.image(version)
-    rig.stack(rig.spec("1.0"))
+        rig.put_image(version)
+    rig.apply_stack(rig.make_spec("1.0"))
     await rig.settle()
     for number in range(jobs):
-        rig.fleet.job(f"j{number}")
-    await rig.until(lambda: all(one.step > 1 for one in rig.fleet.trainers.values()))
-    spec = rig.spec("2.0", plugin="2")
+        rig.fleet.add_job(f"j{number}")
+    await rig.run_until(lambda: all(one.step > 1 for one in rig.fleet.trainers.values()))
+    spec = rig.make_spec("2.0", plugin="2")
     spec["devicePlugin"]["resourceName"] = resource
-    rig.plan("up", rig.stack(spec), strategy=strategy)
+    rig.apply_plan("up", rig.apply_stack(spec), strategy=strategy)
     for _ in range(5):
-        await rig.second()
+        await rig.run_second()
     return rig
 
 

@@ -58,7 +58,7 @@ class Restarting:
 
     @property
     def orders(self) -> list[str]:
-        return [one["action"] for one in self.rig.cluster.store.all(COMMANDS)]
+        return [one["action"] for one in self.rig.cluster.store.copy_all(COMMANDS)]
 
     def ordered_off(self) -> None:
         """The order to go off lies there, and Volcano has not taken it yet."""
@@ -66,7 +66,7 @@ class Restarting:
 
     def said(self, phase: str) -> None:
         """What Volcano writes when it has seen an order, which it takes away."""
-        for one in self.rig.cluster.store.all(COMMANDS):
+        for one in self.rig.cluster.store.copy_all(COMMANDS):
             self.rig.cluster.store.remove(COMMANDS, one["metadata"]["name"], "default")
         self.rig.cluster.store.change(self.resource, "train", {"status": {"state": {"phase": phase}}}, "default")
 

@@ -14,9 +14,9 @@ def rig() -> Rig:
 
 
 async def test_new_nodes_are_installed_without_a_plan(rig: Rig) -> None:
-    rig.fleet.node("gpu-0")
-    rig.image("1.0")
-    revision = rig.stack(rig.spec("1.0"))
+    rig.fleet.add_node("gpu-0")
+    rig.put_image("1.0")
+    revision = rig.apply_stack(rig.make_spec("1.0"))
     await rig.settle()
     (upgrade,) = rig.upgrades()
     assert upgrade.status.phase is NodePhase.SUCCEEDED
@@ -28,9 +28,9 @@ async def test_new_nodes_are_installed_without_a_plan(rig: Rig) -> None:
 
 async def test_a_gang_is_stopped_once_and_loses_no_step(rig: Rig) -> None:
     revision = await start_training(rig)
-    rig.plan("up", revision)
-    await rig.until(lambda: rig.over("up"))
-    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: rig.is_over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.describe_state()
     assert (rig.fleet.trainers["gang"].lost, rig.fleet.trainers["gang"].stops) == (0, 2)
     assert rig.nodes_on(revision) == 2
     assert {node["status"]["nodeInfo"]["kubeletVersion"] for node in rig.nodes()} == {"v1.35.4"}
@@ -41,26 +41,28 @@ async def test_a_gang_is_stopped_once_and_loses_no_step(rig: Rig) -> None:
 async def test_without_parking_steps_are_lost_or_nothing_is_stopped(rig: Rig) -> None:
     revision = await start_training(rig)
     rig.fleet.trainers["gang"].parks = False
-    rig.plan("up", revision, checkpoint={"timeoutSeconds": 60, "retrySeconds": 3600})
-    await rig.until(lambda: [one.status.phase for one in rig.requests()] == [RequestPhase.WITHDRAWN], 2000, stride=20)
+    rig.apply_plan("up", revision, checkpoint={"timeoutSeconds": 60, "retrySeconds": 3600})
+    await rig.run_until(
+        lambda: [one.status.phase for one in rig.requests()] == [RequestPhase.WITHDRAWN], 2000, stride=20
+    )
     assert rig.fleet.trainers["gang"].stops == 0
     assert rig.requests()[0].status.reason == "NotParked"
 
 
 async def test_a_job_outside_the_pool_is_left_alone(rig: Rig) -> None:
     revision = await start_training(rig)
-    rig.fleet.node("other", pool="b")
-    rig.plan("up", revision)
+    rig.fleet.add_node("other", pool="b")
+    rig.apply_plan("up", revision)
     before = rig.cluster.store.find(NODES, "other")["metadata"]["labels"]
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert rig.cluster.store.find(NODES, "other")["metadata"]["labels"] == before
 
 
 async def test_a_node_upgrade_needs_at_most_21_writes(rig: Rig) -> None:
     revision = await start_training(rig, nodes=1, members=1)
-    rig.plan("up", revision)
+    rig.apply_plan("up", revision)
     rig.cluster.writes.clear()
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     counted = [
         f"{one.verb} {one.kind} {one.name} {one.subresource}"
         for one in rig.cluster.writes
@@ -74,24 +76,24 @@ async def test_a_node_upgrade_needs_at_most_21_writes(rig: Rig) -> None:
 
 async def test_a_restart_and_a_new_build_of_the_controller_change_no_node(rig: Rig) -> None:
     await start_training(rig)
-    rig.stack(rig.spec("1.0"))
+    rig.apply_stack(rig.make_spec("1.0"))
     await rig.settle()
     before = [node["metadata"]["resourceVersion"] for node in rig.nodes()]
     rig.restart(node_image="registry/upgrader@sha256:" + "1" * 64)
     for _ in range(30):
-        await rig.second()
+        await rig.run_second()
     assert [node["metadata"]["resourceVersion"] for node in rig.nodes()] == before
 
 
 async def test_a_person_s_cordon_stays(rig: Rig) -> None:
     revision = await start_training(rig, nodes=1, members=1)
-    rig.plan("up", revision)
-    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("up")))
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("up")))
     rig.cluster.store.change(NODES, "gpu-0", {"spec": {"unschedulable": True}})
-    await rig.until(lambda: all(one.status.phase is NodePhase.RELEASING for one in rig.upgrades("up")))
+    await rig.run_until(lambda: all(one.status.phase is NodePhase.RELEASING for one in rig.upgrades("up")))
     assert rig.nodes()[0]["spec"]["unschedulable"] is True
     rig.cluster.store.change(NODES, "gpu-0", {"spec": {"unschedulable": False}})
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
 
 
@@ -99,8 +101,8 @@ async def test_a_job_suspended_by_its_owner_is_not_restarted_by_us(rig: Rig) -> 
     revision = await start_training(rig)
     rig.cluster.store.change(JOBS, "gang", {"spec": {"suspend": True}}, "default")
     for _ in range(3):
-        await rig.second()
-    rig.plan("up", revision)
-    await rig.until(lambda: rig.over("up"))
+        await rig.run_second()
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: rig.is_over("up"))
     assert rig.cluster.store.find(JOBS, "gang", "default")["spec"]["suspend"] is True
     assert rig.requests() == []

@@ -34,12 +34,12 @@ async def test_a_refusal_does_not_keep_a_new_job_of_that_name_from_being_asked()
         "refused": "not now",
         "retryAfterSeconds": 86400,
     }
-    rig.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 60})
-    await rig.until(lambda: [one.reason for one in rig.plan_now("up").status.blockers] == ["GangRefuses"])
+    rig.apply_plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 60})
+    await rig.run_until(lambda: [one.reason for one in rig.plan_now("up").status.blockers] == ["GangRefuses"])
     rig.cluster.store.remove(JOBS, "gang", "default")
     for _ in range(3):
         rig.fleet.tick()
-    rig.fleet.job("gang", members=1, gpus=8)
-    await rig.until(lambda: rig.over("up"), 900)
+    rig.fleet.add_job("gang", members=1, gpus=8)
+    await rig.run_until(lambda: rig.is_over("up"), 900)
     assert rig.nodes_on(revision) == 1
     rig.assert_nothing_left()

@@ -71,20 +71,20 @@ def trainer_with_secrets(secrets: Secrets) -> dict[str, Any]:
 async def training(rig: Rig, secrets: Secrets) -> str:
     """A pool on driver 1.0 with a gang that trains; gives the revision of the next driver."""
     for node in ("gpu-0", "gpu-1"):
-        rig.fleet.node(node)
-    rig.image("1.0")
-    rig.image("2.0")
-    rig.stack(rig.spec("1.0"))
+        rig.fleet.add_node(node)
+    rig.put_image("1.0")
+    rig.put_image("2.0")
+    rig.apply_stack(rig.make_spec("1.0"))
     await rig.settle()
-    rig.fleet.job("gang", members=2, template=trainer_with_secrets(secrets))
-    await rig.until(lambda: rig.fleet.trainers["gang"].step > 10)
-    return rig.stack(rig.spec("2.0", plugin="2", kubelet="1.35.4"))
+    rig.fleet.add_job("gang", members=2, template=trainer_with_secrets(secrets))
+    await rig.run_until(lambda: rig.fleet.trainers["gang"].step > 10)
+    return rig.apply_stack(rig.make_spec("2.0", plugin="2", kubelet="1.35.4"))
 
 
 def seen(rig: Rig) -> str:
     """Everything that can be read in the cluster without the right to read Secrets or the jobs' own specs."""
     objects = []
-    for stored in rig.cluster.store.everything():
+    for stored in rig.cluster.store.all_objects():
         body = stored.value
         if body.get("kind") == "Secret" or "stringData" in body:
             continue
@@ -99,12 +99,12 @@ async def test_a_rollout_shows_no_secret(rig: Rig, secrets: Secrets, capsys, cap
         revision = await training(rig, secrets)
         image_rig.wanted(rig)
         for _ in range(3):
-            await rig.second()
+            await rig.run_second()
         pinned = rig.registry.push(NAMED, "ab")
         build_ends(rig, BuildResult(identity=IDENTITY, state=CellState.GREEN, build_key="c" * 64, digest=pinned))
-        rig.plan("up", revision)
-        await rig.until(lambda: rig.over("up"))
-    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+        rig.apply_plan("up", revision)
+        await rig.run_until(lambda: rig.is_over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.describe_state()
     assert rig.fleet.trainers["gang"].stops == 2
     assert {event.reason for event in rig.cluster.events} != set()
     out, err = capsys.readouterr()
@@ -113,7 +113,7 @@ async def test_a_rollout_shows_no_secret(rig: Rig, secrets: Secrets, capsys, cap
         "logs": out + err + caplog.text,
         "metrics": generate_latest(metrics.REGISTRY).decode(),
         "arguments": "\n".join(started),
-        "what a person is shown": rig.where(),
+        "what a person is shown": rig.describe_state(),
     }
     assert {place: found for place, text in places.items() if (found := secrets.shown_in(text))} == {}
     assert [use for use in rig.cluster.uses if use.resource.startswith("secrets")] == []
@@ -124,7 +124,7 @@ async def test_a_build_is_given_its_secrets_by_name_only(rig: Rig, secrets: Secr
     image_rig.wanted(rig)
     for _ in range(3):
         await image_rig.look(rig)
-    (job,) = rig.cluster.store.all(JOBS)
+    (job,) = rig.cluster.store.copy_all(JOBS)
     text = json.dumps(job)
     assert all(name in text for name in ("image-signing", "module-signing", "registry"))
     assert secrets.shown_in(seen(rig)) == []

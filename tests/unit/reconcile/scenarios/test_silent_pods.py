@@ -9,7 +9,7 @@ from upgrader.api.resources import EVENTS, GPU_STACKS, NODES, PODS
 from upgrader.core.errors import ClusterError, UnreachableError
 from upgrader.core.model.phases import PlanPhase
 from upgrader_dev.simulated.apiserver.cluster import FakeCluster
-from upgrader_dev.simulated.cluster.readings import features_read
+from upgrader_dev.simulated.cluster.readings import read_node_features
 from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 MOUNT = ("FailedMount", 'MountVolume.SetUp failed for volume "release" : hostPath type check failed: it is not a file')
@@ -40,14 +40,14 @@ class Watched(Rig):
         self.stuck = StuckPods(self.cluster, component, set(nodes), list(says))
         self.others.append(self.stuck)
         if component == "node-features":
-            self.fleet.features = lambda node: None if node["metadata"]["name"] in nodes else features_read(node)
+            self.fleet.features = lambda node: None if node["metadata"]["name"] in nodes else read_node_features(node)
 
     def mend(self) -> None:
         self.others.remove(self.stuck)
-        self.fleet.features = features_read
+        self.fleet.features = read_node_features
 
     def labels(self) -> None:
-        self.stack(self.spec("1.0") | {"nodeFeatures": "Auto"})
+        self.apply_stack(self.make_spec("1.0") | {"nodeFeatures": "Auto"})
 
     def condition(self, kind: str) -> tuple[str, str, str]:
         found = next(one for one in self.stack_now().status.conditions if one.type == kind)
@@ -59,7 +59,7 @@ class Watched(Rig):
 
     async def later(self, count: int) -> None:
         for _ in range(count):
-            await self.second()
+            await self.run_second()
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ async def test_a_labeller_that_is_on_all_nodes_is_counted(rig: Watched) -> None:
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
     await rig.later(2)
     assert rig.labeller() == ("Ready", "1/1", "")
-    rig.stack(rig.spec("1.0"))
+    rig.apply_stack(rig.make_spec("1.0"))
     await rig.later(2)
     assert rig.labeller() == ("External", "External", "")
 
@@ -108,7 +108,7 @@ async def test_a_labeller_without_an_image_is_named_at_once(rig: Watched) -> Non
     pull = {"reason": "ErrImagePull", "message": "no such image"}
     (pod,) = (
         one["metadata"]
-        for one in rig.cluster.store.all(PODS)
+        for one in rig.cluster.store.copy_all(PODS)
         if one["metadata"]["labels"][names.LABEL_COMPONENT] == "node-features" and one["spec"]["nodeName"] == "gpu-0"
     )
     status = {
@@ -190,10 +190,10 @@ async def test_no_step_waits_for_events_that_are_not_answered_for(rig: Watched) 
 async def test_no_rollout_waits_for_a_labeller_that_does_not_start() -> None:
     rig = Watched()
     await start_training(rig)
-    spec = rig.spec("2.0") | {"nodeFeatures": "Auto"}
+    spec = rig.make_spec("2.0") | {"nodeFeatures": "Auto"}
     rig.breaks("node-features", "gpu-0", "gpu-1")
-    rig.plan("up", rig.stack(spec))
-    await rig.until(lambda: rig.over("up"))
+    rig.apply_plan("up", rig.apply_stack(spec))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
     await rig.later(70)
     assert rig.labeller() == ("Waiting", "0/2", f"gpu-0: {SAID}; gpu-1: {SAID}")
@@ -202,9 +202,9 @@ async def test_no_rollout_waits_for_a_labeller_that_does_not_start() -> None:
 
 async def test_a_node_of_another_stack_is_none_of_its_labellers(rig: Watched) -> None:
     rig.labels()
-    rig.fleet.node("other-0")
+    rig.fleet.add_node("other-0")
     rig.cluster.store.change(NODES, "other-0", {"metadata": {"labels": {"pool": "b"}}})
-    rig.stack(rig.spec("1.0") | {"nodeFeatures": "Auto", "nodeSelector": {"pool": "b"}}, "pool-b")
+    rig.apply_stack(rig.make_spec("1.0") | {"nodeFeatures": "Auto", "nodeSelector": {"pool": "b"}}, "pool-b")
     await rig.later(5)
-    both = [one["status"]["nodeFeatures"]["shown"] for one in rig.cluster.store.all(GPU_STACKS)]
+    both = [one["status"]["nodeFeatures"]["shown"] for one in rig.cluster.store.copy_all(GPU_STACKS)]
     assert sorted(both) == ["1/1", "2/2"]

@@ -28,7 +28,11 @@ class Starting(Rig):
         self, kind: ResourceKind[Any], meta: ObjectMeta, operations: Sequence[Mapping[str, Any]], subresource: str = ""
     ) -> Any:
         of_a_node_upgrade = kind == JOBS and meta.name.startswith(("upgrade-", "revert-"))
-        if self.fails and of_a_node_upgrade and self.cluster.store.stored(JOBS, meta.name, meta.namespace) is not None:
+        if (
+            self.fails
+            and of_a_node_upgrade
+            and self.cluster.store.find_stored(JOBS, meta.name, meta.namespace) is not None
+        ):
             self.sent.append((kind, meta, operations))
             raise UnreachableError("no answer")
         return await self._edit(kind, meta, operations, subresource)
@@ -42,8 +46,8 @@ class Starting(Rig):
         self.fails = False
         revision = await start_training(self, nodes=1, members=1)
         self.fails = True
-        self.plan("up", revision)
-        await self.until(lambda: bool(self.sent))
+        self.apply_plan("up", revision)
+        await self.run_until(lambda: bool(self.sent))
 
     @property
     def status(self) -> Any:
@@ -53,18 +57,18 @@ class Starting(Rig):
     def job(self) -> dict[str, Any] | None:
         """The Job whose start was sent last."""
         meta = self.sent[-1][1]
-        stored = self.cluster.store.stored(JOBS, meta.name, meta.namespace)
+        stored = self.cluster.store.find_stored(JOBS, meta.name, meta.namespace)
         return stored.value if stored is not None else None
 
     @property
     def pods(self) -> list[str]:
         """Pods of that Job."""
-        made = [pod["metadata"]["name"] for pod in self.cluster.store.seen(PODS)]
+        made = [pod["metadata"]["name"] for pod in self.cluster.store.list_values(PODS)]
         return [name for name in made if name.startswith(self.sent[-1][1].name)]
 
     async def pass_by(self, seconds: int) -> None:
         for _ in range(seconds):
-            await self.second()
+            await self.run_second()
 
 
 @pytest.fixture
@@ -79,7 +83,7 @@ async def test_one_that_was_not_started_is_started_by_the_next_look(rig: Startin
     assert (rig.job["spec"]["suspend"], rig.pods) == (True, [])
     rig.fails = False
     rig.restart()
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
     rig.assert_nothing_left()
 
@@ -90,11 +94,11 @@ async def test_one_that_is_made_when_its_upgrade_is_over_does_nothing_on_another
     assert rig.job is not None
     body = {key: value for key, value in rig.job.items() if key != "status"}
     rig.cluster.store.remove(NODES, "gpu-0")
-    await rig.until(lambda: rig.status.phase is NodePhase.NODE_DELETED)
+    await rig.run_until(lambda: rig.status.phase is NodePhase.NODE_DELETED)
     assert rig.job is None
     rig.fails = False
     rig.cluster.store.put(JOBS, body)
-    rig.fleet.node("gpu-0")
+    rig.fleet.add_node("gpu-0")
     await rig.pass_by(60)
     assert (rig.job["spec"]["suspend"], rig.pods) == (True, [])
 
@@ -103,13 +107,13 @@ async def test_a_start_that_is_late_finds_no_job_where_the_node_is_gone_long_aft
     rig.cluster.clock.advance(1195)
     rig.cluster.store.remove(NODES, "gpu-0")
     rig.cluster.clock.advance(10)
-    await rig.until(lambda: rig.status.phase is NodePhase.NODE_DELETED)
+    await rig.run_until(lambda: rig.status.phase is NodePhase.NODE_DELETED)
     with pytest.raises(NotFoundError):
         await rig.arrive()
 
 
 async def test_a_start_that_is_late_finds_no_job_where_even_the_way_back_could_not_be_started(rig: Starting) -> None:
-    await rig.until(lambda: rig.status.phase is NodePhase.FAILED, LONG)
+    await rig.run_until(lambda: rig.status.phase is NodePhase.FAILED, LONG)
     assert rig.status.reason == "RevertFailed"
     assert rig.sent[-1][1].name.startswith("revert-")
     with pytest.raises(NotFoundError):
@@ -117,7 +121,7 @@ async def test_a_start_that_is_late_finds_no_job_where_even_the_way_back_could_n
 
 
 async def test_a_start_that_is_late_finds_no_job_where_a_pod_has_come_meanwhile(rig: Starting) -> None:
-    rig.fleet.bare("late", node="gpu-0", gpus=1)
+    rig.fleet.add_bare_pod("late", node="gpu-0", gpus=1)
     rig.fails = False
     rig.restart()
     await rig.pass_by(15)
@@ -127,7 +131,7 @@ async def test_a_start_that_is_late_finds_no_job_where_a_pod_has_come_meanwhile(
     await rig.pass_by(15)
     assert rig.pods == []
     rig.cluster.store.remove(PODS, "late", "default")
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
 
 
@@ -140,22 +144,22 @@ async def test_pods_are_looked_for_between_making_and_starting() -> None:
         found = await before(kind, body)
         if kind == JOBS and body["metadata"]["name"].startswith("upgrade-"):
             made.append(body["metadata"]["name"])
-            rig.fleet.bare("late", node="gpu-0", gpus=1)
+            rig.fleet.add_bare_pod("late", node="gpu-0", gpus=1)
         return found
 
     rig.cluster.create = create  # type: ignore[method-assign]
-    rig.plan("up", revision)
-    await rig.until(lambda: bool(made))
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: bool(made))
     for _ in range(30):
-        await rig.second()
-    pods = [pod["metadata"]["name"] for pod in rig.cluster.store.seen(PODS)]
+        await rig.run_second()
+    pods = [pod["metadata"]["name"] for pod in rig.cluster.store.list_values(PODS)]
     assert ("late" in pods, [name for name in pods if name.startswith(made[0])]) == (True, [])
 
 
 async def test_one_that_somebody_else_suspends_is_waited_for(rig: Starting) -> None:
     rig.fleet.hangs = lambda _pod: True
     rig.fails = False
-    await rig.until(lambda: bool(rig.pods))
+    await rig.run_until(lambda: bool(rig.pods))
     meta = rig.sent[-1][1]
     rig.cluster.store.change(JOBS, meta.name, {"spec": {"suspend": True}}, meta.namespace)
     await rig.pass_by(60)
@@ -164,7 +168,7 @@ async def test_one_that_somebody_else_suspends_is_waited_for(rig: Starting) -> N
     assert rig.status.message == f"Job {meta.name} was suspended by another client"
     rig.fleet.hangs = lambda _pod: False
     rig.cluster.store.change(JOBS, meta.name, {"spec": {"suspend": False}}, meta.namespace)
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
 
 
@@ -179,9 +183,11 @@ async def test_without_the_right_to_start_one_nobody_is_asked() -> None:
         return await before(kind, meta, operations, subresource)
 
     rig.cluster.edit = edit  # type: ignore[method-assign]
-    rig.plan("up", revision)
-    await rig.until(lambda: bool(rig.upgrades("up")) and rig.upgrades("up")[0].status.phase is NodePhase.FAILED, LONG)
+    rig.apply_plan("up", revision)
+    await rig.run_until(
+        lambda: bool(rig.upgrades("up")) and rig.upgrades("up")[0].status.phase is NodePhase.FAILED, LONG
+    )
     status = rig.upgrades("up")[0].status
     assert (status.reason, rig.fleet.trainers["gang"].stops) == ("NotPrepared", 0)
     assert "would refuse to start Job upgrade-" in status.message
-    assert list(rig.cluster.store.seen(CHECKPOINT_REQUESTS)) == []
+    assert list(rig.cluster.store.list_values(CHECKPOINT_REQUESTS)) == []

@@ -13,7 +13,7 @@ def set_ready(rig: Rig, name: str, *, ready: bool) -> None:
 
 
 def pods_of_gang(rig: Rig) -> list[dict[str, Any]]:
-    return [pod for pod in rig.cluster.store.all(PODS) if pod["metadata"]["namespace"] == "default"]
+    return [pod for pod in rig.cluster.store.copy_all(PODS) if pod["metadata"]["namespace"] == "default"]
 
 
 def blockers(rig: Rig) -> list[str]:
@@ -27,10 +27,10 @@ async def move_gang_to_an_old_node(rig: Rig) -> None:
     here = pod["spec"]["nodeName"]
     there = "gpu-1" if here == "gpu-0" else "gpu-0"
     set_ready(rig, there, ready=False)
-    rig.plan("up", revision, strategy={"maxUnavailable": 16})
-    await rig.until(lambda: [request.status.phase for request in rig.requests()] == [RequestPhase.RESTORED])
+    rig.apply_plan("up", revision, strategy={"maxUnavailable": 16})
+    await rig.run_until(lambda: [request.status.phase for request in rig.requests()] == [RequestPhase.RESTORED])
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Paused"}})
-    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
+    await rig.run_until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
     set_ready(rig, there, ready=True)
     (pod,) = pods_of_gang(rig)
     rig.cluster.store.change(PODS, pod["metadata"]["name"], {"spec": {"nodeName": there}}, "default")
@@ -40,11 +40,11 @@ async def move_gang_to_an_old_node(rig: Rig) -> None:
 async def test_a_gang_is_not_stopped_again_when_its_request_was_removed_by_force() -> None:
     rig = Rig()
     await move_gang_to_an_old_node(rig)
-    await rig.until(lambda: blockers(rig) == ["GangAlreadyStopped"])
+    await rig.run_until(lambda: blockers(rig) == ["GangAlreadyStopped"])
     (request,) = rig.requests()
     rig.cluster.store.remove(CHECKPOINT_REQUESTS, request.metadata.name, "default")
     for _ in range(600):
-        await rig.second()
+        await rig.run_second()
     status = rig.plan_now("up").status
     assert (rig.fleet.trainers["gang"].stops, blockers(rig), status.counts.interruptions) == (
         1,

@@ -10,8 +10,8 @@ OTHER = "pool-b"
 
 
 def other(rig, version="2.0", **selector):
-    spec = rig.spec(version)
-    rig.stack(spec | {"nodeSelector": selector}, OTHER)
+    spec = rig.make_spec(version)
+    rig.apply_stack(spec | {"nodeSelector": selector}, OTHER)
 
 
 def overlap(rig, stack):
@@ -19,7 +19,7 @@ def overlap(rig, stack):
 
 
 def told_of(rig, stack, kind):
-    found = next(one for one in rig.all(GPU_STACKS, GpuStack) if one.metadata.name == stack)
+    found = next(one for one in rig.list_objects(GPU_STACKS, GpuStack) if one.metadata.name == stack)
     return [(one.status, one.reason, one.message) for one in found.status.conditions if one.type == kind]
 
 
@@ -29,16 +29,18 @@ def marks(rig, node):
 
 async def test_a_new_node_of_two_stacks_is_installed_by_none_of_them():
     rig = Rig()
-    rig.image("1.0")
-    rig.image("2.0")
-    rig.fleet.node("gpu-0", disk="fast")
-    rig.fleet.node("gpu-1")
-    rig.stack(rig.spec("1.0"))
+    rig.put_image("1.0")
+    rig.put_image("2.0")
+    rig.fleet.add_node("gpu-0", disk="fast")
+    rig.fleet.add_node("gpu-1")
+    rig.apply_stack(rig.make_spec("1.0"))
     other(rig, disk="fast")
-    await rig.until(lambda: sum("gpu-upgrader.io/revision" in one["metadata"]["labels"] for one in rig.nodes()) == 1)
+    await rig.run_until(
+        lambda: sum("gpu-upgrader.io/revision" in one["metadata"]["labels"] for one in rig.nodes()) == 1
+    )
     for _ in range(30):
-        await rig.second()
-    assert [one["spec"]["node"]["name"] for one in rig.cluster.store.all(NODE_UPGRADES)] == ["gpu-1"]
+        await rig.run_second()
+    assert [one["spec"]["node"]["name"] for one in rig.cluster.store.copy_all(NODE_UPGRADES)] == ["gpu-1"]
     told = "1 node(s) are selected by other stacks too, and no upgrade begins on them: gpu-0 by "
     assert overlap(rig, STACK) == [("True", "TwoStacks", f"{told}{OTHER}")]
     assert overlap(rig, OTHER) == [("True", "TwoStacks", f"{told}{STACK}")]
@@ -49,7 +51,7 @@ async def test_a_new_node_of_two_stacks_is_installed_by_none_of_them():
 
     rig.cluster.store.remove(GPU_STACKS, OTHER)
     await rig.settle()
-    await rig.second()
+    await rig.run_second()
     assert told_of(rig, STACK, "Installed") == [("True", "EveryNode", nobody)]
     assert overlap(rig, STACK) == [("False", "NoOverlap", "no other stack selects a node of this one")]
 
@@ -61,10 +63,10 @@ async def test_a_plan_leaves_a_node_alone_that_another_stack_selects_too():
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {"disk": "fast"}}})
     assert len(nodes) == 2
     other(rig, version="1.0", disk="fast")
-    rig.plan("p", revision)
-    await rig.until(lambda: rig.nodes_on(revision) == 1)
+    rig.apply_plan("p", revision)
+    await rig.run_until(lambda: rig.nodes_on(revision) == 1)
     for _ in range(30):
-        await rig.second()
+        await rig.run_second()
     assert rig.plan_now("p").status.phase is PlanPhase.RUNNING
     (blocked,) = [one for one in rig.plan_now("p").status.blockers if one.reason == "TwoStacks"]
     assert blocked.message == (
@@ -72,24 +74,24 @@ async def test_a_plan_leaves_a_node_alone_that_another_stack_selects_too():
         "only one of them selects it."
     )
     rig.cluster.store.remove(GPU_STACKS, OTHER)
-    await rig.until(lambda: rig.over("p"))
+    await rig.run_until(lambda: rig.is_over("p"))
     assert rig.nodes_on(revision) == 2
 
 
 async def test_a_node_upgrade_under_way_goes_to_its_end_when_another_stack_comes_to_select_its_node():
     rig = Rig()
     revision = await start_training(rig)
-    rig.plan("p", revision)
-    await rig.until(lambda: {one.status.phase for one in rig.upgrades("p")} == {NodePhase.UPGRADING})
+    rig.apply_plan("p", revision)
+    await rig.run_until(lambda: {one.status.phase for one in rig.upgrades("p")} == {NodePhase.UPGRADING})
     for node in ("gpu-0", "gpu-1"):
         rig.cluster.store.change(NODES, node, {"metadata": {"labels": {"disk": "fast"}}})
     other(rig, version="1.0", disk="fast")
-    await rig.until(lambda: rig.over("p"))
+    await rig.run_until(lambda: rig.is_over("p"))
     assert (rig.plan_now("p").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
     assert rig.fleet.trainers["gang"].lost == 0
     upgrades = len(rig.upgrades())
     for _ in range(60):
-        await rig.second()
+        await rig.run_second()
     assert (len(rig.upgrades()), rig.nodes_on(revision)) == (upgrades, 2), "the other stack begins nothing"
     assert overlap(rig, OTHER)[0][:2] == ("True", "TwoStacks")
     rig.assert_nothing_left()

@@ -20,21 +20,21 @@ class Hanging(Rig):
         end = self.fleet._end_node_pod
         self.fleet._end_node_pod = lambda pod: None if pod["metadata"]["name"].startswith("upgrade-") else end(pod)
         self.others.append(self.count)
-        self.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
-        await self.until(lambda: bool(self.at_work))
+        self.apply_plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
+        await self.run_until(lambda: bool(self.at_work))
 
     @property
     def at_work(self) -> list[str]:
         return [
             pod["metadata"]["name"]
-            for pod in self.cluster.store.all(PODS)
+            for pod in self.cluster.store.copy_all(PODS)
             if pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "upgrade"
             and pod["status"].get("phase") in {"Pending", "Running"}
         ]
 
     @property
     def jobs(self) -> set[str]:
-        made = {job["metadata"]["name"].split("-")[0] for job in self.cluster.store.all(JOBS)}
+        made = {job["metadata"]["name"].split("-")[0] for job in self.cluster.store.copy_all(JOBS)}
         return made & {"revert"}
 
     def count(self) -> None:
@@ -51,7 +51,7 @@ async def test_a_controller_whose_clock_is_ahead_ends_the_first_upgrade_before_i
 ) -> None:
     await rig.begin()
     rig.skew = timedelta(minutes=25)
-    await rig.until(lambda: rig.upgrades("up")[0].status.phase is NodePhase.FAILED, 900)
+    await rig.run_until(lambda: rig.upgrades("up")[0].status.phase is NodePhase.FAILED, 900)
     assert (rig.most, rig.jobs, rig.upgrades("up")[0].status.reason) == (1, {"revert"}, "UpgradingLate")
     rig.assert_nothing_left()
 
@@ -61,13 +61,13 @@ async def test_no_second_upgrade_is_made_while_a_pod_of_the_first_is_left(rig: H
     await rig.begin()
     rig.fleet.ignores_sigterm = set(rig.at_work)
     rig.skew = timedelta(minutes=25)
-    await rig.until(lambda: rig.upgrades("up")[0].status.reverting)
+    await rig.run_until(lambda: rig.upgrades("up")[0].status.reverting)
     for _ in range(120):
-        await rig.second()
+        await rig.run_second()
     upgrade = rig.upgrades("up")[0].status
     assert (len(rig.at_work), rig.jobs, upgrade.phase) == (1, set(), NodePhase.UPGRADING)
     assert upgrade.message == "waiting for 1 pod(s) of an earlier upgrade Job to end"
     rig.fleet.ignores_sigterm = set()
-    await rig.until(lambda: rig.upgrades("up")[0].status.phase is NodePhase.FAILED, 900)
+    await rig.run_until(lambda: rig.upgrades("up")[0].status.phase is NodePhase.FAILED, 900)
     assert (rig.most, rig.upgrades("up")[0].status.reason) == (1, "UpgradingLate")
     rig.assert_nothing_left()

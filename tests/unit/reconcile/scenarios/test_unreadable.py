@@ -56,8 +56,8 @@ async def test_an_odd_job_of_another_namespace_stops_no_plan(annotations: dict[s
     rig = Rig()
     revision = await start_training(rig, members=1)
     stranger(rig, {names.ANNOTATION_METHOD: "file", **annotations}, spec)
-    rig.plan("up", revision)
-    await rig.until(lambda: rig.over("up"))
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: rig.is_over("up"))
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
     assert rig.fleet.trainers["gang"].lost == 0
 
@@ -66,13 +66,13 @@ async def test_an_answer_that_is_nested_too_deep_is_none_and_its_gang_alone_is_r
     rig = Rig()
     await pool(rig, nodes=2, images=("1.0", "2.0"))
     for name in ("aa", "bb"):
-        rig.fleet.job(name, members=1)
-    await rig.until(lambda: min((one.step for one in rig.fleet.trainers.values()), default=0) > 5)
-    revision = rig.stack(rig.spec("2.0"))
+        rig.fleet.add_job(name, members=1)
+    await rig.run_until(lambda: min((one.step for one in rig.fleet.trainers.values()), default=0) > 5)
+    revision = rig.apply_stack(rig.make_spec("2.0"))
     rig.fleet.trainers["aa"].answers = lambda *_: f'{{"x":{NESTED}'.encode()
-    rig.plan("up", revision)
+    rig.apply_plan("up", revision)
     phases = lambda: {one.spec.owner.name: one.status.phase for one in rig.requests()}  # noqa: E731
-    await rig.until(lambda: phases().get("bb") is RequestPhase.RESTORED, seconds=1800)
+    await rig.run_until(lambda: phases().get("bb") is RequestPhase.RESTORED, seconds=1800)
     assert rig.nodes_on(revision) == 1
     assert phases()["aa"] in {RequestPhase.REQUESTED, RequestPhase.WITHDRAWN}
     assert rig.fleet.trainers["aa"].stops == 0
@@ -81,17 +81,17 @@ async def test_an_answer_that_is_nested_too_deep_is_none_and_its_gang_alone_is_r
 async def test_a_node_whose_settings_cannot_be_read_is_blocked_until_they_are_corrected_and_the_others_go_on() -> None:
     rig = Rig()
     revision = await start_training(rig, members=1)
-    (pod,) = [one for one in rig.cluster.store.all(PODS) if one["metadata"]["name"].startswith("gang")]
+    (pod,) = [one for one in rig.cluster.store.copy_all(PODS) if one["metadata"]["name"].startswith("gang")]
     (idle,) = {one["metadata"]["name"] for one in rig.nodes()} - {pod["spec"]["nodeName"]}
     rig.cluster.store.change(NODES, idle, {"metadata": {"annotations": {names.ANNOTATION_KUBELET: "not json"}}})
-    await rig.second()
-    rig.plan("up", revision)
-    await rig.until(lambda: rig.nodes_on(revision) == 1)
+    await rig.run_second()
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: rig.nodes_on(revision) == 1)
     assert [(one.subject, one.reason) for one in rig.plan_now("up").status.blockers] == [(idle, "NodeUnreadable")]
     assert rig.plan_now("up").status.blockers[0].message == (
         f"Annotation gpu-upgrader.io/kubelet-settings of node {idle} cannot be read: 'not json' is not a JSON object "
         "of strings. Correct it, or remove it if the kubelet has no settings of a stack."
     )
     rig.cluster.store.change(NODES, idle, {"metadata": {"annotations": {names.ANNOTATION_KUBELET: None}}})
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)

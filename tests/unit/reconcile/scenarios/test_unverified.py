@@ -22,11 +22,11 @@ def condition(rig: Rig, name: str) -> str:
 
 
 async def test_a_new_node_waits_and_is_told_what_to_do(rig: Rig) -> None:
-    rig.fleet.node("gpu-0")
-    rig.image("1.0")
-    rig.stack(refusing(rig.spec("1.0")))
+    rig.fleet.add_node("gpu-0")
+    rig.put_image("1.0")
+    rig.apply_stack(refusing(rig.make_spec("1.0")))
     for _ in range(30):
-        await rig.second()
+        await rig.run_second()
     assert rig.upgrades() == []
     assert WHAT_TO_DO in str(rig.stack_now().status)
     rig.cluster.store.change(GPU_STACKS, "pool-a", {"spec": {"driver": {"unverified": "Allow"}}})
@@ -36,19 +36,19 @@ async def test_a_new_node_waits_and_is_told_what_to_do(rig: Rig) -> None:
 async def test_a_node_keeps_the_image_that_it_has_and_a_plan_holds_it(rig: Rig) -> None:
     await start_training(rig)
     before = {node["metadata"]["name"]: node["metadata"]["labels"] for node in rig.nodes()}
-    revision = rig.stack(refusing(rig.spec("2.0", plugin="2", kubelet="1.35.4")))
-    rig.plan("up", revision)
-    await rig.until(lambda: bool(rig.plan_now("up").status.blockers), 60)
+    revision = rig.apply_stack(refusing(rig.make_spec("2.0", plugin="2", kubelet="1.35.4")))
+    rig.apply_plan("up", revision)
+    await rig.run_until(lambda: bool(rig.plan_now("up").status.blockers), 60)
     assert WHAT_TO_DO in rig.plan_now("up").status.blockers[0].message
     for _ in range(30):
-        await rig.second()
+        await rig.run_second()
     assert {node["metadata"]["name"]: node["metadata"]["labels"] for node in rig.nodes()} == before
     assert rig.upgrades("up") == []
     rig.cluster.store.change(GPU_STACKS, "pool-a", {"spec": {"driver": {"unverified": "Allow"}}})
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert rig.nodes_on(revision) == 2
 
 
 async def test_to_allow_it_is_no_other_revision(rig: Rig) -> None:
-    spec = rig.spec("1.0")
-    assert rig.stack(refusing(spec)) == rig.stack(spec)
+    spec = rig.make_spec("1.0")
+    assert rig.apply_stack(refusing(spec)) == rig.apply_stack(spec)

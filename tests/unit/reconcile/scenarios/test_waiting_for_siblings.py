@@ -9,14 +9,14 @@ async def test_its_deadline_becomes_that_of_the_upgrade_it_waits_for():
     rig = Rig()
     revision = await start_training(rig, nodes=2, members=2)
     rig.fleet.hangs = lambda pod: pod["spec"]["nodeName"] == "gpu-1"
-    rig.plan("up", revision)
+    rig.apply_plan("up", revision)
 
     def upgrades():
         return {upgrade.spec.node.name: upgrade.status for upgrade in rig.upgrades("up")}
 
-    await rig.until(lambda: bool(upgrades()) and upgrades()["gpu-0"].phase is NodePhase.VALIDATING)
+    await rig.run_until(lambda: bool(upgrades()) and upgrades()["gpu-0"].phase is NodePhase.VALIDATING)
     first = upgrades()["gpu-0"].deadline
-    await rig.until(lambda: upgrades()["gpu-0"].deadline != first, 1000)
+    await rig.run_until(lambda: upgrades()["gpu-0"].deadline != first, 1000)
     waits, hangs = upgrades()["gpu-0"], upgrades()["gpu-1"]
     assert hangs.phase is NodePhase.UPGRADING
     assert (waits.phase, waits.deadline) == (NodePhase.VALIDATING, hangs.deadline)

@@ -16,7 +16,7 @@ def rig() -> Rig:
 
 def placed(rig: Rig) -> set[str]:
     """Where the gang's members run."""
-    pods = [pod for pod in rig.cluster.store.all(PODS) if pod["metadata"]["labels"].get("job") == "gang"]
+    pods = [pod for pod in rig.cluster.store.copy_all(PODS) if pod["metadata"]["labels"].get("job") == "gang"]
     return {pod["spec"]["nodeName"] for pod in pods if pod["status"].get("phase") == "Running"}
 
 
@@ -24,8 +24,8 @@ async def stopped(rig: Rig, **plan: object) -> tuple[str, set[str]]:
     """Two spares upgraded, then the gang stopped; gives the target revision and the gang's own nodes."""
     revision = await start_training(rig, nodes=4)
     own = placed(rig)
-    rig.plan("up", revision, strategy={"maxUnavailable": 16}, **plan)
-    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.STOPPED})
+    rig.apply_plan("up", revision, strategy={"maxUnavailable": 16}, **plan)
+    await rig.run_until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.STOPPED})
     assert rig.nodes_on(revision) == 2
     return revision, own
 
@@ -37,13 +37,13 @@ def swapping(rig: Rig, own: set[str]) -> set[NodePhase]:
 async def test_the_gang_goes_on_while_its_nodes_are_upgraded(rig: Rig) -> None:
     rig.steps_at_once = 1  # seen in every phase
     revision, own = await stopped(rig)
-    await rig.until(lambda: len(placed(rig)) == 2)
+    await rig.run_until(lambda: len(placed(rig)) == 2)
     assert not placed(rig) & own
     (request,) = rig.requests()
     assert (request.status.restarted_early, request.status.reason) == (True, "Restarting")
     assert swapping(rig, own) & {NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING, NodePhase.VALIDATING}
-    await rig.until(lambda: rig.over("up"))
-    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+    await rig.run_until(lambda: rig.is_over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.describe_state()
     trainer = rig.fleet.trainers["gang"]
     assert (trainer.lost, trainer.stops, rig.nodes_on(revision)) == (0, 2, 4)
     assert not placed(rig) & own
@@ -54,11 +54,11 @@ async def test_a_restart_of_the_controller_between_any_two_steps_makes_no_differ
     rig.steps_at_once = 1  # seen in every phase
     revision, own = await stopped(rig)
     for _ in range(400):
-        if rig.over("up"):
+        if rig.is_over("up"):
             break
         rig.restart()
-        await rig.second()
-    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+        await rig.run_second()
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.describe_state()
     assert (rig.fleet.trainers["gang"].lost, rig.nodes_on(revision)) == (0, 4)
     assert not placed(rig) & own
 
@@ -70,11 +70,11 @@ async def test_where_no_spare_will_do_it_waits_for_its_own_nodes(rig: Rig, why: 
     revision = await start_training(rig, nodes=4)
     own = placed(rig)
     (spare, _) = {node["metadata"]["name"] for node in rig.nodes()} - own
-    rig.plan("up", revision, strategy={"maxUnavailable": 16})
-    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.REQUESTED})
+    rig.apply_plan("up", revision, strategy={"maxUnavailable": 16})
+    await rig.run_until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.REQUESTED})
     match why:
         case "taken":
-            rig.fleet.replica("web", node=spare, gpus=1)
+            rig.fleet.add_replica("web", node=spare, gpus=1)
         case "tainted":
             taint = {"key": "example.com/theirs", "value": "1", "effect": "NoSchedule"}
             rig.cluster.store.change(NODES, spare, {"spec": {"taints": [taint]}})
@@ -83,13 +83,13 @@ async def test_where_no_spare_will_do_it_waits_for_its_own_nodes(rig: Rig, why: 
         case "in parts":
             rig.fleet.in_parts = {spare}
         case "promised":
-            rig.fleet.job("another", members=9, gpus=8)
+            rig.fleet.add_job("another", members=9, gpus=8)
         case "bound to its nodes":
             volumes = [{"name": "scratch", "hostPath": {"path": "/mnt/scratch"}}]
             spec = rig.cluster.store.find(JOBS, "gang", "default")["spec"]["template"]["spec"]
             changed = {"spec": {"template": {"spec": {"volumes": [*spec["volumes"], *volumes]}}}}
             rig.cluster.store.change(JOBS, "gang", changed, "default")
-    await rig.until(lambda: {one.status.phase for one in rig.requests()} >= {RequestPhase.RESTARTING})
+    await rig.run_until(lambda: {one.status.phase for one in rig.requests()} >= {RequestPhase.RESTARTING})
     assert [one.status.restarted_early for one in rig.requests()] == [False]
     assert swapping(rig, own) <= {NodePhase.RELEASING, NodePhase.SUCCEEDED}
 
@@ -101,7 +101,7 @@ async def test_a_gang_that_went_ahead_is_not_brought_back_when_its_own_nodes_rev
     rig.fleet.pod_results = lambda component, pod: (
         failing if component == "validate" and pod["spec"]["nodeName"] in own else None
     )
-    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
-    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.RESTORED})
+    await rig.run_until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
+    await rig.run_until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.RESTORED})
     on = {rig.cluster.store.find(NODES, name)["metadata"]["labels"][names.LABEL_REVISION] for name in placed(rig)}
     assert (on, rig.fleet.trainers["gang"].lost) == ({revision}, 0)

@@ -33,11 +33,13 @@ class Watches:
         self.cluster, self.stuck, self.shown = cluster, False, {}
 
     async def get(self, kind, name, namespace=""):
-        return await self._show(kind, ("get", kind.kind, name, namespace), self.cluster.store.stored, name, namespace)
+        return await self._show(
+            kind, ("get", kind.kind, name, namespace), self.cluster.store.find_stored, name, namespace
+        )
 
     async def list(self, kind, namespace="", *, labels="", fields=""):
         return await self._show(
-            kind, ("list", kind.kind, namespace, labels, fields), self.cluster.store.decoded, namespace, labels, fields
+            kind, ("list", kind.kind, namespace, labels, fields), self.cluster.store.decode, namespace, labels, fields
         )
 
     async def served(self):
@@ -58,7 +60,7 @@ async def rig():
     made = Rig(Counting())
     revision = await start_training(made)
     made.watched = Watches(made.cluster)
-    made.plan("up", revision, checkpoint={"timeoutSeconds": 900})
+    made.apply_plan("up", revision, checkpoint={"timeoutSeconds": 900})
     return made
 
 
@@ -68,23 +70,23 @@ def phases(rig):
 
 async def test_a_group_that_waits_for_its_gang_costs_no_request(rig):
     rig.fleet.trainers["gang"].answers = lambda *_: None
-    await rig.until(lambda: phases(rig) == {P.PREPARED})
-    await rig.until(lambda: bool(rig.requests()))
+    await rig.run_until(lambda: phases(rig) == {P.PREPARED})
+    await rig.run_until(lambda: bool(rig.requests()))
     before, nodes, minutes = rig.cluster.looks, 2, 4
     for _ in range(60 * minutes):
-        await rig.second()
+        await rig.run_second()
     looked = rig.cluster.looks - before
     assert 0 < looked <= nodes * (60 * minutes // ANEW.total_seconds() + 1)
 
 
 async def test_watches_that_got_stuck_delay_a_node_upgrade_by_no_more_than_the_next_whole_look(rig):
-    await rig.until(lambda: phases(rig) == {P.UPGRADING})
-    await rig.second()
+    await rig.run_until(lambda: phases(rig) == {P.UPGRADING})
+    await rig.run_second()
     rig.watched.stuck = True
     began = rig.seconds
-    await rig.until(lambda: phases(rig) == {P.LOADING})
+    await rig.run_until(lambda: phases(rig) == {P.LOADING})
     assert rig.seconds - began <= ANEW.total_seconds() + 10
-    await rig.until(lambda: rig.over("up"))
+    await rig.run_until(lambda: rig.is_over("up"))
     assert (rig.plan_now("up").status.phase, rig.fleet.trainers["gang"].stops) == (
         PlanPhase.COMPLETED,
         2,
@@ -98,10 +100,10 @@ async def test_watches_that_lag_as_they_like_change_no_outcome(stuck):
     rig = Rig()
     revision = await start_training(rig)
     rig.watched = Watches(rig.cluster)
-    rig.plan("up", revision)
+    rig.apply_plan("up", revision)
     turns = iter(stuck * 100)
     rig.others.append(lambda: setattr(rig.watched, "stuck", next(turns)))
-    await rig.until(lambda: rig.over("up"), 3000)
+    await rig.run_until(lambda: rig.is_over("up"), 3000)
     event(f"{rig.seconds // 60} minutes")
     trainer = rig.fleet.trainers["gang"]
     assert (rig.plan_now("up").status.phase, trainer.stops, trainer.lost) == (PlanPhase.COMPLETED, 2, 0)

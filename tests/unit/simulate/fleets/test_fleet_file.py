@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.repository import ROOT
 from upgrader.core.errors import ConfigurationError
-from upgrader.simulate.fleets.fleet import Event, Fleet, Happening, SimJob, SimNode
+from upgrader.simulate.fleets.fleet import Event, EventKind, Fleet, SimJob, SimNode
 from upgrader.simulate.fleets.fleet_file import load_fleet, parse_fleet
 
 WHOLE = Fleet(
@@ -27,7 +27,7 @@ WHOLE = Fleet(
         ),
         SimJob(name="later", size=1, start=5400, end=9000, method="none"),
     ),
-    events=(Event(at=3600, what=Happening.JOB_GROWS, subject="later", value="b"),),
+    events=(Event(at=3600, what=EventKind.JOB_GROWS, subject="later", value="b"),),
 )
 
 JSON = """{"name": "mine",
@@ -60,10 +60,10 @@ def test_json_and_csv_say_the_same():
     ("text", "said"),
     [
         ("[", "fleet.json, as a whole: "),
-        ('{"nodes": []}', "fleet.json, as a whole: there is no node in it"),
+        ('{"nodes": []}', "fleet.json, as a whole: the file contains no nodes"),
         ('{"nodes": [{"name": 1}]}', r"nodes\[0\]: Expected `str`, got `int` - at `\$.name`"),
         ('{"nodes": [{"name": "a", "colour": 1}]}', r"nodes\[0\]: .*unknown field `colour`"),
-        ('{"nodes": [{"name": "a"}, {"name": "a"}]}', r"nodes\[1\]: a second node a"),
+        ('{"nodes": [{"name": "a"}, {"name": "a"}]}', r"nodes\[1\]: node a exists twice"),
         ('{"nodes": [{"name": "a", "gpus": 0}]}', r"nodes\[0\]: node a has 0 GPUs"),
     ],
 )
@@ -76,13 +76,13 @@ def test_faults_of_a_file_are_told_with_their_place(text, said):
     ("row", "said"),
     [
         ("job,j,a,,soon", "line 3: job j: start is 'soon', which is not a duration"),
-        ("job,j,a,2,", "line 3: job j: give nodes"),
-        ("job,j,a,,1h", "line 3: job j: it starts after 1h, so a scheduler finds its nodes"),
+        ("job,j,a,2,", "line 3: job j: specify nodes"),
+        ("job,j,a,,1h", "line 3: job j: it starts after 1h, so the scheduler places it"),
         ("job,j,,1,-1h", "line 3: job j: it runs already"),
-        ("job,j,z,,", "line 3: job j: there is no node z"),
-        ("job,j,a a,,", "line 3: job j: 8 GPUs on node a, which has 0 left"),
-        ("rack,j,,,", "line 3: kind is 'rack', not one of node, job, event"),
-        ("job,j,a,,,maybe", "line 3: job j: method is 'maybe', not one of file, none, undeclared"),
+        ("job,j,z,,", "line 3: job j: node z does not exist"),
+        ("job,j,a a,,", "line 3: job j: 8 GPUs on node a, which has 0 free"),
+        ("rack,j,,,", "line 3: kind is 'rack', which is none of node, job, event"),
+        ("job,j,a,,,maybe", "line 3: job j: method is 'maybe', which is none of file, none, undeclared"),
         ("job,j,a,one,", "line 3: Expected `int`, got `str`"),
         ("node,b,,,,,too,many", "line 3: .*more columns"),
     ],
@@ -95,11 +95,11 @@ def test_faults_of_rows_are_told_with_their_line(row, said):
 @pytest.mark.parametrize(
     ("event", "said"),
     [
-        ("1h,JobEnds,nobody,", "event JobEnds: there is no job nobody"),
-        ("1h,NodeLeaves,nobody,", "event NodeLeaves: there is no node nobody"),
-        ("1h,NodeRenamed,a,a", "event NodeRenamed: value is no new name"),
-        ("1h,NodeJoins,b,nobody", "event NodeJoins: value names no node"),
-        ("1h,UpgradeFails,a,often", "event UpgradeFails: value is no number of times"),
+        ("1h,JobEnds,nobody,", "event JobEnds: job nobody does not exist"),
+        ("1h,NodeLeaves,nobody,", "event NodeLeaves: node nobody does not exist"),
+        ("1h,NodeRenamed,a,a", "event NodeRenamed: value is not a new name"),
+        ("1h,NodeJoins,b,nobody", "event NodeJoins: value is not the name of a node"),
+        ("1h,UpgradeFails,a,often", "event UpgradeFails: value is not a number of failures"),
         ("1h,Meteor,a,", "Invalid enum value 'Meteor'"),
         ("soon,NodeLeaves,a,", "event NodeLeaves: at is 'soon'"),
     ],
@@ -110,7 +110,7 @@ def test_faults_of_events_are_told(event, said):
 
 
 def test_a_csv_file_without_kinds_is_told():
-    with pytest.raises(ConfigurationError, match="line 1: the first line names the columns"):
+    with pytest.raises(ConfigurationError, match="line 1: the first line must contain the column names"):
         parse_fleet("name,gpus\na,8\n", name="f.csv", comma=True)
 
 

@@ -71,5 +71,5 @@ def test_law_6_operands_are_left_of_a_stack_that_is_gone(log, key, laws):
     labels = {"gpu-upgrader.io/stack": "pool-a", "gpu-upgrader.io/image-key": key}
     log.put("DaemonSet", f"driver-{key}", by=Author.CONTROLLER, namespace=OURS, metadata={"labels": labels}, spec={})
     log.gone("GpuStack", "pool-a", namespace="")
-    log.judge.end(START + timedelta(hours=1))
+    log.judge.judge_end(START + timedelta(hours=1))
     assert log.laws == laws

@@ -22,9 +22,9 @@ def log():
 def test_law_6_a_node_upgrade_never_has_a_step(log):
     made = {"metadata": {"creationTimestamp": "2026-11-21T09:00:00Z"}, "spec": {"node": {"name": "gpu-0"}}}
     log.put("NodeUpgrade", "v", by=Author.CONTROLLER, namespace="", **made)
-    log.judge.look(START + timedelta(minutes=10))
+    log.judge.judge_deadlines(START + timedelta(minutes=10))
     assert log.laws == []
-    log.judge.look(START + timedelta(minutes=20))
+    log.judge.judge_deadlines(START + timedelta(minutes=20))
     assert log.laws == [6]
 
 
@@ -35,15 +35,15 @@ def test_law_6_a_phase_is_entered_without_a_deadline(log):
 
 def test_law_6_a_phase_is_not_left_when_its_deadline_has_passed(log):
     upgrade(log, "Draining")
-    log.judge.look(START + timedelta(hours=1, minutes=10))
+    log.judge.judge_deadlines(START + timedelta(hours=1, minutes=10))
     assert log.laws == []
-    log.judge.look(START + timedelta(hours=2))
+    log.judge.judge_deadlines(START + timedelta(hours=2))
     assert log.laws == [6]
 
 
 def test_law_6_a_plan_does_not_end(log):
     log.put("UpgradePlan", "up", namespace="", status={"phase": "Aborting"})
-    log.judge.end(log.now)
+    log.judge.judge_end(log.now)
     assert log.laws == [6]
 
 
@@ -113,7 +113,7 @@ def test_law_7_a_node_is_worked_on_before_the_intent_is_written(log):
 
 
 def test_law_8_a_node_upgrade_begins_in_doubt(log):
-    log.judge.doubt.in_doubt = lambda: "nodes are out of step"
+    log.judge.stale_state_law.staleness = lambda: "nodes are out of step"
     upgrade(log, "Pending")
     assert log.laws == [8]
 
@@ -190,24 +190,24 @@ def test_law_9_a_gang_is_never_restarted(log):
     request(log)
     stop(log)
     request(log, "Ended")
-    log.judge.end(log.now)
+    log.judge.judge_end(log.now)
     assert log.laws == [9, 9]
     assert [one.sentence for one in log.judge.violations] == [
         "gang gang is still stopped",
-        "Job gang carries the record of a stop",
+        "Job gang has the record of a stop",
     ]
 
 
 def test_law_9_a_node_is_never_released(log):
     node(log, taints=[TAINT], annotations={"gpu-upgrader.io/claimed-by": "uid-v"})
-    log.judge.end(log.now)
+    log.judge.judge_end(log.now)
     assert log.laws == [9, 9]
 
 
 def test_a_node_whose_way_back_failed_waits_for_a_person(log):
     node(log, taints=[TAINT], annotations={"gpu-upgrader.io/claimed-by": "uid-v"})
     upgrade(log, "Failed", reason="RevertFailed")
-    log.judge.end(log.now)
+    log.judge.judge_end(log.now)
     assert log.laws == []
 
 
@@ -224,20 +224,20 @@ def test_a_node_that_lost_its_driver_waits_for_a_person_where_no_stack_is_left(l
     node(log, taints=[TAINT], labels=labels, annotations={"gpu-upgrader.io/claimed-by": "uid-of-nobody"})
     for _ in range(stacks):
         log.put("GpuStack", "pool-a", namespace="", spec={"nodeSelector": {}})
-    log.judge.end(log.now)
+    log.judge.judge_end(log.now)
     assert log.laws == laws
 
 
 def test_law_9_a_member_is_still_asked(log):
     member(log, asked="")
     member(log, by=Author.CONTROLLER)
-    log.judge.end(log.now)
+    log.judge.judge_end(log.now)
     assert log.laws == [9]
 
 
 def test_a_pod_that_somebody_else_marked_is_his(log):
     member(log)
-    log.judge.end(log.now)
+    log.judge.judge_end(log.now)
     assert log.laws == []
 
 
@@ -245,7 +245,7 @@ def test_a_pod_that_somebody_else_marked_is_his(log):
 def test_a_node_whose_upgrade_was_removed_waits_for_the_work_on_it(log, on, laws):
     node(log, taints=[TAINT], annotations={"gpu-upgrader.io/claimed-by": "uid-of-nobody"})
     member(log, on=on)
-    log.judge.end(log.now)
+    log.judge.judge_end(log.now)
     assert log.laws == laws
 
 

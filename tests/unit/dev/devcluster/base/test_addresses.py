@@ -14,7 +14,7 @@ from upgrader_dev.devcluster.base.addresses import (
     pick_ports,
     pick_subnet,
 )
-from upgrader_dev.devcluster.base.network import CONTROL_PLANE_LAST, commands_inside
+from upgrader_dev.devcluster.base.network import CONTROL_PLANE_LAST, interface_commands
 from upgrader_dev.devcluster.base.spec import MOST_BOXES
 
 octets = st.sampled_from(SECOND_OCTETS)
@@ -24,10 +24,14 @@ indexes = st.integers(1, MOST_BOXES)
 def test_a_cluster_has_one_subnet_of_its_own():
     addresses = Addresses(octet=70)
 
-    assert (addresses.host, addresses.control_plane, addresses.node(1)) == ("10.70.0.1", "10.70.0.2", "10.70.0.11")
+    assert (addresses.host, addresses.control_plane, addresses.node_address(1)) == (
+        "10.70.0.1",
+        "10.70.0.2",
+        "10.70.0.11",
+    )
     assert (addresses.server, addresses.registry) == ("https://10.70.0.2:443", "10.70.0.2:5000")
     assert (addresses.services, addresses.kubernetes_service) == ("10.70.1.0/24", "10.70.1.1")
-    assert (addresses.pods(1), addresses.link, addresses.cable(11)) == ("10.70.11.0/24", "upg70", "upg70-11")
+    assert (addresses.pod_subnet(1), addresses.link, addresses.cable_name(11)) == ("10.70.11.0/24", "upg70", "upg70-11")
 
 
 def test_without_namespaces_all_is_on_the_loopback():
@@ -39,7 +43,7 @@ def test_without_namespaces_all_is_on_the_loopback():
 @given(octets, st.lists(indexes, min_size=2, max_size=2, unique=True))
 def test_no_two_subnets_of_a_cluster_overlap(octet, pair):
     addresses = Addresses(octet=octet)
-    subnets = [f"{addresses.host}/24", addresses.services, *(addresses.pods(index) for index in pair)]
+    subnets = [f"{addresses.host}/24", addresses.services, *(addresses.pod_subnet(index) for index in pair)]
     networks = [ipaddress.ip_network(subnet, strict=False) for subnet in subnets]
 
     assert not any(a.overlaps(b) for at, a in enumerate(networks) for b in networks[at + 1 :])
@@ -50,12 +54,12 @@ def test_no_two_subnets_of_a_cluster_overlap(octet, pair):
 def test_names_of_links_fit_the_kernel(octet, index):
     addresses = Addresses(octet=octet)
 
-    assert len(addresses.cable(addresses.last(index))) <= 15
+    assert len(addresses.cable_name(addresses.last_octet(index))) <= 15
 
 
 @given(octets, indexes)
 def test_an_address_has_one_mac_address(octet, index):
-    address = Addresses(octet=octet).node(index)
+    address = Addresses(octet=octet).node_address(index)
 
     assert [int(part, 16) for part in mac_address(address).split(":")[2:]] == [int(part) for part in address.split(".")]
 
@@ -92,7 +96,7 @@ def test_ports_are_free_and_different():
 
 def test_a_node_knows_the_way_to_all_others_but_not_to_itself():
     addresses = Addresses(octet=70)
-    lines = commands_inside(addresses, addresses.last(3)).splitlines()
+    lines = interface_commands(addresses, addresses.last_octet(3)).splitlines()
 
     assert lines[:4] == [
         "link set lo up",
@@ -106,7 +110,7 @@ def test_a_node_knows_the_way_to_all_others_but_not_to_itself():
 
 
 def test_the_control_plane_has_the_address_of_the_kubernetes_service():
-    lines = commands_inside(Addresses(octet=70), CONTROL_PLANE_LAST).splitlines()
+    lines = interface_commands(Addresses(octet=70), CONTROL_PLANE_LAST).splitlines()
 
     assert "addr add 10.70.1.1/32 dev lo" in lines
     assert len([line for line in lines if line.startswith("route")]) == MOST_BOXES

@@ -12,7 +12,7 @@ from upgrader_dev.devcluster.base.credentials import Credentials
 def pki(tmp_path_factory):
     made = Credentials(tmp_path_factory.mktemp("cluster") / "pki", Addresses(octet=70))
     made.make_authority("dev")
-    made.make("node", "system:node:gpu-a", ["system:nodes", "others"], ["IP:10.70.0.11", "DNS:gpu-a"])
+    made.make_certificate("node", "system:node:gpu-a", ["system:nodes", "others"], ["IP:10.70.0.11", "DNS:gpu-a"])
     return made
 
 
@@ -48,13 +48,13 @@ def test_what_is_there_is_kept(pki):
     before = pki.path("node.crt").read_bytes(), pki.ca.read_bytes()
 
     pki.make_authority("dev")
-    pki.make("node", "somebody-else")
+    pki.make_certificate("node", "somebody-else")
 
     assert (pki.path("node.crt").read_bytes(), pki.ca.read_bytes()) == before
 
 
 def test_a_kubeconfig_has_all_in_it_and_nobody_else_may_read_it(pki):
-    path = pki.kubeconfig("node")
+    path = pki.write_kubeconfig("node")
     read = msgspec.yaml.decode(path.read_bytes())
 
     assert path.stat().st_mode & 0o777 == 0o600
@@ -64,6 +64,6 @@ def test_a_kubeconfig_has_all_in_it_and_nobody_else_may_read_it(pki):
 
 
 def test_two_certificates_have_different_serials(pki):
-    pki.make("other", "other")
+    pki.make_certificate("other", "other")
 
     assert shown(pki.path("other.crt"), "-serial") != shown(pki.path("node.crt"), "-serial")

@@ -75,9 +75,9 @@ def test_unknown_nodes_name_the_known_ones(folder):
         record.read_record(folder).box("gpu-x")
     assert raised.value.details == "Its boxes: gpu-a."
 
-    assert record.read_record(folder).kwok_of("fleet-1").prefix == "fleet"
+    assert record.read_record(folder).find_kwok("fleet-1").prefix == "fleet"
     with pytest.raises(DevClusterError, match="no kwok node fleet-2"):
-        record.read_record(folder).kwok_of("fleet-2")
+        record.read_record(folder).find_kwok("fleet-2")
 
 
 def test_changes_of_several_at_once_are_all_kept(folder):

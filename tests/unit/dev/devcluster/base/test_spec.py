@@ -21,7 +21,7 @@ def test_names_stay_different_beyond_the_alphabet():
 
 @pytest.mark.parametrize("count", [-1, MOST_BOXES + 1])
 def test_too_many_boxes_are_refused(count):
-    with pytest.raises(DevClusterError, match=f"{count} boxes cannot be had"):
+    with pytest.raises(DevClusterError, match=f"{count} boxes are not possible"):
         ClusterSpec(boxes=count).box_specs()
 
 
@@ -41,7 +41,7 @@ def test_virtual_nodes_are_a_number_names_or_whole():
     )
     assert ClusterSpec(vms=("n",)).vm_specs() == (VmSpec(name="n"),)
     assert ClusterSpec(vms=(whole,)).vm_specs() == (whole,)
-    with pytest.raises(DevClusterError, match=f"{MOST_VMS + 1} virtual nodes cannot be had"):
+    with pytest.raises(DevClusterError, match=f"{MOST_VMS + 1} virtual nodes are not possible"):
         ClusterSpec(vms=MOST_VMS + 1).vm_specs()
 
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upgrader.core.errors import DevClusterError
-from upgrader_dev.devcluster.cgroups.choice import NEEDED, WELCOME, Choice, Seen, choose_support, choose_version
+from upgrader_dev.devcluster.cgroups.choice import OPTIONAL, REQUIRED, Choice, RootState, choose_support, choose_version
 
 EVERY = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids", "rdma", "misc")
-DEBIAN = Seen(controllers=EVERY, given=("memory", "pids"), occupied=True)
+DEBIAN = RootState(controllers=EVERY, delegated=("memory", "pids"), occupied=True)
 CONTAINER = msgspec.structs.replace(DEBIAN, topmost=False)
 
 UNIFIED = "cgroup v2: /sys/fs/cgroup is the unified hierarchy"
@@ -22,27 +22,27 @@ UNIFIED = "cgroup v2: /sys/fs/cgroup is the unified hierarchy"
             DEBIAN,
             Choice(
                 version=2,
-                reason=f"{UNIFIED}; cpu, cpuset, hugetlb, io switched on for cgroups below it, to stay so",
+                reason=f"{UNIFIED}; cpu, cpuset, hugetlb, io enabled permanently for child cgroups",
                 enable=("cpu", "cpuset", "hugetlb", "io"),
             ),
         ),
-        (msgspec.structs.replace(DEBIAN, given=EVERY), Choice(version=2, reason=UNIFIED)),
+        (msgspec.structs.replace(DEBIAN, delegated=EVERY), Choice(version=2, reason=UNIFIED)),
         # a container whose maker gave controllers on, and which cannot give more
-        (msgspec.structs.replace(CONTAINER, given=NEEDED), Choice(version=2, reason=UNIFIED)),
+        (msgspec.structs.replace(CONTAINER, delegated=REQUIRED), Choice(version=2, reason=UNIFIED)),
         # systemd in a container puts itself away from its root
         (
-            msgspec.structs.replace(CONTAINER, occupied=False, given=("cpu", "cpuset", "memory", "io")),
+            msgspec.structs.replace(CONTAINER, occupied=False, delegated=("cpu", "cpuset", "memory", "io")),
             Choice(
                 version=2,
-                reason=f"{UNIFIED}; pids, hugetlb switched on for cgroups below it, to stay so",
+                reason=f"{UNIFIED}; pids, hugetlb enabled permanently for child cgroups",
                 enable=("pids", "hugetlb"),
             ),
         ),
         (
-            msgspec.structs.replace(DEBIAN, controllers=NEEDED),
+            msgspec.structs.replace(DEBIAN, controllers=REQUIRED),
             Choice(
                 version=2,
-                reason=f"{UNIFIED}; cpu, cpuset switched on for cgroups below it, to stay so",
+                reason=f"{UNIFIED}; cpu, cpuset enabled permanently for child cgroups",
                 enable=("cpu", "cpuset"),
             ),
         ),
@@ -55,9 +55,9 @@ def test_a_unified_hierarchy_gives_boxes_what_a_kubelet_needs(seen, choice):
 @pytest.mark.parametrize(
     "seen",
     [
-        Seen(separate=True),
-        Seen(separate=True, writable=False),
-        Seen(separate=True, controllers=("hugetlb",), topmost=False, occupied=True),
+        RootState(separate=True),
+        RootState(separate=True, writable=False),
+        RootState(separate=True, controllers=("hugetlb",), topmost=False, occupied=True),
     ],
 )
 def test_version_1_is_taken_where_controllers_are_mounted_one_by_one(seen):
@@ -69,15 +69,15 @@ def test_version_1_is_taken_where_controllers_are_mounted_one_by_one(seen):
 @pytest.mark.parametrize(
     ("seen", "brief", "way_out"),
     [
-        (Seen(), "/sys/fs/cgroup has no cgroups for boxes: neither", "mount -t cgroup2"),
+        (RootState(), "/sys/fs/cgroup has no cgroups for boxes: neither", "mount -t cgroup2"),
         (
             msgspec.structs.replace(DEBIAN, controllers=("cpu", "cpuset", "io", "pids")),
-            "boxes need the cgroup controllers cpu, cpuset, memory, pids, and there is no memory here",
+            "boxes require the cgroup controllers cpu, cpuset, memory, pids, and memory is missing",
             "cgroup_disable=",
         ),
         (
             msgspec.structs.replace(DEBIAN, writable=False),
-            "boxes need cgroups of their own, and /sys/fs/cgroup is mounted read-only",
+            "boxes require writable cgroups, and /sys/fs/cgroup is mounted read-only",
             "privileged",
         ),
         (
@@ -95,15 +95,15 @@ def test_what_is_in_the_way_is_said_with_the_way_out(seen, brief, way_out):
     assert way_out in raised.value.resolution
 
 
-controllers = st.lists(st.sampled_from((*NEEDED, *WELCOME, "rdma")), unique=True).map(tuple)
+controllers = st.lists(st.sampled_from((*REQUIRED, *OPTIONAL, "rdma")), unique=True).map(tuple)
 
 
 @st.composite
 def machines(draw):
     there = draw(controllers)
-    return Seen(
+    return RootState(
         controllers=there,
-        given=tuple(one for one in there if draw(st.booleans())),
+        delegated=tuple(one for one in there if draw(st.booleans())),
         topmost=draw(st.booleans()),
         occupied=draw(st.booleans()),
         writable=draw(st.booleans()),
@@ -117,14 +117,14 @@ def test_after_what_is_switched_on_a_box_has_all_that_is_needed_or_it_was_refuse
     except DevClusterError:
         return
     assert choose_version(seen) == chosen.version == 2
-    assert set(NEEDED) <= {*seen.given, *chosen.enable} <= set(seen.controllers)
+    assert set(REQUIRED) <= {*seen.delegated, *chosen.enable} <= set(seen.controllers)
     # the kernel would refuse it
     assert not chosen.enable or seen.topmost or not seen.occupied
 
 
 @given(machines())
 def test_what_can_be_had_is_never_refused(seen):
-    possible = seen.topmost or not seen.occupied or set(NEEDED) <= set(seen.given)
+    possible = seen.topmost or not seen.occupied or set(REQUIRED) <= set(seen.delegated)
 
-    if seen.writable and set(NEEDED) <= set(seen.controllers) and possible:
+    if seen.writable and set(REQUIRED) <= set(seen.controllers) and possible:
         assert choose_support(seen).version == 2

@@ -127,7 +127,7 @@ def test_images_that_nobody_uses_any_more_are_deleted(tmp_path):
         (folder / "disk.img").touch()
     for folder in (stale, again):
         os.utime(folder, (long_ago, long_ago))
-    Image(folder=again, kernels=()).used()
+    Image(folder=again, kernels=()).record_use()
 
     assert sweep_images(tmp_path) == [stale]
     assert sorted(tmp_path.iterdir()) == [again, kept]
@@ -194,7 +194,7 @@ def test_of_a_disk_that_cannot_be_made_nothing_stays_nor_of_one_before(tmp_path)
 def test_a_disk_with_container_images_is_used_with_the_nodes_own(tmp_path):
     (tmp_path / "images").mkdir()
     os.utime(tmp_path / "images", (0, 0))
-    Image(folder=tmp_path, kernels=(), preloaded=preloaded.Preloaded(folder=tmp_path / "images")).used()
+    Image(folder=tmp_path, kernels=(), preloaded=preloaded.Preloaded(folder=tmp_path / "images")).record_use()
 
     assert (tmp_path / "images").stat().st_mtime > 0
 

@@ -1,4 +1,4 @@
-"""Doing to the simulated cluster what was decided, and recording it as reconcile does."""
+"""Execution of decisions on the simulated cluster, and their records as in reconcile."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,7 +13,7 @@ from upgrader.simulate.controller.objects import ABSENT, WAITING, Request, Upgra
 from upgrader.simulate.world import World
 
 SHARES = {"off": 0.1, "upgrade": 0.4, "driver": 0.2, "plugin": 0.1, "validate": 0.2}
-"""Parts of a node upgrade's time."""
+"""Parts of a node upgrade's duration."""
 
 DONE = PodResult(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="done"))
 BUSY = PodResult(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="the driver is in use"))
@@ -21,29 +21,29 @@ BUSY = PodResult(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, 
 _BY_GROUP = frozenset({RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED})
 
 
-class Acts:
-    """Acts on the world; `look` is called when something of a group has changed by itself."""
+class ActionExecutor:
+    """Executes actions on the cluster; `look` schedules a step of a group whose state changed."""
 
-    def __init__(self, world: World, look: Callable[[str], None]) -> None:
-        self._world, self._look = world, look
+    def __init__(self, world: World, schedule_step: Callable[[str], None]) -> None:
+        self._world, self._schedule_step = world, schedule_step
         self._attempts: dict[str, int] = {}
 
     # ---------------------------------------------------------------------------------------------- nodes
 
     def upgrade(self, group: UpgradeGroup, upgrade: Upgrade, view: NodeView, decision: Decision) -> bool:
-        """Acts of one upgrade, then its record; whether anything was done."""
+        """Execute the actions of one upgrade, then record it; returns whether anything was done."""
         for act in decision.acts:
-            self._node(group, upgrade, act)
+            self._act_on_node(group, upgrade, act)
         if decision.phase is upgrade.phase and decision.reverting == upgrade.reverting:
             upgrade.deadline = decision.deadline or upgrade.deadline
             return bool(decision.acts)
-        now = self._world.agenda.time
+        now = self._world.queue.time
         if decision.phase is NodePhase.TAINTING and view.node is not None:
             upgrade.gpus = view.node.gpus
         if (decision.reverting and not upgrade.reverting) or decision.phase is NodePhase.RELEASING:
-            upgrade.why = upgrade.why or decision.message
+            upgrade.revert_message = upgrade.revert_message or decision.message
         if decision.phase is NodePhase.UNLOADING:
-            self._again(upgrade)
+            self._reset_node_pods(upgrade)
         seconds = transition_of(decision.phase).seconds
         upgrade.phase, upgrade.reverting = decision.phase, decision.reverting
         upgrade.began[decision.phase] = now
@@ -51,12 +51,12 @@ class Acts:
         upgrade.deadline = None if seconds is None or is_final(decision.phase) else now + timedelta(seconds=seconds)
         if decision.phase is NodePhase.PREPARED:
             upgrade.deadline = group.ask_until
-        upgrade.walked = upgrade.walked or decision.phase is NodePhase.LOADING
+        upgrade.reached_loading = upgrade.reached_loading or decision.phase is NodePhase.LOADING
         upgrade.ended_at = now if is_final(decision.phase) else None
         return True
 
-    def _again(self, upgrade: Upgrade) -> None:
-        """Before the walk through Unloading and Loading: a revert has node pods of its own."""
+    def _reset_node_pods(self, upgrade: Upgrade) -> None:
+        """Start the pass through Unloading and Loading: a revert has separate node pods."""
         self._attempts[upgrade.uid] = self._attempts.get(upgrade.uid, -1) + 1
         upgrade.upgrading = upgrade.validate = ABSENT
         node = self._world.nodes.get(upgrade.node)
@@ -64,10 +64,10 @@ class Acts:
         upgrade.driver_ready = upgrade.plugin_ready = False
 
     def seconds(self, upgrade: Upgrade) -> int:
-        """How long the walk from Off to valid takes."""
-        return self._world.chances.upgrade(upgrade.node, self._attempts.get(upgrade.uid, 0))
+        """The duration from Off to validated, in seconds."""
+        return self._world.sampler.draw_upgrade(upgrade.node, self._attempts.get(upgrade.uid, 0))
 
-    def _node(self, group: UpgradeGroup, upgrade: Upgrade, act: Act) -> None:
+    def _act_on_node(self, group: UpgradeGroup, upgrade: Upgrade, act: Act) -> None:
         if act is Act.CANCEL:
             upgrade.upgrading = ABSENT
             return
@@ -75,51 +75,51 @@ class Acts:
         match act:
             case Act.PREPARE:
                 upgrade.prepare = WAITING
-                self._later(upgrade, world.chances.prepare(upgrade.node), prepare=DONE)
+                self._schedule_facts(upgrade, world.sampler.draw_preparation(upgrade.node), prepare=DONE)
             case Act.CLOSE:
-                node.change(claimed_by=upgrade.uid, maintenance=group.name, closed_at=world.agenda.time)
-                world.ledger.close(node.name, world.now)
+                node.set_fields(claimed_by=upgrade.uid, maintenance=group.name, closed_at=world.queue.time)
+                world.ledger.start_outage(node.name, world.now)
             case Act.OPERANDS_OFF:
-                node.change(driver_key="none", operands="off", revision="")
-                self._part(upgrade, "off", operands=0)
+                node.set_fields(driver_key="none", operands="off", revision="")
+                self._schedule_part(upgrade, "off", operands=0)
             case Act.UPGRADE:
                 upgrade.upgrading = WAITING
                 fails = world.failing.get(upgrade.node, 0)
                 world.failing[upgrade.node] = max(0, fails - 1)
-                self._part(upgrade, "upgrade", upgrading=BUSY if fails else DONE)
+                self._schedule_part(upgrade, "upgrade", upgrading=BUSY if fails else DONE)
             case Act.DRIVER_ON:
-                node.change(driver_key=upgrade.goal[0])
-                self._part(upgrade, "driver", driver_ready=True)
+                node.set_fields(driver_key=upgrade.goal[0])
+                self._schedule_part(upgrade, "driver", driver_ready=True)
             case Act.OPERANDS_ON:
-                node.change(operands="on")
-                self._part(upgrade, "plugin", plugin_ready=True)
+                node.set_fields(operands="on")
+                self._schedule_part(upgrade, "plugin", plugin_ready=True)
             case Act.VALIDATE:
                 upgrade.validate = WAITING
-                self._part(upgrade, "validate", validate=DONE)
+                self._schedule_part(upgrade, "validate", validate=DONE)
             case Act.RELEASE:
-                arrived = upgrade.walked and node.operands == "on" and not node.revision
+                arrived = upgrade.reached_loading and node.operands == "on" and not node.revision
                 revision = upgrade.goal[1] if arrived else node.revision
-                node.change(claimed_by="", released_by=upgrade.uid, maintenance="", closed_at=None, revision=revision)
-                world.ledger.release(node.name, world.now)
-            case Act.EVICT | Act.REMOVE_DRIVER | Act.CANCEL_FIRST:
-                raise AssertionError(
-                    "no pod of a simulation is replicated, no node reboots by itself, no upgrade hangs"
+                node.set_fields(
+                    claimed_by="", released_by=upgrade.uid, maintenance="", closed_at=None, revision=revision
                 )
-        world.tell(node.name)
+                world.ledger.end_outage(node.name, world.now)
+            case Act.EVICT | Act.REMOVE_DRIVER | Act.CANCEL_FIRST:
+                raise AssertionError("a simulation has no replicated pods, no reboots and no hanging upgrades")
+        world.notify_change(node.name)
 
-    def _part(self, upgrade: Upgrade, part: str, **facts: object) -> None:
-        self._later(upgrade, max(1, round(SHARES[part] * self.seconds(upgrade))), **facts)
+    def _schedule_part(self, upgrade: Upgrade, part: str, **facts: object) -> None:
+        self._schedule_facts(upgrade, max(1, round(SHARES[part] * self.seconds(upgrade))), **facts)
 
-    def _later(self, upgrade: Upgrade, seconds: int, **facts: object) -> None:
+    def _schedule_facts(self, upgrade: Upgrade, seconds: int, **facts: object) -> None:
         attempt = self._attempts.get(upgrade.uid, -1)
 
         def arrive() -> None:
             if self._attempts.get(upgrade.uid, -1) == attempt:
                 for name, value in facts.items():
                     setattr(upgrade, name, value)
-                self._look(upgrade.group)
+                self._schedule_step(upgrade.group)
 
-        self._world.agenda.after(seconds, arrive)
+        self._world.queue.schedule_after(seconds, arrive)
 
     # ---------------------------------------------------------------------------------------------- gangs
 
@@ -129,12 +129,12 @@ class Acts:
         request: Request,
         view: RequestView,
         decision: GangDecision,
-        where: Callable[[], Placement],
+        placement: Callable[[], Placement],
     ) -> bool:
-        """Acts of one request, then its record; whether anything was done."""
+        """Execute the actions of one request, then record it; returns whether anything was done."""
         for act in decision.acts:
-            self._gang(request, act, where)
-        now = self._world.agenda.time
+            self._act_on_gang(request, act, placement)
+        now = self._world.queue.time
         if decision.new_id:
             request.request_id = max(request.request_id + 1, int(now.timestamp()))
             request.asked_at, request.acks, request.step, request.admitted_at = now, (), None, None
@@ -163,16 +163,16 @@ class Acts:
             request.deadline = group.ask_until
         return True
 
-    def _gang(self, request: Request, act: GangAct, where: Callable[[], Placement]) -> None:
+    def _act_on_gang(self, request: Request, act: GangAct, placement: Callable[[], Placement]) -> None:
         job = self._world.jobs[request.job]
         match act:
             case GangAct.REQUEST:
-                self._world.ask(job, request.request_id, request.park_seconds)
+                self._world.send_request(job, request.request_id, request.park_seconds)
             case GangAct.WITHDRAW:
-                self._world.withdraw(job)
+                self._world.withdraw_request(job)
             case GangAct.STOP:
-                self._world.stop(job, request.name)
+                self._world.stop_job(job, request.name)
             case GangAct.RESUME:
-                self._world.resume(job, where())
+                self._world.resume_job(job, placement())
             case GangAct.FENCE:
-                pass  # a stop that is on its way is a matter of two controllers; here is one
+                pass  # a pending stop concerns two controllers; a simulation has one
