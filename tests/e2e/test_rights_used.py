@@ -135,6 +135,12 @@ async def _lived_through(pool):
     await waiting.poll_until(stopped, SECONDS, "the gang is stopped")
     await run_command(pool.cluster, print, "abort", "down")
     assert (await pool.over("down", SECONDS)).status.phase is PlanPhase.ABORTED
+
+    async def pruned():
+        pool.keep_running()
+        return await pool.kube.get(UPGRADE_PLANS, "up") is None
+
+    await waiting.poll_until(pruned, SECONDS, "the controller has deleted the plan beyond the history limit")
     await run_command(pool.cluster, print, "uninstall", "--auto-approve", "--timeout", str(SECONDS))
     assert await pool.kube.list(UPGRADE_PLANS) == []
     assert (gang.lost, await pool.leftovers()) == (0, [])

@@ -81,7 +81,7 @@ def product_layouts(
     """
     return {
         "node": images.node_image(),
-        "controller": images.upgrader_image(programs.cosign()),
+        "controller": images.upgrader_image(programs.cosign(), simulated_gpus=True),
         "trainer": images.trainer_image(),
         **{f"plugin:{version}": images.plugin_image(version) for version in plugins},
         **{f"kubelet:{version}": images.kubelet_image(version, programs.kubelet(version)) for version in kubelets},

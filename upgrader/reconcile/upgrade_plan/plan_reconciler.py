@@ -82,9 +82,10 @@ async def _go_on(context: Context, read: PlanReading, faults: Faults) -> float |
         read = replace(read, plan=plan)
     read = await _read_surroundings(context, read, faults)
     decision = plan_machine.decide(plan_view.build_plan_view(read, context.clock.now()))
-    if decision.start_batch:
+    if decision.start_batch or _pauses_for_approval(read, decision):
         # All plans share the budget: another plan may have started a batch since the snapshot. Everything is read
-        # again, and no other plan starts a batch before this one is written.
+        # again, and no other plan starts a batch before this one is written. A pause that a user must end is not
+        # decided from a shared list of pods either: it still contains a job that has just ended.
         async with context.gates.batches:
             fresh = await list_nodes(context)
             read = await _read_surroundings(fresh, await _read_plan(fresh, read.plan), faults)
@@ -104,6 +105,10 @@ async def _go_on(context: Context, read: PlanReading, faults: Faults) -> float |
         if decision.phase is read.plan.status.phase and not decision.end_batch
         else context.active_seconds
     )
+
+
+def _pauses_for_approval(read: PlanReading, decision: PlanDecision) -> bool:
+    return decision.reason == plan_machine.LIMITS_EXCEEDED and read.plan.status.reason != decision.reason
 
 
 def _must_undo(read: PlanReading) -> bool:

@@ -349,3 +349,17 @@ async def test_what_it_cost_and_was_to_cost_is_in_the_status(rig: Rig) -> None:
     assert 0 < lost.actual < 1
     (request,) = rig.requests()
     assert request.spec.asked_at < request.status.parked_at < request.status.stopped_at < request.status.ended_at
+
+
+async def test_a_job_that_has_just_ended_pauses_no_plan(rig: Rig) -> None:
+    """It is still in the list of pods that all loops share; a pause for another approval is decided from a new one."""
+    revision = await start_training(rig)
+    rig.share_pod_lists(3600)
+    await rig.context.workloads.read(rig.cluster)
+    for kind in (JOBS, PODS):
+        for value in rig.cluster.store.list_values(kind):
+            if value["metadata"]["name"].startswith("gang"):
+                rig.cluster.store.remove(kind, value["metadata"]["name"], "default")
+    rig.apply_plan("up", revision, interruptions=0)
+    await rig.run_until(lambda: rig.is_over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
