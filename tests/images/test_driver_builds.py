@@ -82,7 +82,7 @@ def test_two_cells_at_once_are_both_built(bench, kernels):
 
 def test_a_real_time_kernel_is_unsupported_by_the_drivers_own_word_and_remembered(bench, catalog):
     kernel = next(one for one in catalog.discovery.kernels if one.flavour == "rt-amd64" and one.os == "bookworm")
-    driver = catalog.drivers(bench.site.recipes["nvidia-open"], "bookworm")[-1]
+    driver = catalog.driver_versions(bench.site.recipes["nvidia-open"], "bookworm")[-1]
     cell = bench.cell(driver, kernel.release, recipe="nvidia-open", modules=("nvidia",))
     (red,) = bench.build(cell)
     assert (red.state, red.failure.kind) == (CellState.RED, FailureClass.UNSUPPORTED)

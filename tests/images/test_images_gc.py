@@ -36,7 +36,7 @@ async def test_what_is_swept_is_gone_and_the_rest_is_whole(world, tmp_path, sign
             )
             await publish_signatures(world.images[release], made, key=signing, cosign=cosign, registry=client)
         assert len(await list_attachments(client, world.images[OLD])) == 4
-    assert set((await world.fates("--yes")).values()) == {"kept", "marked"}
+    assert set((await world.fates("--yes")).values()) == {"kept", "unused"}
     world.age()
     ended = await world.gc("--yes", "--output", "json")
     fates = {one["image"]: one["fate"] for one in json.loads(ended.stdout)["images"]}

@@ -67,7 +67,7 @@ class Lab:
         return json.loads(self.asking(lambda client: client.get_manifest(self.image)).data)
 
     def blob(self, digest):
-        return self.registry.read_blob(digest)
+        return self.registry.blob(digest)
 
     def verify(self, image, *words, public=None):
         given = ["--public-key", str(public or self.public), "--insecure-registry", self.registry.host]
