@@ -22,7 +22,7 @@ from upgrader.simulate.fleets.drawn_fleet import FleetSpec, make_fleet
 from upgrader.simulate.history import measure_earlier_rollout
 from upgrader.simulate.result import Result
 from upgrader.simulate.run import Simulation, simulate_rollout
-from upgrader.simulate.settings import Settings, Strategy
+from upgrader.simulate.settings import Settings, SimulatedStrategy
 
 SETTINGS = Settings(rollout=StrategyFacts(max_unavailable=BUDGET))
 HISTORY = 999
@@ -56,7 +56,7 @@ def main(report: Report, fleets: Sequence[FleetSpec] = FLEETS) -> None:
         if fitting:
             worst = max(worst, ours.over_bound)
             ours_lost, kill_lost = ours_lost + ours.lost_gpu_hours, kill_lost + kill.lost_gpu_hours
-            ideal_lost += simulate_rollout(make_fleet(spec), Strategy.KILL, IDEAL).lost_gpu_hours
+            ideal_lost += simulate_rollout(make_fleet(spec), SimulatedStrategy.KILL, IDEAL).lost_gpu_hours
     if ours_lost:
         report.add(
             "worst of the fleets that fit: lost GPU-hours over the lower bound",
@@ -75,12 +75,12 @@ def main(report: Report, fleets: Sequence[FleetSpec] = FLEETS) -> None:
 
 def _fleet(report: Report, spec: FleetSpec) -> tuple[Result, Result, bool]:
     fleet = make_fleet(spec)
-    fitting = fits(Simulation(fleet, Strategy.CONTROLLER, MEDIANS))
+    fitting = fits(Simulation(fleet, SimulatedStrategy.CONTROLLER, MEDIANS))
     name = f"{fleet.name}{'' if fitting else ' (not every gang fits the budget)'}"
     started = time.perf_counter()
-    ours = simulate_rollout(fleet, Strategy.CONTROLLER, MEDIANS)
+    ours = simulate_rollout(fleet, SimulatedStrategy.CONTROLLER, MEDIANS)
     report.add(f"{name}: one rollout", time.perf_counter() - started, "s", seed=spec.seed)
-    kill = simulate_rollout(fleet, Strategy.KILL, MEDIANS)
+    kill = simulate_rollout(fleet, SimulatedStrategy.KILL, MEDIANS)
     for one in (ours, kill):
         _say(
             f"  {one.strategy}: {one.lost_gpu_hours:,.0f} GPU-hours lost, bound {one.lower_bound_gpu_hours:,.0f}, "
@@ -105,7 +105,8 @@ def _runs(report: Report) -> None:
         SETTINGS, durations=measure_earlier_rollout(fleet, msgspec.structs.replace(SETTINGS, seed=HISTORY))
     )
     found = [
-        simulate_rollout(fleet, Strategy.CONTROLLER, msgspec.structs.replace(known, seed=seed)) for seed in RUN_SEEDS
+        simulate_rollout(fleet, SimulatedStrategy.CONTROLLER, msgspec.structs.replace(known, seed=seed))
+        for seed in RUN_SEEDS
     ]
     finish = [one.seconds for one in found if one.seconds is not None]
     median = statistics.median(finish)

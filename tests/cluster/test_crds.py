@@ -182,8 +182,8 @@ async def test_a_whole_strategy_is_stored_with_its_defaults(api):
     strategy = made.spec.strategy
     assert [(one.key, one.max_unavailable) for one in strategy.topology_budgets] == [("rack", "50%"), ("power", 16)]
     assert [(one.days, one.start, one.end, one.time_zone) for one in strategy.windows] == [
-        (["Mon", "Fri"], "22:00", "05:00", "Europe/Berlin"),
-        ([], "00:00", "00:00", "UTC"),
+        (("Mon", "Fri"), "22:00", "05:00", "Europe/Berlin"),
+        ((), "00:00", "00:00", "UTC"),
     ]
     assert (strategy.canary.enabled, strategy.canary.soak_seconds, strategy.deadline_seconds) == (True, 600, 86400)
 

@@ -6,7 +6,7 @@ from tests.support.askable import HOW, PlayedPods, RealPods, request_for
 from upgrader.api import names
 from upgrader.api.resources import PODS
 from upgrader.checkpoint.methods import checkpoint_methods
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.errors import UnaskableError
 from upgrader.core.replies import Ran
 from upgrader.images.publish import push_trainer
@@ -56,7 +56,7 @@ async def test_a_pod_is_asked_answers_and_is_released(world, name):
     assert await answers() == ()
     await method.send_request(request, [pod])
     (said,) = await world.eventually(answers, lambda found: bool(found) and found[0].parked, 120)
-    expected = Answer(pod_uid=pod.metadata.uid, request_id=100, step=said.step, uri="/data/ckpt", parked=True)
+    expected = Ack(pod_uid=pod.metadata.uid, request_id=100, step=said.step, uri="/data/ckpt", parked=True)
     assert said == expected
 
     for _ in range(20):  # longer than several of its steps take

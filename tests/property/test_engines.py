@@ -16,7 +16,7 @@ from upgrader.core.model.phases import PlanPhase
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.simulate.fleets.fleet import Fleet, SimJob, SimNode
 from upgrader.simulate.run import Simulation
-from upgrader.simulate.settings import Settings, Strategy
+from upgrader.simulate.settings import Settings, SimulatedStrategy
 from upgrader_dev.chaos.draws import Draws
 from upgrader_dev.simulated.cluster.placing import has_owner
 from upgrader_dev.simulated.cluster.rig import Rig
@@ -85,7 +85,7 @@ def seen(rig: Rig, sizes: list[int]) -> Fleet:
 def simulated(fleet: Fleet, budget: int) -> Rollout:
     """The rollout of the fleet by `upgrader simulate`."""
     simulation = Simulation(
-        fleet, Strategy.CONTROLLER, Settings(rollout=StrategyFacts(max_unavailable=budget), spread=False)
+        fleet, SimulatedStrategy.CONTROLLER, Settings(rollout=StrategyFacts(max_unavailable=budget), spread=False)
     )
     result = simulation.run()
     assert simulation.controller is not None

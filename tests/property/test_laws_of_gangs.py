@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from upgrader.core.checkpoint_request import request_machine
-from upgrader.core.checkpoint_request.acknowledgements import Answer, Verdict
+from upgrader.core.checkpoint_request.acknowledgements import Ack, Verdict
 from upgrader.core.checkpoint_request.request_machine import judge_gang
 from upgrader.core.checkpoint_request.request_state import GangAct, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.model.fleet import MemberFacts
@@ -49,7 +49,7 @@ def members(uid):
 @cache
 def answers(uid):
     return st.builds(
-        Answer,
+        Ack,
         pod_uid=st.just(uid),
         request_id=st.sampled_from((7, 7, 7, 6)),
         step=st.sampled_from((100, 100, 101)),

@@ -12,7 +12,7 @@ from upgrader.simulate import stack
 from upgrader.simulate.fleets.fleet import Event, EventKind, Fleet, SimJob, SimNode
 from upgrader.simulate.job import JobState
 from upgrader.simulate.run import Simulation
-from upgrader.simulate.settings import DAY, Settings, Strategy
+from upgrader.simulate.settings import DAY, Settings, SimulatedStrategy
 
 H = EventKind
 LONGEST = 8 * HOUR
@@ -99,7 +99,7 @@ class Watch:
     """Looks at everything after each thing that happens."""
 
     def __init__(self, fleet, chosen):
-        self.sim = Simulation(fleet, Strategy.CONTROLLER, chosen)
+        self.sim = Simulation(fleet, SimulatedStrategy.CONTROLLER, chosen)
         self.controller, self.world = self.sim.controller, self.sim.world
         self.before = self._jobs()
         self.stops, self.started = {}, 0
@@ -254,5 +254,5 @@ def test_everything_ends_and_nothing_stays_stopped_or_marked(fleet, chosen):
 @given(fleets(), SETTINGS)
 @examples(30)
 def test_the_same_seed_gives_the_same_rollout(fleet, chosen):
-    first, second = (Simulation(fleet, Strategy.CONTROLLER, chosen).run() for _ in range(2))
+    first, second = (Simulation(fleet, SimulatedStrategy.CONTROLLER, chosen).run() for _ in range(2))
     assert first == second

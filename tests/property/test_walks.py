@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.group_world import OLD, Box, Troupe, World
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.model.phases import NodePhase
 from upgrader.core.node_upgrade.upgrade_state import Outcome
 
@@ -53,7 +53,7 @@ def answer(world, which, *, step=100, parked=True, uri="/data/c", refused="", st
     for uid, request in troupe.pods.items():
         said = troupe.answers.get(uid)
         if request and not troupe.suspended and (said is None or said.request_id != troupe.request_id):
-            troupe.answers[uid] = Answer(
+            troupe.answers[uid] = Ack(
                 pod_uid=uid, request_id=int(request) - stale, step=step, uri=uri, parked=parked, refused=refused
             )
 
@@ -152,7 +152,7 @@ def answer_kind(world, which, kind):
         troupe = world.troupes[which % len(world.troupes)]
         for uid, request in list(troupe.pods.items())[:1]:
             if request:
-                troupe.answers[uid] = Answer(pod_uid=uid, request_id=int(request), step=101, uri="/data/c", parked=True)
+                troupe.answers[uid] = Ack(pod_uid=uid, request_id=int(request), step=101, uri="/data/c", parked=True)
         return
     answer(world, which, **said)
 

@@ -9,7 +9,7 @@ from upgrader.api import names
 from upgrader.api.resources import PODS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import pod_annotations
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 
 
 def add_pod(cluster, name, *, annotations=None, phase="Running"):
@@ -50,4 +50,4 @@ def ack(pod, **changes):
 
 def answer(uid, **changes):
     said = {"pod_uid": uid, "request_id": 100, "step": 7, "uri": "/data/c", "parked": True}
-    return Answer(**{**said, **changes})
+    return Ack(**{**said, **changes})

@@ -15,7 +15,7 @@ import msgspec
 
 from tests.support.facts import node as node_facts
 from upgrader.core.checkpoint_request import request_machine
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.model.fleet import MemberFacts, NodeFacts
 from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, is_final, transition_of
@@ -97,8 +97,8 @@ class Troupe:
     asked_at: datetime = START
     uids: tuple[str, ...] = ()
     pods: dict[str, str] = field(default_factory=dict)  # uid -> request annotation
-    answers: dict[str, Answer] = field(default_factory=dict)
-    recorded: tuple[Answer, ...] = ()
+    answers: dict[str, Ack] = field(default_factory=dict)
+    recorded: tuple[Ack, ...] = ()
     progress: dict[str, int] = field(default_factory=dict)
     step: int | None = None
     suspended: bool = False

@@ -19,7 +19,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.api.v1alpha1.checkpoint_request import Ack
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.model.phases import RequestPhase, is_final
 from upgrader.core.node_protocol.orders import ORDER_VARIABLE
@@ -134,7 +134,7 @@ class KwokWorld(Background):
         for request in await self.api.list(CHECKPOINT_REQUESTS, SPACE):
             gang = self.gangs[request.spec.owner.name]
             acks = gang.acks(request) if not is_final(request.status.phase) else []
-            if acks and msgspec.convert(acks, list[Ack]) != list(request.status.acks):
+            if acks and msgspec.convert(acks, tuple[Ack, ...]) != request.status.acks:
                 with contextlib.suppress(ConflictError):
                     await self.api.merge(CHECKPOINT_REQUESTS, request.metadata, {"status": {"acks": acks}}, "status")
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.checkpoint_request.delivery_failures import Miss
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.model.fleet import MemberFacts
@@ -21,7 +21,7 @@ def member(uid, **changes):
 
 def answer(uid, **changes):
     said = {"pod_uid": uid, "request_id": 7, "step": 100, "uri": "/data/c", "parked": True}
-    return Answer(**{**said, **changes})
+    return Ack(**{**said, **changes})
 
 
 def miss(**changes):

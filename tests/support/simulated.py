@@ -6,7 +6,7 @@ from upgrader.core.model.strategy import StrategyFacts
 from upgrader.simulate.controller.objects import Upgrade
 from upgrader.simulate.fleets.fleet import Event, EventKind, Fleet, SimJob, SimNode
 from upgrader.simulate.run import Simulation
-from upgrader.simulate.settings import Settings, Strategy
+from upgrader.simulate.settings import Settings, SimulatedStrategy
 
 UPGRADE = (100, 100)
 HOUR = 3600
@@ -31,7 +31,7 @@ def fleet(*names: str, jobs: tuple[SimJob, ...] = (), events: tuple[Event, ...] 
 
 
 def rollout(
-    made: Fleet, strategy: Strategy = Strategy.CONTROLLER, *, budget: int | str = "100%", **facts: Any
+    made: Fleet, strategy: SimulatedStrategy = SimulatedStrategy.CONTROLLER, *, budget: int | str = "100%", **facts: Any
 ) -> Simulation:
     """With every duration at its median; `pace` is more of the strategy."""
     pace = StrategyFacts(max_unavailable=budget, **facts.pop("pace", {}))

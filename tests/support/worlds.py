@@ -156,7 +156,7 @@ def paced_gang(draw, name, places, size):
 def strategies(draw):
     windows = (
         Window(start="08:00", end="12:30"),
-        Window(days=(0, 2), start="22:00", end="03:00", time_zone="Asia/Tokyo"),
+        Window(days=("Mon", "Wed"), start="22:00", end="03:00", time_zone="Asia/Tokyo"),
     )
     return StrategyFacts(
         max_unavailable=draw(st.sampled_from(["100%", "50%", "34%", 24, 8])),

@@ -122,7 +122,7 @@ class _Builder:
         match type_:
             case inspect.StructType():
                 return self._struct(type_, path)
-            case inspect.ListType():
+            case inspect.ListType() | inspect.VarTupleType():
                 bounds = _without_none(minItems=type_.min_length, maxItems=type_.max_length)
                 return {"type": "array", "items": self.of(type_.item_type, f"{path}[]"), **bounds}
             case inspect.DictType():
@@ -190,7 +190,7 @@ def _default_value(field: inspect.Field, part: Schema, where: str) -> Any:  # no
             name: copy.deepcopy(child["default"]) for name, child in part["properties"].items() if "default" in child
         }
     plain = msgspec.to_builtins(value)
-    return plain if plain not in (None, "", [], {}) else None
+    return plain if plain not in (None, "", [], (), {}) else None
 
 
 def _add_rules(target: Schema, rules: list[Rule]) -> None:

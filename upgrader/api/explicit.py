@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from upgrader.api.fields import Resource
+from upgrader.core.fields import Resource
 
 
 def explicit_json(value: Resource) -> dict[str, Any]:

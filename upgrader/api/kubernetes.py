@@ -5,6 +5,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from upgrader.core.fields import keyed_by
+
 
 class Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Base: frozen, camelCase, unknown fields ignored.
@@ -48,6 +50,9 @@ class Condition(Wire, frozen=True, kw_only=True):
     observed_generation: Annotated[
         int | None, Meta(description="Generation of the spec for which the condition was set.")
     ] = None
+
+
+Conditions = Annotated[list[Condition], Meta(extra_json_schema=keyed_by("type"))]
 
 
 # ---- Node

@@ -1,7 +1,8 @@
 """The output of `--output json` as a page and as a JSON schema, from the types and the comments behind their fields.
 
-The meaning of a field is the comment behind it, or its entry in plan_meanings.py if the comment is for readers of the
-code. A field with neither is an error of the generator, so that no field is undocumented.
+The meaning of a field is the comment behind it, its description if it is a field of a custom resource too, or its entry
+in plan_meanings.py if the comment is for readers of the code. A field with none of these is an error of the generator,
+so that no field is undocumented.
 """
 
 import ast
@@ -78,12 +79,13 @@ def field_rows(root: type[Struct], path: str = "") -> Iterator[Row]:
     info = types.type_info(root)
     assert isinstance(info, types.StructType)  # noqa: S101 - what msgspec gives for a Struct
     for field in info.fields:
-        inner, many, words = _describe_type(field.type)
+        kind, description = _split_description(field.type)
+        inner, many, words = _describe_type(kind)
         at = f"{path}{field.encode_name}{'[]' * many}"
-        meaning = MEANINGS.get(f"{root.__name__}.{field.name}") or comments.get(field.name, "")
+        meaning = MEANINGS.get(f"{root.__name__}.{field.name}") or comments.get(field.name, description)
         if not meaning:
             raise LookupError(f"{root.__module__}.{root.__name__}.{field.name} has no comment with its meaning")
-        yield Row(path=at, type=words, unit=_field_unit(field.name, field.type), meaning=meaning.replace("|", "\\|"))
+        yield Row(path=at, type=words, unit=_field_unit(field.name, kind), meaning=meaning.replace("|", "\\|"))
         if inner is not None:
             yield from field_rows(inner, f"{at}.")
 
@@ -106,6 +108,15 @@ def field_comments(root: type[Struct]) -> dict[str, str]:
             if token.type == tokenize.COMMENT and token.start[0] in ends:
                 comments[ends[token.start[0]]] = token.string.removeprefix("#").strip()
     return comments
+
+
+def _split_description(kind: types.Type) -> tuple[types.Type, str]:
+    """A type without its metadata, and the description in it."""
+    description = ""
+    while isinstance(kind, types.Metadata):
+        description = (kind.extra_json_schema or {}).get("description", description)
+        kind = kind.type
+    return kind, description
 
 
 def _describe_type(kind: types.Type) -> tuple[type[Struct] | None, int, str]:

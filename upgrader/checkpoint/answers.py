@@ -11,7 +11,7 @@ import structlog
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import untrusted
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.errors import UnreadableError
 
 log = structlog.get_logger()
@@ -35,7 +35,11 @@ Location = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
 class AckFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An acknowledgement or a refusal in the format of a job, see docs/guides/job-authors/checkpointing.md."""
+    """An acknowledgement or a refusal in the format of a job, see docs/guides/job-authors/checkpointing.md.
+
+    A type of its own beside `Ack`: its values come from a job and are bounded, and its `pod_uid` is not checked yet,
+    while the bounds of a stored `Ack` are left to the API server.
+    """
 
     request_id: Number
     pod_uid: Uid
@@ -60,13 +64,13 @@ class Reader:
         self._told: dict[tuple[str, str], bytes] = {}
         """Digests of the latest MOST_TOLD logged unreadable texts, so that an unchanged text is logged once."""
 
-    def answer(self, pod: Pod, text: bytes | None, where: str) -> Answer | None:
+    def answer(self, pod: Pod, text: bytes | None, where: str) -> Ack | None:
         """An acknowledgement or refusal; None if there is none, or it cannot be read."""
         answer = self.decode(pod, text, AckFile, where)
         if answer is None:
             return None
         uid = pod.metadata.uid
-        return Answer(
+        return Ack(
             # The volume may contain a file of another pod: the uid in the file counts, not its location.
             pod_uid=uid if answer.pod_uid == uid else f"{answer.pod_uid} (in the pod {uid})",
             request_id=answer.request_id,

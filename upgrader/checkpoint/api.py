@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import pod_annotations
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 
 
 class ApiMethod:
@@ -20,20 +20,9 @@ class ApiMethod:
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         await pod_annotations.remove_annotations(self._pods, request, pods)
 
-    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
+    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Ack, ...]:
         del pods
-        return tuple(
-            Answer(
-                pod_uid=ack.pod_uid,
-                request_id=ack.request_id,
-                step=ack.step,
-                uri=ack.uri,
-                parked=ack.parked,
-                refused=ack.refused,
-                retry_after_seconds=ack.retry_after_seconds,
-            )
-            for ack in request.status.acks
-        )
+        return request.status.acks
 
     async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
         """The steps of new pods, which a responder reports after the restart under the same request id."""

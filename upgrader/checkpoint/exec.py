@@ -19,7 +19,7 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import pod_annotations
 from upgrader.checkpoint.answers import ACK, PROGRESS, Reader, by_pod, container_of, counted_members
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.errors import UnaskableError
 from upgrader.core.replies import Ran
 
@@ -56,8 +56,8 @@ class ExecMethod:
         await asyncio.gather(*(self._run(request, pod, "withdraw") for pod in asked))
         await pod_annotations.remove_annotations(self._pods, request, pods)
 
-    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
-        async def read(pod: Pod) -> Answer | None:
+    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Ack, ...]:
+        async def read(pod: Pod) -> Ack | None:
             return self._reader.answer(pod, await self._read_output(request, pod, "answer", ACK), "answer")
 
         return tuple((await by_pod(counted_members(request, pods), read)).values())

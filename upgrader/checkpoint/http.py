@@ -18,7 +18,7 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import pod_annotations
 from upgrader.checkpoint.answers import LONGEST_REASON, Reader, by_pod, counted_members
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.errors import NotFoundError, UnaskableError
 from upgrader.core.replies import Reply
 
@@ -41,7 +41,7 @@ class HttpMethod:
     def __init__(self, pods: pod_annotations.Pods) -> None:
         self._pods = pods
         self._reader = Reader()
-        self._refused: dict[tuple[str, int], Answer] = {}
+        self._refused: dict[tuple[str, int], Ack] = {}
         """Answers 409 to a POST. After a restart the controller posts again, since such a member has no annotation."""
 
     async def send_request(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
@@ -74,8 +74,8 @@ class HttpMethod:
         for member in spec.members:
             self._refused.pop((member.uid, spec.request_id), None)
 
-    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
-        async def get(pod: Pod) -> Answer | None:
+    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Ack, ...]:
+        async def get(pod: Pod) -> Ack | None:
             refused = self._refused.get((pod.metadata.uid, request.spec.request_id))
             if refused is not None:
                 return refused
@@ -104,10 +104,10 @@ class HttpMethod:
             log.warning("not called", pod=pod.metadata.name, because=error.brief)
             return None
 
-    def _refusal(self, request: CheckpointRequest, pod: Pod, reply: Reply) -> Answer:
+    def _refusal(self, request: CheckpointRequest, pod: Pod, reply: Reply) -> Ack:
         refusal = self._reader.decode(pod, reply.body, Refusal, "refusal")
         after = reply.retry_after_seconds
-        return Answer(
+        return Ack(
             pod_uid=pod.metadata.uid,
             request_id=request.spec.request_id,
             step=0,

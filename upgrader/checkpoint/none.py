@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 
 
 class NoMethod:
@@ -16,7 +16,7 @@ class NoMethod:
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         del request, pods
 
-    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
+    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Ack, ...]:
         del request, pods
         return ()
 

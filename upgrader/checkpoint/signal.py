@@ -15,7 +15,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import pod_annotations
 from upgrader.checkpoint.answers import container_of
 from upgrader.checkpoint.file import FileMethod
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.errors import UnaskableError
 from upgrader.core.replies import Ran
 
@@ -61,7 +61,7 @@ class SignalMethod:
         await asyncio.gather(*(self._run(request, pod, WITHDRAW) for pod in asked))
         await pod_annotations.remove_annotations(self._pods, request, pods)
 
-    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
+    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Ack, ...]:
         return await self._files.answers(request, pods)
 
     async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:

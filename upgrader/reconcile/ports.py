@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from upgrader.api.kubernetes import Node, ObjectMeta, Pod
 from upgrader.api.resources import ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.driver_build.driver_builds import Identity, Verdict
 from upgrader.core.replies import Ran, Reply
 
@@ -128,7 +128,7 @@ class CheckpointMethod(Protocol):
         """
         ...
 
-    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
+    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Ack, ...]:
         """The answers of members, at most one each; an unreadable or incomplete answer is no answer."""
         ...
 

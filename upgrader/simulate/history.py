@@ -10,7 +10,7 @@ from upgrader.core.model.prediction import Durations
 from upgrader.simulate.controller.rollout import Controller
 from upgrader.simulate.fleets.fleet import Fleet
 from upgrader.simulate.run import Simulation
-from upgrader.simulate.settings import Settings, Strategy
+from upgrader.simulate.settings import Settings, SimulatedStrategy
 
 _N, _R = NodePhase, RequestPhase
 Phase = TypeVar("Phase", NodePhase, RequestPhase)
@@ -22,7 +22,7 @@ def measure_earlier_rollout(fleet: Fleet, settings: Settings) -> Durations:
     Raises:
         ConfigurationError: the budget is neither a number of GPUs nor a percentage.
     """
-    simulation = Simulation(fleet, Strategy.CONTROLLER, settings)
+    simulation = Simulation(fleet, SimulatedStrategy.CONTROLLER, settings)
     simulation.run()
     return durations_of_rollout(simulation.controller) if simulation.controller is not None else Durations()
 

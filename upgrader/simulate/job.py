@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+import msgspec
+
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.checkpoint_request.request_state import OwnerFacts
 from upgrader.core.model.fleet import Gang, MemberFacts, Owner
 from upgrader.core.workloads.placement import Placement
@@ -48,7 +50,7 @@ class Job:
     request: int = 0
     parks: int = 0  # requested park seconds
     request_count: int = 0  # number of requests
-    answer: Answer | None = None  # of every member, without its uid
+    answer: Ack | None = None  # of every member, without its uid
     unequal: bool = False  # its members answer with different steps
     slow: int = 0  # seconds of each of its checkpoints, if an event sets them
     pdb: str = ""  # a PodDisruptionBudget that allows no disruption
@@ -126,21 +128,14 @@ class Job:
             for index, node in enumerate(self.places)
         )
 
-    def member_answers(self) -> tuple[Answer, ...]:
+    def member_answers(self) -> tuple[Ack, ...]:
         """The answers of its members; together, since they agreed on the step before."""
         answer = self.answer
         if answer is None:
             return ()
         unequal_member = len(self.places) - 1 if self.unequal else None
         return tuple(
-            Answer(
-                pod_uid=self.pod_uid(index),
-                request_id=answer.request_id,
-                step=answer.step + (index == unequal_member),
-                uri=answer.uri,
-                parked=answer.parked,
-                refused=answer.refused,
-            )
+            msgspec.structs.replace(answer, pod_uid=self.pod_uid(index), step=answer.step + (index == unequal_member))
             for index in range(len(self.places))
         )
 

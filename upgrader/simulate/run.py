@@ -11,14 +11,14 @@ from upgrader.simulate.durations import DurationSampler
 from upgrader.simulate.event_queue import EventQueue
 from upgrader.simulate.fleets.fleet import Fleet
 from upgrader.simulate.result import HOUR, Predicted, Result
-from upgrader.simulate.settings import Settings, Strategy
+from upgrader.simulate.settings import Settings, SimulatedStrategy
 from upgrader.simulate.world import World
 
 
 class Simulation:
     """A fleet, its upgrader, and the virtual time; it runs step by step, or to the end."""
 
-    def __init__(self, fleet: Fleet, strategy: Strategy, settings: Settings) -> None:
+    def __init__(self, fleet: Fleet, strategy: SimulatedStrategy, settings: Settings) -> None:
         self.fleet, self.strategy, self.settings = fleet, strategy, settings
         ties = Random(f"ties {settings.seed}") if settings.shuffle else None  # noqa: S311 - not a secret
         self.queue = EventQueue(settings.begin, ties)
@@ -27,7 +27,7 @@ class Simulation:
         rollout = settings.rollout
         self.controller: Controller | None = None
         self.baseline: BaselineUpgrader | None = None
-        if strategy is Strategy.CONTROLLER:
+        if strategy is SimulatedStrategy.CONTROLLER:
             self.controller = Controller(
                 self.world,
                 rollout,
@@ -38,7 +38,7 @@ class Simulation:
             self.baseline = BaselineUpgrader(
                 self.world,
                 rollout.max_unavailable,
-                kill=strategy is Strategy.KILL,
+                kill=strategy is SimulatedStrategy.KILL,
                 write_seconds=settings.label_seconds,
             )
 
@@ -114,7 +114,9 @@ class Simulation:
             return f"{self.controller.phase}: {self.controller.message}"
         if self.is_over:
             return "every node is upgraded and every job trains"
-        return "waiting for jobs that do not end" if self.strategy is Strategy.WAIT else "jobs cannot be placed"
+        return (
+            "waiting for jobs that do not end" if self.strategy is SimulatedStrategy.WAIT else "jobs cannot be placed"
+        )
 
     def _predicted(self) -> Predicted | None:
         if self.controller is None or self.controller.first is None:
@@ -131,7 +133,7 @@ class Simulation:
         )
 
 
-def simulate_rollout(fleet: Fleet, strategy: Strategy, settings: Settings) -> Result:
+def simulate_rollout(fleet: Fleet, strategy: SimulatedStrategy, settings: Settings) -> Result:
     """Simulate one rollout of a fleet from its begin to its end, or to the horizon.
 
     Raises:

@@ -14,8 +14,8 @@ BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 """A Monday."""
 
 
-class Strategy(StrEnum):
-    """The upgrader."""
+class SimulatedStrategy(StrEnum):
+    """How a simulated fleet is upgraded: by the controller, or by a baseline that kills jobs or waits for them."""
 
     CONTROLLER = "ours"
     KILL = "kill"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.model.fleet import Snapshot
 from upgrader.core.workloads.placement import Placement
 from upgrader.simulate import faults, stack
@@ -205,19 +205,19 @@ class World:
         request = job.request
         job.request_count += 1
         if job.request_count <= job.spec.refuses:
-            refusal = Answer(pod_uid="", request_id=request, step=0, refused="not now")
+            refusal = Ack(pod_uid="", request_id=request, step=0, refused="not now")
             self.queue.schedule_after(REFUSAL, lambda: self._set_answer(job, request, refusal))
             self.handle_change(job)
             return
         self._stop_training(job)
         job.state = JobState.HALTED
-        acknowledgement = Answer(pod_uid="", request_id=request, step=job.done, uri=f"{VOLUME}/checkpoint", parked=True)
+        acknowledgement = Ack(pod_uid="", request_id=request, step=job.done, uri=f"{VOLUME}/checkpoint", parked=True)
         seconds = job.slow or self.sampler.draw_checkpoint(job.spec, job.request_count)
         self.queue.schedule_after(seconds, lambda: self._set_answer(job, request, acknowledgement))
         self.queue.schedule_after(seconds + job.parks, lambda: self._unpark_job(job, request))
         self.handle_change(job)
 
-    def _set_answer(self, job: Job, request: int, answer: Answer) -> None:
+    def _set_answer(self, job: Job, request: int, answer: Ack) -> None:
         if job.request == request and job.state in {JobState.HALTED, JobState.TRAINING}:
             job.answer = answer
             self.handle_change(job)

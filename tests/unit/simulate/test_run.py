@@ -8,7 +8,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.simulate.fleets.drawn_fleet import FleetSpec, make_fleet
 from upgrader.simulate.result import Result
 from upgrader.simulate.run import simulate_rollout
-from upgrader.simulate.settings import Settings, Strategy
+from upgrader.simulate.settings import Settings, SimulatedStrategy
 
 NO_LOSS = {
     "interruptions": 0,
@@ -83,7 +83,7 @@ def test_kill_stops_the_gang_for_each_of_its_nodes_and_throws_its_work_away():
     the node, trains, and is stopped for the other.
     """
     made = fleet("n1", "n2", jobs=(job("train", "n1", "n2", start=-9 * HOUR - 1800, restart=1),))
-    result = rollout(made, Strategy.KILL, budget="50%").run()
+    result = rollout(made, SimulatedStrategy.KILL, budget="50%").run()
     assert (result.upgraded, result.interruptions, result.most_interruptions) == (2, 2, 2)
     assert result.seconds is not None
     assert result.thrown_away_gpu_hours == pytest.approx(16 * (1800 + 6) / HOUR, abs=0.1)
@@ -92,7 +92,7 @@ def test_kill_stops_the_gang_for_each_of_its_nodes_and_throws_its_work_away():
 
 def test_kill_restarts_a_gang_on_a_spare_node_at_once():
     made = fleet("n1", "n2", "n3", jobs=(job("train", "n3"),))
-    simulation = rollout(made, Strategy.KILL, budget="34%")  # rounded up: two nodes
+    simulation = rollout(made, SimulatedStrategy.KILL, budget="34%")  # rounded up: two nodes
     assert simulation.run().interruptions == 1
     assert simulation.world.jobs["train"].places == ("n1",)
 
@@ -100,7 +100,7 @@ def test_kill_restarts_a_gang_on_a_spare_node_at_once():
 def test_wait_keeps_the_rest_of_a_node_idle_until_its_job_ends():
     """Cordoned 4 s after the begin (two labels), the job has half of the node and ends after an hour."""
     made = fleet("n1", jobs=(job("train", "n1", gpus=4, end=HOUR),))
-    result = rollout(made, Strategy.WAIT).run()
+    result = rollout(made, SimulatedStrategy.WAIT).run()
     assert result.interruptions == 0
     assert result.idle_gpu_hours == pytest.approx(4 * (HOUR - 4) / HOUR, abs=0.01)
     assert result.upgrades_gpu_hours == pytest.approx(8 * 105 / HOUR, abs=0.01)
@@ -108,7 +108,7 @@ def test_wait_keeps_the_rest_of_a_node_idle_until_its_job_ends():
 
 
 def test_wait_never_ends_where_a_job_does_not():
-    result = rollout(fleet("n1", jobs=(job("train", "n1"),)), Strategy.WAIT).run()
+    result = rollout(fleet("n1", jobs=(job("train", "n1"),)), SimulatedStrategy.WAIT).run()
     assert (result.seconds, result.left, result.ended) == (None, 1, "waiting for jobs that do not end")
 
 
@@ -119,7 +119,7 @@ def test_a_rollout_of_ours_waits_for_what_declares_nothing():
     assert result.seconds > HOUR
 
 
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("strategy", SimulatedStrategy)
 def test_a_seed_decides_everything(strategy):
     made = make_fleet(FleetSpec(nodes=60, seed=5, largest=4, arriving=0.2))
 
@@ -127,7 +127,7 @@ def test_a_seed_decides_everything(strategy):
         return simulate_rollout(made, strategy, Settings(seed=seed))
 
     assert run(1) == run(1)
-    assert strategy is Strategy.WAIT or run(1) != run(2)
+    assert strategy is SimulatedStrategy.WAIT or run(1) != run(2)
 
 
 def test_a_budget_that_is_none_is_told():

@@ -5,7 +5,6 @@ shows. A field is added only together with the code that implements it.
 """
 
 from upgrader.api.v1alpha1.checkpoint_request import (
-    Ack,
     CheckpointRequest,
     CheckpointRequestSpec,
     CheckpointRequestStatus,
@@ -40,14 +39,12 @@ from upgrader.api.v1alpha1.plan_strategy import (
     CheckpointDefaults,
     Lanes,
     Strategy,
-    TopologyBudget,
-    Window,
 )
 from upgrader.api.v1alpha1.upgrade_plan import (
     Approval,
     ApprovalLimits,
     BatchStatus,
-    Blocker,
+    BlockerStatus,
     CanaryStatus,
     EndedBatches,
     Failure,
@@ -62,11 +59,10 @@ from upgrader.api.v1alpha1.upgrade_plan import (
 )
 
 __all__ = [
-    "Ack",
     "Approval",
     "ApprovalLimits",
     "BatchStatus",
-    "Blocker",
+    "BlockerStatus",
     "Canary",
     "CanaryStatus",
     "CheckpointDefaults",
@@ -107,9 +103,7 @@ __all__ = [
     "RebootState",
     "StepStatus",
     "Strategy",
-    "TopologyBudget",
     "UpgradePlan",
     "UpgradePlanSpec",
     "UpgradePlanStatus",
-    "Window",
 ]

@@ -4,11 +4,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from upgrader.api.fields import Resource, Seconds, Text, Timestamp, field_doc, keyed_by
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.core import endpoints
+from upgrader.core.checkpoint_request.acknowledgements import Ack
+from upgrader.core.fields import Resource, Seconds, Text, Timestamp, field_doc, keyed_by
 from upgrader.core.model.phases import RequestPhase
 from upgrader.core.workloads.checkpoint_annotations import MOST_WORDS, SIGNALS
+from upgrader.core.workloads.placement import Placement
 
 
 class OwnerRef(Resource, frozen=True, kw_only=True):
@@ -31,18 +33,6 @@ class Member(Resource, frozen=True, kw_only=True):
 
 
 MethodName = Literal["file", "exec", "http", "signal", "api", "none"]
-
-
-class Placement(Resource, frozen=True, kw_only=True):
-    left_behind: Annotated[list[str], field_doc("Revisions of nodes on which the pods of the gang must not run.")] = []
-    settled: Annotated[bool, field_doc("Whether the pods run only on nodes that carry a revision.")] = False
-    group: Annotated[
-        str, field_doc("Upgrade group whose maintenance taint the pods tolerate. Empty means no group.")
-    ] = ""
-    pod_labels: Annotated[
-        dict[str, str],
-        field_doc("Labels that all pods of the gang carry. If empty, the pods are identified by their owner."),
-    ] = {}
 
 
 # Only the API server enforces the bounds of the command, the endpoint and the signal: one object that was stored before
@@ -129,22 +119,6 @@ class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
     ] = None
 
 
-class Ack(Resource, frozen=True, kw_only=True):
-    """Acknowledgement or refusal of one member, by any method."""
-
-    pod_uid: Annotated[str, field_doc("UID of the pod that answered.")]
-    request_id: Annotated[int, field_doc("ID of the request that is answered.")]
-    step: Annotated[int, field_doc("Last training step that the checkpoint contains.")]
-    uri: Annotated[str, field_doc("Location of the checkpoint.")] = ""
-    parked: Annotated[bool, field_doc("Whether the member makes no further step until it is stopped or released.")] = (
-        False
-    )
-    refused: Annotated[str, field_doc("Reason for a refusal. Empty if the member does not refuse.")] = ""
-    retry_after_seconds: Annotated[
-        Seconds | None, field_doc("Minimum time, in seconds, before the next request. Used only with a refusal.")
-    ] = None
-
-
 class Missed(Resource, frozen=True, kw_only=True):
     """A member that a request did not reach."""
 
@@ -170,12 +144,12 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
     message: Annotated[str, field_doc("Human-readable message for the reason.")] = ""
     deadline: Annotated[Timestamp | None, field_doc("Time at which the current phase times out.")] = None
     acks: Annotated[
-        list[Ack],
+        tuple[Ack, ...],
         Meta(
             description="Answers of the members, one per member. With the method `api`, responders patch this list.",
             extra_json_schema=keyed_by("podUid"),
         ),
-    ] = []
+    ] = ()
     acknowledged_step: Annotated[int | None, field_doc("Training step that all members acknowledged.")] = None
     admitted_at: Annotated[
         Timestamp | None,

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import msgspec
 
-from upgrader.api.fields import Conditions, ImageReference, Resource, Text, Timestamp, VersionText, Word, field_doc
-from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.kubernetes import Conditions, ObjectMeta
 from upgrader.core.driver_build.driver_builds import CheckName, FailureClass
+from upgrader.core.fields import ImageReference, Resource, Text, Timestamp, VersionText, Word, field_doc
 from upgrader.core.model.phases import DriverImagePhase
 
 

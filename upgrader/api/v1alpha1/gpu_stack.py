@@ -4,19 +4,18 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from upgrader.api.fields import (
-    Conditions,
+from upgrader.api.kubernetes import Conditions, ObjectMeta
+from upgrader.api.v1alpha1.guard_rails import GuardRailsSpec
+from upgrader.api.v1alpha1.node_specs import KubeletSpec, RebootSpec, ValidationSpec
+from upgrader.api.v1alpha1.operand_specs import DevicePluginSpec, DriverSpec, NondisruptiveOperandSpec, RuntimeSpec
+from upgrader.api.v1alpha1.plan_strategy import CheckpointDefaults, Strategy
+from upgrader.core.fields import (
     LabelKey,
     Resource,
     Text,
     field_doc,
     keyed_by,
 )
-from upgrader.api.kubernetes import ObjectMeta
-from upgrader.api.v1alpha1.guard_rails import GuardRailsSpec
-from upgrader.api.v1alpha1.node_specs import KubeletSpec, RebootSpec, ValidationSpec
-from upgrader.api.v1alpha1.operand_specs import DevicePluginSpec, DriverSpec, NondisruptiveOperandSpec, RuntimeSpec
-from upgrader.api.v1alpha1.plan_strategy import CheckpointDefaults, Strategy
 from upgrader.core.gpu_stack.proposals import OnDrift
 from upgrader.core.model.operands import Operand, Standing
 

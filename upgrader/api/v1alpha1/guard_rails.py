@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from upgrader.api.fields import Resource, Text, field_doc
+from upgrader.core.fields import Resource, Text, field_doc
 
 ObjectName = Annotated[str, Meta(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 Setting = Annotated[str, Meta(max_length=253, pattern=r"^[^\n]*$")]

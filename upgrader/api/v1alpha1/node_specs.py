@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from upgrader.api.fields import (
+from upgrader.core.fields import (
     CommandWords,
     ImageReference,
     KernelRelease,

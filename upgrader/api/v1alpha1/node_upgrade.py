@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from upgrader.api.fields import CommandWords, Conditions, Resource, Text, Timestamp, field_doc
-from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.kubernetes import Conditions, ObjectMeta
+from upgrader.core.fields import CommandWords, Resource, Text, Timestamp, field_doc
 from upgrader.core.model.phases import NodePhase, UpgradeReason
 
 

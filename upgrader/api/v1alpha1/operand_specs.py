@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from upgrader.api.fields import (
+from upgrader.core.fields import (
     ImageReference,
     Resource,
     Text,

@@ -5,36 +5,16 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from upgrader.api.fields import (
+from upgrader.core.fields import (
     CheckpointMethods,
     Resource,
     Seconds,
     Text,
-    TimeOfDay,
-    TimeZone,
     field_doc,
     keyed_by,
 )
 from upgrader.core.model.phases import OnFailure
-from upgrader.core.model.strategy import Weekday
-
-
-class TopologyBudget(Resource, frozen=True, kw_only=True):
-    key: Annotated[
-        Text, field_doc("Key of a node label. Nodes with the same value form one failure domain (rack, power, NVLink).")
-    ]
-    max_unavailable: Annotated[
-        int | str,
-        Meta(
-            description="Maximum number of GPUs that may be out of service at the same time on the nodes with one "
-            "value of the label: a number, or a percentage of the GPUs of these nodes, rounded down.",
-            extra_json_schema={
-                "x-kubernetes-int-or-string": True,
-                "minimum": 1,
-                "pattern": "^(100|[1-9][0-9]?)%$",
-            },
-        ),
-    ]
+from upgrader.core.model.strategy import TopologyBudget, Window
 
 
 class Canary(Resource, frozen=True, kw_only=True):
@@ -55,26 +35,6 @@ class Canary(Resource, frozen=True, kw_only=True):
     ] = 600
 
 
-class Window(Resource, frozen=True, kw_only=True):
-    days: Annotated[
-        list[Weekday], Meta(description="Days on which the window opens. If empty, it opens every day.", max_length=7)
-    ] = []
-    start: Annotated[TimeOfDay, field_doc("Time of day at which the window opens, as HH:MM. Defaults to 00:00.")] = (
-        "00:00"
-    )
-    end: Annotated[
-        TimeOfDay,
-        field_doc(
-            "Time of day at which the window closes, as HH:MM. If it is not later than `start`, the "
-            "window closes on the next day. Defaults to 00:00."
-        ),
-    ] = "00:00"
-    time_zone: Annotated[
-        TimeZone,
-        field_doc("IANA name of the time zone of `start` and `end`, for example Europe/Berlin. Defaults to UTC."),
-    ] = "UTC"
-
-
 class Strategy(Resource, frozen=True, kw_only=True):
     max_unavailable: Annotated[
         int | str,
@@ -85,13 +45,13 @@ class Strategy(Resource, frozen=True, kw_only=True):
         ),
     ] = "25%"
     topology_budgets: Annotated[
-        list[TopologyBudget],
+        tuple[TopologyBudget, ...],
         Meta(
             description="Topology budgets: limits for parts of the pool.",
             max_length=16,
             extra_json_schema=keyed_by("key"),
         ),
-    ] = []
+    ] = ()
     min_available_gpus: Annotated[
         int,
         Meta(
@@ -110,9 +70,9 @@ class Strategy(Resource, frozen=True, kw_only=True):
         ),
     ] = 3600
     windows: Annotated[
-        list[Window],
+        tuple[Window, ...],
         Meta(description="Windows in which batches may start. If empty, batches may start at any time.", max_length=16),
-    ] = []
+    ] = ()
     deadline_seconds: Annotated[
         Annotated[int, Meta(ge=60, le=31536000)] | None,
         field_doc(

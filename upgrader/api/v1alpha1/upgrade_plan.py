@@ -4,15 +4,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from upgrader.api.fields import (
-    Conditions,
+from upgrader.api.kubernetes import Conditions, ObjectMeta
+from upgrader.api.v1alpha1.plan_strategy import CheckpointDefaults, Strategy
+from upgrader.core.fields import (
     Resource,
     Text,
     Timestamp,
     field_doc,
 )
-from upgrader.api.kubernetes import ObjectMeta
-from upgrader.api.v1alpha1.plan_strategy import CheckpointDefaults, Strategy
 from upgrader.core.forecast.forecast import BatchKind
 from upgrader.core.model.phases import DesiredState, PlanPhase
 
@@ -76,7 +75,11 @@ class UpgradePlanSpec(Resource, frozen=True, kw_only=True):
     ] = 0
 
 
-class Blocker(Resource, frozen=True, kw_only=True):
+class BlockerStatus(Resource, frozen=True, kw_only=True):
+    """A blocker as the status stores it, beside `Blocker` of a forecast: without its nodes, which may be thousands, and
+    with a reason that another release may not have.
+    """
+
     subject: Annotated[str, field_doc("Name of the node, gang or upgrade group that is blocked.")]
     reason: Annotated[str, field_doc("Machine-readable reason.")]
     message: Annotated[str, field_doc("Human-readable message with the cause and a resolution.")]
@@ -231,7 +234,7 @@ class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
             "their CheckpointRequests are deleted."
         ),
     ] = []
-    blockers: Annotated[list[Blocker], field_doc("The ten most severe blockers.")] = []
+    blockers: Annotated[list[BlockerStatus], field_doc("The ten most severe blockers.")] = []
     failures: Annotated[list[Failure], field_doc("Failures of nodes and gangs.")] = []
     ignored_requests: Annotated[
         list[str],

@@ -1,9 +1,10 @@
 """`upgrader images gc`: record driver images or packages that are not needed, and delete them later."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import timedelta
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ from upgrader.cli.base.session import Session, pass_session
 from upgrader.cli.images import image_screen
 from upgrader.cli.images.image_needs import read_needs
 from upgrader.cli.images.image_options import open_site, store_options
-from upgrader.cli.images.package_gc import sweep_packages
 from upgrader.core.driver_build.driver_builds import hash_facts
 from upgrader.core.driver_image.image_garbage import (
     judge_images,
@@ -24,12 +24,16 @@ from upgrader.core.driver_image.image_garbage import (
     record_after_sweep,
     with_earlier_kernels,
 )
+from upgrader.core.driver_image.package_garbage import judge_packages
+from upgrader.images.drivers.gc import package_sweep
 from upgrader.images.drivers.gc.image_sweep import InRegistry, InStore, carry_out, read_usage_record, write_usage_record
 from upgrader.images.registry.client import RegistryClient
 from upgrader.images.registry.login import auth_file, read_logins
 from upgrader.process.places import cache_root, hold_lock
 
 if TYPE_CHECKING:
+    from upgrader.core.driver_image.image_garbage import Item, ItemFate, Uses
+    from upgrader.images.drivers.builder.catalog import Cells
     from upgrader.images.drivers.gc.image_sweep import Listing, Place, Swept
     from upgrader.images.drivers.gc.package_sweep import SweptPackages
     from upgrader.images.drivers.workspace import Site
@@ -117,24 +121,28 @@ def _source_name(site: "Site", wish: Wish) -> str:
 
 
 def _sweep_packages(session: Session, site: "Site", wish: Wish, file: Path) -> "SweptPackages":
+    """Judge and delete packages, locked against builds except in a dry run.
 
-    return sweep_packages(
-        session,
-        site,
-        contexts=wish.contexts,
-        grace=timedelta(days=wish.grace),
-        window=timedelta(days=wish.remember),
-        record_file=file,
-        dry_run=not wish.yes,
-    )
+    Raises:
+        PackagesInUseError: a build is running.
+        ClusterError: a cluster cannot be read.
+        ConfigurationError: the store of images, or the record, cannot be read.
+    """
+    current = site.current_catalog()  # before the lock, as reading an archive uses the packages
+    with site.packages.exclusive_use() if wish.yes else nullcontext():
+        catalog = site.last_catalog() or current
+        known, package_names = package_sweep.needed_packages(catalog, site.shelf)
+        packages = package_sweep.stored_packages(site.packages, package_names)
+        fates = _judge_and_record(
+            session, wish, site.matrix_cells(catalog), file, partial(judge_packages, packages, known)
+        )
+        if wish.yes:
+            package_sweep.delete_packages(site.packages, fates)
+    return package_sweep.sweep_report(fates, dry_run=not wish.yes)
 
 
 def _sweep_images(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
-    """List images first and read clusters last; the record is written before anything is deleted.
-
-    A dry run records the running kernels and removes images from the record, as that only
-    keeps more images; it adds none.
-    """
+    """List images first and read clusters last."""
 
     async def list_images() -> "Listing":
         async with _open_place(site, wish) as place:
@@ -144,19 +152,35 @@ def _sweep_images(session: Session, site: "Site", wish: Wish, file: Path) -> "Sw
         async with _open_place(site, wish) as place:
             return await carry_out(place, listing, fates, dry_run=not wish.yes)
 
-    listing, record = asyncio.run(list_images()), read_usage_record(file)
-    uses, now = read_needs(session, site.matrix_cells(site.current_catalog()), wish.contexts)
-    window = timedelta(days=wish.remember)
-    needed = with_earlier_kernels(uses, record, now, window)
-    fates = judge_images(listing.images, needed, record.unused, now, timedelta(days=wish.grace))
-    unused = {fate.image.digest: fate.unused_since for fate in fates if fate.unused_since is not None}
+    listing = asyncio.run(list_images())
+    cells = site.matrix_cells(site.current_catalog())
+    fates = _judge_and_record(session, wish, cells, file, partial(judge_images, listing.images))
+    return asyncio.run(carried_out())
+
+
+def _judge_and_record(
+    session: Session,
+    wish: Wish,
+    cells: "Cells",
+    file: Path,
+    judge: "Callable[[Uses, Mapping[str, datetime], datetime, timedelta], Collection[ItemFate[Item]]]",
+) -> "Collection[ItemFate[Item]]":
+    """The fate of each image or package; the record for the next sweep is written before anything is deleted.
+
+    A dry run records the running kernels and removes images and packages from the record, as that only keeps more of
+    them; it adds none.
+    """
+    record, window = read_usage_record(file), timedelta(days=wish.remember)
+    uses, now = read_needs(session, cells, wish.contexts)
+    fates = judge(with_earlier_kernels(uses, record, now, window), record.unused, now, timedelta(days=wish.grace))
+    unused = {fate.item.digest: fate.unused_since for fate in fates if fate.unused_since is not None}
     after = (
         record_after_sweep(unused, uses, record, now, window)
         if wish.yes
         else record_after_dry_run(unused, uses, record, now)
     )
     write_usage_record(file, after)
-    return asyncio.run(carried_out())
+    return fates
 
 
 @asynccontextmanager

@@ -144,13 +144,14 @@ def parse_window(text: str) -> Window:
 
 def shown_window(window: Window) -> str:
     """A window in the format that `window` parses."""
-    days = DAILY if len(window.days) == len(DAYS) else ",".join(DAYS[day] for day in window.days)
+    days = ",".join(window.days) or DAILY
     return f"{days} {window.start}-{window.end} {window.time_zone}"
 
 
-def _parse_days(text: str, whole: str) -> tuple[int, ...]:
+def _parse_days(text: str, whole: str) -> tuple[Weekday, ...]:
+    """Days in the order of the week; empty means every day."""
     if text.lower() == DAILY:
-        return tuple(range(len(DAYS)))
+        return ()
     numbers: set[int] = set()
     for part in text.split(","):
         first, dash, last = (piece.strip().capitalize() for piece in part.partition("-"))
@@ -160,7 +161,7 @@ def _parse_days(text: str, whole: str) -> tuple[int, ...]:
         if dash:
             length += (DAYS.index(Weekday(last)) - begin) % len(DAYS)
         numbers.update((begin + number) % len(DAYS) for number in range(length))
-    return tuple(sorted(numbers))
+    return tuple(DAYS[number] for number in sorted(numbers)) if len(numbers) < len(DAYS) else ()
 
 
 def _parse_topology_budget(text: str) -> TopologyBudget:

@@ -12,7 +12,7 @@ from upgrader.cli.plan.pace_options import pace_options
 from upgrader.cli.simulate import simulation_screen
 from upgrader.simulate.fleets import fleet_file
 from upgrader.simulate.run import simulate_rollout as run
-from upgrader.simulate.settings import BEGIN, Settings, Strategy
+from upgrader.simulate.settings import BEGIN, Settings, SimulatedStrategy
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 BOTH = "all"
@@ -58,7 +58,7 @@ def simulate(
         tolerated_failures=tolerated_failures,
     )
     click.echo(SIMULATED, err=True)
-    results = [run(made, candidate, settings) for candidate in Strategy if strategy in {candidate, BOTH}]
+    results = [run(made, candidate, settings) for candidate in SimulatedStrategy if strategy in {candidate, BOTH}]
     if output != "table":
         print_value({"simulated": True, "results": results}, output)
         return exit_codes.DONE

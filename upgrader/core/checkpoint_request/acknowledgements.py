@@ -5,26 +5,32 @@ Times that the job reports are never judged, only the controller's own (see docs
 
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Annotated
 
 from msgspec import Struct
 
 from upgrader.core import timing, untrusted
+from upgrader.core.fields import Resource, Seconds, field_doc
 from upgrader.core.model.fleet import MemberFacts
 
 LAST_CALL = timedelta(seconds=60)
 """No stop is sent this close to the end of parking: a member must not train on before the stop arrives."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """One member's answer, by any checkpoint method."""
+class Ack(Resource, frozen=True, kw_only=True):
+    """Acknowledgement or refusal of one member, by any method."""
 
-    pod_uid: str
-    request_id: int
-    step: int
-    uri: str = ""
-    parked: bool = False
-    refused: str = ""
-    retry_after_seconds: int | None = None  # with a refusal: how long no new request may be sent
+    pod_uid: Annotated[str, field_doc("UID of the pod that answered.")]
+    request_id: Annotated[int, field_doc("ID of the request that is answered.")]
+    step: Annotated[int, field_doc("Last training step that the checkpoint contains.")]
+    uri: Annotated[str, field_doc("Location of the checkpoint.")] = ""
+    parked: Annotated[bool, field_doc("Whether the member makes no further step until it is stopped or released.")] = (
+        False
+    )
+    refused: Annotated[str, field_doc("Reason for a refusal. Empty if the member does not refuse.")] = ""
+    retry_after_seconds: Annotated[
+        Seconds | None, field_doc("Minimum time, in seconds, before the next request. Used only with a refusal.")
+    ] = None
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -67,7 +73,7 @@ def judge_answers(
     asked: Asked,
     *,
     present: tuple[MemberFacts, ...],
-    answers: tuple[Answer, ...],
+    answers: tuple[Ack, ...],
     wanted: int,
     now: datetime,
 ) -> Judgement:
@@ -116,7 +122,7 @@ def _membership_change(
 
 
 def _judge_members(
-    asked: Asked, speaking: dict[str, MemberFacts], count: int, by_uid: dict[str, Answer], *, fresh: bool
+    asked: Asked, speaking: dict[str, MemberFacts], count: int, by_uid: dict[str, Ack], *, fresh: bool
 ) -> Judgement:
     faults = [
         fault
@@ -144,7 +150,7 @@ _DECISIVE = frozenset({Verdict.REFUSED, Verdict.EPHEMERAL})
 """Verdicts on one member that decide for the gang, whatever the other members answer later."""
 
 
-def _member_fault(member: MemberFacts, answer: Answer | None, asked: Asked, *, fresh: bool) -> Judgement | None:
+def _member_fault(member: MemberFacts, answer: Ack | None, asked: Asked, *, fresh: bool) -> Judgement | None:
     if answer is None:
         return Judgement(verdict=Verdict.WAITING, message=f"{member.pod} has not answered yet")
     if answer.request_id != asked.request_id:

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.checkpoint_request.delivery_failures import Miss
 from upgrader.core.model.fleet import MemberFacts
 from upgrader.core.model.phases import NodePhase, RequestPhase
@@ -48,7 +48,7 @@ class RequestView(Struct, frozen=True, kw_only=True):
     restart_by: datetime | None
     members: tuple[str, ...]  # uids of the pods that the request is sent to
     present: tuple[MemberFacts, ...]  # the owner's pods now
-    answers: tuple[Answer, ...]
+    answers: tuple[Ack, ...]
     owner: OwnerFacts
     acknowledged_step: int | None = None
     progress: tuple[int | None, ...] = ()  # latest step of each present member since the restart

@@ -13,8 +13,9 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.model.strategy import Window
+from upgrader.core.model.strategy import Weekday, Window
 
+_DAYS = tuple(Weekday)
 _DAYS_AHEAD = 400
 """How far ahead openings are computed: longer than any rollout, and past every change of the clocks."""
 
@@ -23,17 +24,13 @@ class Calendar:
     """The openings of some windows from `begin` on, merged where they touch; without windows it is always open.
 
     Raises:
-        ConfigurationError: a time, a day or a time zone that does not exist, or windows that never open.
+        ConfigurationError: a time or a time zone that does not exist.
     """
 
     def __init__(self, windows: Iterable[Window], begin: datetime) -> None:
         windows = tuple(windows)
         self._always = not windows
         self._open = _merged_openings(windows, begin.astimezone(UTC).date())
-        if windows and not self._open:
-            raise ConfigurationError(
-                "the plan's windows never open", resolution="Give at least one day, and an end that differs from start."
-            )
 
     def next_opening(self, at: datetime) -> datetime:
         """The earliest moment from `at` on in which a batch may start (times up to a year after `begin`)."""
@@ -61,14 +58,10 @@ def _merged_openings(windows: tuple[Window, ...], begin: date) -> tuple[tuple[da
 
 def _window_spans(window: Window, begin: date) -> Iterable[tuple[datetime, datetime]]:
     zone, start, end = _time_zone(window), _wall_clock(window.start), _wall_clock(window.end)
-    if any(day not in range(7) for day in window.days):
-        raise ConfigurationError(
-            f"a window opens on day {window.days}", resolution="Days are 0 (Monday) to 6 (Sunday)."
-        )
     first = begin - timedelta(days=2)  # a zone's day may be one behind, and a window of the day before may be open
     for number in range(_DAYS_AHEAD):
         day = first + timedelta(days=number)
-        if day.weekday() not in window.days:
+        if window.days and _DAYS[day.weekday()] not in window.days:
             continue
         opens = _utc_moment(day, start, zone)
         closes = _utc_moment(day if end > start else day + timedelta(days=1), end, zone)

@@ -1,5 +1,7 @@
 """Garbage collection of driver images: no image that a node, a node upgrade or a plan may need is deleted. Pure.
 
+Also here: needs, fates and records, which package_garbage.py uses too.
+
 An image is kept while its kernel runs on any node, is about to run on one, or ran there before: a node needs it after a
 reboot, and a rollback needs it. All images of a kernel are kept, of any driver. Objects record the kernels that
 upgrades installed; a node that others reboot into a new kernel leaves no record of the old one, so that each sweep
@@ -11,6 +13,7 @@ nothing.
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -59,17 +62,28 @@ class UsageRecord(Struct, frozen=True, kw_only=True):
 
 
 class Fate(StrEnum):
-    """What happens to an image."""
+    """What happens to an image or a package."""
 
     KEPT = "kept"
     UNUSED = "unused"
     DELETED = "deleted"
 
 
-class ImageFate(Struct, frozen=True, kw_only=True):
-    """An image, what happens to it, and why. `unused_since` is set if it is unneeded."""
+class Stored(Protocol):
+    """An image or a package of a store."""
 
-    image: StoredImage
+    @property
+    def digest(self) -> str:
+        """The key in the record."""
+
+
+Item = TypeVar("Item", bound=Stored)
+
+
+class ItemFate(Struct, Generic[Item], frozen=True, kw_only=True):
+    """An image or a package, what happens to it, and why. `unused_since` is set if it is unneeded."""
+
+    item: Item
     fate: Fate
     reason: str
     unused_since: datetime | None = None
@@ -77,7 +91,7 @@ class ImageFate(Struct, frozen=True, kw_only=True):
 
 def judge_images(
     images: Sequence[StoredImage], uses: Uses, unused: Mapping[str, datetime], now: datetime, grace: timedelta
-) -> tuple[ImageFate, ...]:
+) -> tuple[ItemFate[StoredImage], ...]:
     """The fate of each image; `unused`: since when a digest has been unused, by earlier sweeps.
 
     Without any running kernel nothing is deleted: a fleet without nodes is a failed read.
@@ -86,7 +100,7 @@ def judge_images(
     needed = {image.digest: why for image in sorted(images) if (why := _explain_need(image, uses))}
     seen = bool(uses.running)
     return tuple(
-        _image_fate(image, _explain_need(image, uses) or needed.get(image.digest, ""), unused, now, grace, seen=seen)
+        _judge_image(image, _explain_need(image, uses) or needed.get(image.digest, ""), unused, now, grace, seen=seen)
         for image in sorted(images)
     )
 
@@ -119,32 +133,28 @@ def record_after_dry_run(unused: Mapping[str, datetime], uses: Uses, record: Usa
     return UsageRecord(unused=still, seen={**record.seen, **dict.fromkeys(uses.running, now)})
 
 
-def fate_of_unneeded(
-    digest: str, unused: Mapping[str, datetime], now: datetime, grace: timedelta
-) -> tuple[Fate, datetime]:
-    """The fate of an unneeded object, and since when it has been unneeded."""
-    since = min(unused.get(digest, now), now)
-    outlived = digest in unused and now - since >= grace
-    return (Fate.DELETED if outlived else Fate.UNUSED), since
+def judge_unneeded(
+    item: Item, reasons: tuple[str, str], unused: Mapping[str, datetime], now: datetime, grace: timedelta
+) -> ItemFate[Item]:
+    """The fate of an unneeded item; `reasons` state why, in the grace period and after it."""
+    since = min(unused.get(item.digest, now), now)
+    if item.digest in unused and now - since >= grace:
+        fate, reason = Fate.DELETED, f"{reasons[1]}, since {since:%Y-%m-%d}"
+    else:
+        fate, reason = Fate.UNUSED, f"{reasons[0]}; deleted from {since + grace:%Y-%m-%d} on if it remains so"
+    return ItemFate(item=item, fate=fate, reason=reason, unused_since=since)
 
 
-def _image_fate(
+def _judge_image(
     image: StoredImage, needed: str, unused: Mapping[str, datetime], now: datetime, grace: timedelta, *, seen: bool
-) -> ImageFate:
+) -> ItemFate[StoredImage]:
     if needed:
-        return ImageFate(image=image, fate=Fate.KEPT, reason=needed)
-    fate, since = fate_of_unneeded(image.digest, unused, now, grace)
-    if not seen:
-        return ImageFate(
-            image=image,
-            fate=Fate.KEPT,
-            reason="no node was read, so the use of images is not known",
-            unused_since=since,
-        )
-    reason = f"no node runs, ran or is to run {image.kernel}, since {since:%Y-%m-%d}"
-    if fate is Fate.UNUSED:
-        reason = f"{image.kernel} is not needed; deleted from {since + grace:%Y-%m-%d} on if it remains so"
-    return ImageFate(image=image, fate=fate, reason=reason, unused_since=since)
+        return ItemFate(item=image, fate=Fate.KEPT, reason=needed)
+    reasons = (f"{image.kernel} is not needed", f"no node runs, ran or is to run {image.kernel}")
+    judged = judge_unneeded(image, reasons, unused, now, grace)
+    if seen:
+        return judged
+    return msgspec.structs.replace(judged, fate=Fate.KEPT, reason="no node was read, so the use of images is not known")
 
 
 def _explain_need(image: StoredImage, uses: Uses) -> str:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from upgrader.core.driver_image.image_garbage import Fate, Uses, fate_of_unneeded, why_kernel
+from upgrader.core.driver_image.image_garbage import Fate, ItemFate, Uses, judge_unneeded, why_kernel
 
 
 class StoredPackage(Struct, frozen=True, kw_only=True, order=True):
@@ -20,6 +20,11 @@ class StoredPackage(Struct, frozen=True, kw_only=True, order=True):
     name: str
     sha256: str
     size: int
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 in hexadecimal."""
+        return self.sha256
 
 
 class KernelPackages(Struct, frozen=True, kw_only=True):
@@ -44,23 +49,14 @@ class Known(Struct, frozen=True, kw_only=True):
     shelved: frozenset[str] = frozenset()
 
 
-class PackageFate(Struct, frozen=True, kw_only=True):
-    """A package, what happens to it, and why. `unused_since` is set if it is unneeded."""
-
-    package: StoredPackage
-    fate: Fate
-    reason: str
-    unused_since: datetime | None = None
-
-
-def sweep_packages(
+def judge_packages(
     packages: Sequence[StoredPackage],
     known: Known,
     uses: Uses,
     unused: Mapping[str, datetime],
     now: datetime,
     grace: timedelta,
-) -> tuple[PackageFate, ...]:
+) -> tuple[ItemFate[StoredPackage], ...]:
     """The fate of each package; `unused`: since when a SHA-256 has been unused, by earlier sweeps.
 
     Without any running kernel, or any kernel of an archive, nothing is deleted: the needs are unknown.
@@ -68,20 +64,14 @@ def sweep_packages(
     doubt = "" if uses.running and known.kernels else "no node, or no kernel of an archive, was seen"
     needed = _needed_packages(known, uses)
     return tuple(
-        _package_fate(package, needed.get(package.sha256, doubt), unused, now, grace) for package in sorted(packages)
+        ItemFate(item=package, fate=Fate.KEPT, reason=why)
+        if (why := needed.get(package.sha256, doubt))
+        else judge_unneeded(package, (_UNNEEDED, _UNNEEDED), unused, now, grace)
+        for package in sorted(packages)
     )
 
 
-def _package_fate(
-    package: StoredPackage, why: str, unused: Mapping[str, datetime], now: datetime, grace: timedelta
-) -> PackageFate:
-    if why:
-        return PackageFate(package=package, fate=Fate.KEPT, reason=why)
-    fate, since = fate_of_unneeded(package.sha256, unused, now, grace)
-    reason = f"no required image is built from it, since {since:%Y-%m-%d}"
-    if fate is Fate.UNUSED:
-        reason = f"no required image is built from it; deleted from {since + grace:%Y-%m-%d} on if it remains so"
-    return PackageFate(package=package, fate=fate, reason=reason, unused_since=since)
+_UNNEEDED = "no required image is built from it"
 
 
 def _needed_packages(known: Known, uses: Uses) -> dict[str, str]:

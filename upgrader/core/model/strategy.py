@@ -1,15 +1,20 @@
-"""A plan's strategy and approval, as far as the forecast uses them. Times are aware (UTC), durations in seconds."""
+"""A plan's strategy and approval, as far as the forecast uses them. Times are aware (UTC), durations in seconds.
+
+Topology budgets and windows are also fields of the strategy in the UpgradePlan.
+"""
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from upgrader.core.fields import Resource, Text, TimeOfDay, TimeZone, field_doc
 from upgrader.core.model.phases import OnFailure
 
 
 class Weekday(StrEnum):
-    """A day on which a window opens; the first is 0 in `Window.days`."""
+    """A day on which a window opens, in the order of `date.weekday()`."""
 
     MONDAY = "Mon"
     TUESDAY = "Tue"
@@ -20,24 +25,55 @@ class Weekday(StrEnum):
     SUNDAY = "Sun"
 
 
-class TopologyBudget(Struct, frozen=True, kw_only=True):
+class TopologyBudget(Resource, frozen=True, kw_only=True):
     """Most unavailable GPUs among the nodes that share a value of one label (rack, NVLink domain, power)."""
 
-    key: str
-    max_unavailable: int | str
+    key: Annotated[
+        Text, field_doc("Key of a node label. Nodes with the same value form one failure domain (rack, power, NVLink).")
+    ]
+    max_unavailable: Annotated[
+        int | str,
+        Meta(
+            description="Maximum number of GPUs that may be out of service at the same time on the nodes with one "
+            "value of the label: a number, or a percentage of the GPUs of these nodes, rounded down.",
+            extra_json_schema={
+                "x-kubernetes-int-or-string": True,
+                "minimum": 1,
+                "pattern": "^(100|[1-9][0-9]?)%$",
+            },
+        ),
+    ]
 
 
-class Window(Struct, frozen=True, kw_only=True):
-    """When batches may start: from `start` to `end` (HH:MM, the next day if it is not later) in `time_zone`."""
+class Window(Resource, frozen=True, kw_only=True, omit_defaults=False):
+    """When batches may start. Defaults are written out, since plans and plan files outlive a release."""
 
-    days: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6)  # days on which it opens, 0 is Monday
-    start: str = "00:00"
-    end: str = "00:00"
-    time_zone: str = "UTC"
+    days: Annotated[
+        tuple[Weekday, ...],
+        Meta(description="Days on which the window opens. If empty, it opens every day.", max_length=7),
+    ] = ()
+    start: Annotated[TimeOfDay, field_doc("Time of day at which the window opens, as HH:MM. Defaults to 00:00.")] = (
+        "00:00"
+    )
+    end: Annotated[
+        TimeOfDay,
+        field_doc(
+            "Time of day at which the window closes, as HH:MM. If it is not later than `start`, the "
+            "window closes on the next day. Defaults to 00:00."
+        ),
+    ] = "00:00"
+    time_zone: Annotated[
+        TimeZone,
+        field_doc("IANA name of the time zone of `start` and `end`, for example Europe/Berlin. Defaults to UTC."),
+    ] = "UTC"
 
 
 class StrategyFacts(Struct, frozen=True, kw_only=True):
-    """Order and pace of a rollout, and the limits of its approval."""
+    """Order and pace of a rollout, and the limits of its approval.
+
+    Not the `Strategy` of the API: it joins the plan's strategy, checkpoint defaults, approval and progress, and has
+    times in place of their durations.
+    """
 
     max_unavailable: int | str = "25%"
     topology: tuple[TopologyBudget, ...] = ()

@@ -7,10 +7,11 @@ change of a template that has started; there, and if a template need not change,
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from upgrader.core.fields import Resource, field_doc
 from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.model.skew import minor_of
 from upgrader.core.patches import apply_merge_patch, value_at
@@ -25,12 +26,21 @@ _OURS = ((REVISION, "NotIn"), (REVISION, "Exists"))  # no set: a value that is s
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
+class Placement(Resource, frozen=True, kw_only=True):
     """The nodes on which a restarted gang may run: of one revision, so that it never runs on two drivers."""
 
-    left_behind: tuple[str, ...] = ()  # revisions on which it must not run
-    settled: bool = False  # only nodes that carry a revision, which a node upgrade removes
-    group: str = ""  # value of the taint that its nodes still carry; empty: no node in a node upgrade
+    left_behind: Annotated[
+        tuple[str, ...], field_doc("Revisions of nodes on which the pods of the gang must not run.")
+    ] = ()
+    settled: Annotated[bool, field_doc("Whether the pods run only on nodes that carry a revision.")] = False
+    group: Annotated[
+        str, field_doc("Upgrade group whose maintenance taint the pods tolerate. Empty means no group.")
+    ] = ""
+    # Only for owners whose templates cannot be changed, see reconcile/checkpoint_request/placement_hint.py.
+    pod_labels: Annotated[
+        dict[str, str],
+        field_doc("Labels that all pods of the gang carry. If empty, the pods are identified by their owner."),
+    ] = msgspec.field(default_factory=dict)
 
 
 def is_steerable(row: OwnerKind, api_server_version: str) -> bool:

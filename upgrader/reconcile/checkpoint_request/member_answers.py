@@ -3,12 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 
-import msgspec
 import structlog
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.errors import LostLeadershipError, describe_error
 from upgrader.core.model.phases import RequestPhase
 from upgrader.reconcile.runtime.context import Context
@@ -21,9 +20,9 @@ READING_SECONDS = 30.0
 
 async def read_answers(
     context: Context, request: CheckpointRequest, pods: Sequence[Pod], *, about_to_stop: bool
-) -> tuple[tuple[Answer, ...], dict[str, int], str]:
+) -> tuple[tuple[Ack, ...], dict[str, int], str]:
     """Answers, progress, and why neither could be read: an error is no answer, and deadlines continue to pass."""
-    method, recorded = context.methods[request.spec.method], _recorded_answers(request)
+    method, recorded = context.methods[request.spec.method], request.status.acks
     try:
         async with asyncio.timeout(READING_SECONDS):
             if request.status.phase is RequestPhase.REQUESTED:
@@ -46,7 +45,3 @@ async def read_answers(
         log.warning("no answer can be read", gang=request.spec.gang, because=describe_error(error))
         return () if about_to_stop else recorded, {}, describe_error(error)
     return recorded, {}, ""
-
-
-def _recorded_answers(request: CheckpointRequest) -> tuple[Answer, ...]:
-    return tuple(Answer(**msgspec.structs.asdict(ack)) for ack in request.status.acks)

@@ -5,18 +5,16 @@ deploy/admission-steering.yaml, if installed, reads it and mutates the pods at t
 
 import msgspec
 
+from upgrader.api.explicit import explicit_json
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.api.v1alpha1.checkpoint_request import Placement
 from upgrader.core.errors import ConflictError
-from upgrader.core.workloads import placement
+from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner, pod_selector
 from upgrader.reconcile.runtime.context import Context
 
 
-async def write_placement(
-    context: Context, request: CheckpointRequest, owner: LiveOwner, where: placement.Placement
-) -> None:
+async def write_placement(context: Context, request: CheckpointRequest, owner: LiveOwner, where: Placement) -> None:
     """Write the placement into the request before the gang is restarted; it is valid until the plan ends.
 
     The placement of an earlier restart is removed first: pods that follow both might fit nowhere. Only the first write
@@ -27,10 +25,9 @@ async def write_placement(
     """
     meta = request.metadata
     selector = await pod_selector(context, owner, meta.namespace)
-    chosen = Placement(
-        left_behind=sorted(where.left_behind),
-        settled=where.settled,
-        group=where.group,
+    chosen = msgspec.structs.replace(
+        where,
+        left_behind=tuple(sorted(where.left_behind)),
         pod_labels=dict(label.split("=", 1) for label in selector.split(",") if label),
     )
     if request.spec.placement == chosen:
@@ -40,6 +37,6 @@ async def write_placement(
         of_gang = other.spec.owner.uid == request.spec.owner.uid and other.metadata.name != meta.name
         if of_gang and other.spec.placement is not None:
             await context.cluster.merge(CHECKPOINT_REQUESTS, other.metadata, {"spec": {"placement": None}})
-    await context.cluster.merge(CHECKPOINT_REQUESTS, meta, {"spec": {"placement": msgspec.to_builtins(chosen)}})
+    await context.cluster.merge(CHECKPOINT_REQUESTS, meta, {"spec": {"placement": explicit_json(chosen)}})
     if request.spec.placement is None:
         raise ConflictError(f"the placement of {request.spec.gang} is written; the next step restarts it")

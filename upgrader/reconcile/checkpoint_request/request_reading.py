@@ -7,7 +7,7 @@ import msgspec
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import timing
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.checkpoint_request.owner_state import owner_facts
 from upgrader.core.checkpoint_request.request_state import OwnerFacts, RequestView
 from upgrader.core.errors import ClusterError
@@ -76,7 +76,7 @@ def _request_view(
     request: CheckpointRequest,
     owner: LiveOwner,
     present: tuple[MemberFacts, ...],
-    answers: tuple[Answer, ...],
+    answers: tuple[Ack, ...],
     progress: dict[str, int],
     forbidden: str,
 ) -> RequestView:

@@ -7,7 +7,7 @@ import msgspec
 
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS
-from upgrader.api.v1alpha1 import Ack, CheckpointRequest
+from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import timing
 from upgrader.core.checkpoint_request.acknowledgements import Verdict
 from upgrader.core.checkpoint_request.request_machine import RESTARTED_EARLY
@@ -45,9 +45,7 @@ def status_of(context: Context, live: LiveRequest, decision: GangDecision, ask_u
     }
     match decision.phase:
         case _R.PARKED:
-            status["acks"] = [
-                msgspec.to_builtins(Ack(**msgspec.structs.asdict(answer))) for answer in live.view.answers
-            ]
+            status["acks"] = [msgspec.to_builtins(answer) for answer in live.view.answers]
             status["acknowledgedStep"] = decision.step
         case _R.STOPPING:
             status["stoppedAt"] = timing.format_time(now)

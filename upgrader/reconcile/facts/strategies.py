@@ -8,13 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from upgrader.api.explicit import explicit_json
-from upgrader.api.v1alpha1 import Canary, Strategy, UpgradePlan, Window
-from upgrader.api.v1alpha1 import TopologyBudget as TopologyBudgetSpec
+from upgrader.api.v1alpha1 import Canary, Strategy, UpgradePlan
 from upgrader.core import timing
-from upgrader.core.model import strategy as core
-from upgrader.core.model.strategy import StrategyFacts, Weekday
-
-DAYS = tuple(Weekday)
+from upgrader.core.model.strategy import StrategyFacts
 
 
 def strategy_of(plan: UpgradePlan, now: datetime) -> StrategyFacts:
@@ -24,10 +20,7 @@ def strategy_of(plan: UpgradePlan, now: datetime) -> StrategyFacts:
     started = timing.parse_time(status.started_at) if status.started_at else now
     return StrategyFacts(
         max_unavailable=spec.max_unavailable,
-        topology=tuple(
-            core.TopologyBudget(key=budget.key, max_unavailable=budget.max_unavailable)
-            for budget in spec.topology_budgets
-        ),
+        topology=spec.topology_budgets,
         min_available_gpus=spec.min_available_gpus,
         canary=spec.canary.enabled,
         soak_seconds=spec.canary.soak_seconds,
@@ -36,7 +29,7 @@ def strategy_of(plan: UpgradePlan, now: datetime) -> StrategyFacts:
         if spec.wait_for_completion_seconds
         else None,
         deadline=deadline_of(plan, started),
-        windows=tuple(_core_window(window) for window in spec.windows),
+        windows=spec.windows,
         lane_width=checkpoint.lanes.max_concurrent,
         checkpoint_seconds=checkpoint.timeout_seconds,
         checkpoint_method=checkpoint.method or "",
@@ -59,28 +52,12 @@ def strategy_spec(strategy: StrategyFacts, made_at: datetime) -> dict[str, Any]:
     return explicit_json(
         Strategy(
             max_unavailable=strategy.max_unavailable,
-            topology_budgets=[
-                TopologyBudgetSpec(key=budget.key, max_unavailable=budget.max_unavailable)
-                for budget in strategy.topology
-            ],
+            topology_budgets=strategy.topology,
             min_available_gpus=strategy.min_available_gpus,
             canary=Canary(enabled=strategy.canary, soak_seconds=strategy.soak_seconds),
             wait_for_completion_seconds=max(0, round((until - made_at).total_seconds())) if until is not None else 0,
-            windows=[
-                Window(
-                    days=[DAYS[day] for day in window.days] if len(window.days) < len(DAYS) else [],
-                    start=window.start,
-                    end=window.end,
-                    time_zone=window.time_zone,
-                )
-                for window in strategy.windows
-            ],
+            windows=strategy.windows,
             deadline_seconds=round((deadline - made_at).total_seconds()) if deadline is not None else None,
             on_failure=strategy.on_failure,
         )
     )
-
-
-def _core_window(window: Window) -> core.Window:
-    days = sorted(DAYS.index(day) for day in set(window.days)) or range(len(DAYS))
-    return core.Window(days=tuple(days), start=window.start, end=window.end, time_zone=window.time_zone)

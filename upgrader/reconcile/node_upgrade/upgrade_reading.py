@@ -147,25 +147,20 @@ def blind_view(upgrade: NodeUpgrade) -> NodeView:
 
 async def _explain_silence(context: Context, view: NodeView) -> NodeView:
     """The view with the reason why this phase's pod does not start, if the pod's status does not state it."""
+    field, what = _POD_OF_PHASE.get(view.phase, ("", ""))
+    if not field:
+        return view
     listening = view.node is not None and view.node.ready
-    match view.phase:
-        case NodePhase.PREPARING:
-            pod_result = await pod_events.explain_pod_result(
-                context, view.prepare, "the prepare pod", listening=listening
-            )
-            return msgspec.structs.replace(view, prepare=pod_result)
-        case NodePhase.UPGRADING:
-            pod_result = await pod_events.explain_pod_result(
-                context, view.upgrade, "the upgrade Job", listening=listening
-            )
-            return msgspec.structs.replace(view, upgrade=pod_result)
-        case NodePhase.VALIDATING:
-            pod_result = await pod_events.explain_pod_result(
-                context, view.validate, "the validation pod", listening=listening
-            )
-            return msgspec.structs.replace(view, validate=pod_result)
-        case _:
-            return view
+    pod_result = await pod_events.explain_pod_result(context, getattr(view, field), what, listening=listening)
+    return msgspec.structs.replace(view, **{field: pod_result})
+
+
+_POD_OF_PHASE = {
+    NodePhase.PREPARING: ("prepare", "the prepare pod"),
+    NodePhase.UPGRADING: ("upgrade", "the upgrade Job"),
+    NodePhase.VALIDATING: ("validate", "the validation pod"),
+}
+"""The pod that a phase waits for: its field in the view, and its name in messages."""
 
 
 def _permit_eviction(pod: OtherPod, may_go: MayGo) -> OtherPod:

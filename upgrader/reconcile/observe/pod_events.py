@@ -1,4 +1,4 @@
-"""Reasons, from Events, why the operator's own pods do not run. Events are read only here.
+"""Reasons, from Events, why the operator's own pods do not run. Events are read only here, one function per question.
 
 A kubelet reports faults of volumes and networks in Events only, and so does a controller whose pods the API server
 refuses. No decision depends on Events, so a missing right to read them blocks nothing.
@@ -15,7 +15,7 @@ from upgrader.api.kubernetes import Event
 from upgrader.api.resources import DAEMONSETS, EVENTS
 from upgrader.core import untrusted
 from upgrader.core.errors import ClusterError
-from upgrader.core.model.operands import NO_POD, SHOWN, PartPod
+from upgrader.core.model.operands import SHOWN, PartPod
 from upgrader.core.model.pod_diagnostics import Silence, choose_silences, long_silent
 from upgrader.core.node_upgrade.upgrade_state import PodResult
 from upgrader.reconcile.runtime.context import Context
@@ -51,30 +51,25 @@ async def explain_pod_result(context: Context, pod_result: PodResult, what: str,
     silence = pod_result.silence
     if pod_result.trouble or silence is None or not long_silent(silence, context.clock.now()):
         return pod_result
-    if not (listening or silence.maker):
-        return pod_result
-    explanation = await _explanation_clause(context, silence)
+    explanation = await _explanation_clause(context, silence) if listening or silence.maker else ""
     if not explanation:
         return pod_result
-    trouble = f"{what} has no pod; {explanation}" if silence.maker else f"{what} has not started; {explanation}"
-    return msgspec.structs.replace(pod_result, trouble=trouble)
+    return msgspec.structs.replace(pod_result, trouble=_trouble_of(what, silence, explanation))
 
 
 async def _explain_pod(context: Context, pod: P, asked: Collection[str]) -> P:
     if pod.silence is None or pod.silence.key not in asked:
         return pod
     explanation = await _explanation_clause(context, pod.silence)
-    if pod.silence.maker:
-        trouble = f"{NO_POD}; {explanation}" if explanation else NO_POD
-    elif explanation is None:
-        trouble = "it has not started"
-    else:
-        trouble = (
-            f"it has not started; {explanation}"
-            if explanation
-            else "it has not started, and its kubelet has reported no reason"
-        )
+    trouble = _trouble_of("it", pod.silence, explanation or "")
+    if explanation == "" and not pod.silence.maker:
+        trouble += ", and its kubelet has reported no reason"
     return msgspec.structs.replace(pod, trouble=trouble)
+
+
+def _trouble_of(what: str, silence: Silence, explanation: str) -> str:
+    state = f"{what} has no pod" if silence.maker else f"{what} has not started"
+    return f"{state}; {explanation}" if explanation else state
 
 
 async def _explanation_clause(context: Context, silence: Silence) -> str | None:
@@ -83,7 +78,8 @@ async def _explanation_clause(context: Context, silence: Silence) -> str | None:
     if not memory.is_due(silence.key, now):
         return memory.message_of(silence.key)
     try:
-        explanation = await _read_events(context, silence)
+        reading = _creation_refusal(context, silence) if silence.maker else _newest_warning(context, silence.uid)
+        explanation = await reading
     except ClusterError as error:  # of any kind: no step of a node upgrade or a stack waits for an explanation
         before = None if error.refused else memory.message_of(silence.key)
         explanation = (
@@ -93,20 +89,35 @@ async def _explanation_clause(context: Context, silence: Silence) -> str | None:
     return explanation
 
 
-async def _read_events(context: Context, silence: Silence) -> str:
-    namespace, uid, reason = context.stack.namespace, silence.uid, ""
-    if silence.maker:
-        reason = ",reason=FailedCreate"
-    if silence.maker and not uid:
-        maker = await context.cluster.get(DAEMONSETS, silence.maker, namespace)
+async def _list_warnings(context: Context, uid: str, reason: str = "") -> Sequence[Event]:
+    fields = f"involvedObject.uid={uid},type=Warning{reason and f',reason={reason}'}"
+    return await context.cluster.list(EVENTS, context.stack.namespace, fields=fields)
+
+
+async def _newest_warning(context: Context, uid: str) -> str:
+    """Why a pod does not start, as its kubelet reports it; empty if it reports nothing.
+
+    The Event that was created last counts: a repeated Event keeps its creation time, so the text stays the same.
+    """
+    events = await _list_warnings(context, uid)
+    last = max(events, key=lambda event: (event.metadata.creation_timestamp, event.metadata.name), default=None)
+    if last is None:
+        return ""
+    return f"its kubelet reports {last.reason}: {shorten_message(_ONE_TRY.sub('…', last.message.removeprefix(_AGAIN)))}"
+
+
+async def _creation_refusal(context: Context, silence: Silence) -> str:
+    """Why a Job or a DaemonSet creates no pod: the API server's latest refusal; empty if there is no recent one."""
+    uid, now = silence.uid, context.clock.now()
+    if not uid:
+        maker = await context.cluster.get(DAEMONSETS, silence.maker, context.stack.namespace)
         if maker is None:
             return f"its DaemonSet {silence.maker} does not exist"
         uid = maker.metadata.uid
-    events = await context.cluster.list(EVENTS, namespace, fields=f"involvedObject.uid={uid},type=Warning{reason}")
-    if not silence.maker:
-        return _newest_warning(events)
-    now = context.clock.now()
-    return _creation_refusal([event for event in events if _event_age(event, now) < STILL], silence.maker)
+    events = await _list_warnings(context, uid, "FailedCreate")
+    recent = [event for event in events if _event_age(event, now) < STILL]
+    last = max(recent, key=lambda event: (event.last_time, event.metadata.name), default=None)
+    return f"the API server refuses to create a pod: {_refusal_text(last, silence.maker)}" if last is not None else ""
 
 
 def _event_age(event: Event, now: datetime) -> timedelta:
@@ -115,21 +126,9 @@ def _event_age(event: Event, now: datetime) -> timedelta:
     return now - at if at is not None else STILL
 
 
-def _newest_warning(events: Sequence[Event]) -> str:
-    """The Event that was created last; a repeated Event keeps its creation time, so the text stays the same."""
-    last = max(events, key=lambda event: (event.metadata.creation_timestamp, event.metadata.name), default=None)
-    if last is None:
-        return ""
-    return f"its kubelet reports {last.reason}: {shorten_message(_ONE_TRY.sub('…', last.message.removeprefix(_AGAIN)))}"
-
-
-def _creation_refusal(events: Sequence[Event], maker: str) -> str:
-    """The API server's refusal, shortened at its end, without parts that change with each attempt."""
-    last = max(events, key=lambda event: (event.last_time, event.metadata.name), default=None)
-    if last is None:
-        return ""
+def _refusal_text(last: Event, maker: str) -> str:
+    """The message of a refusal, shortened at its end, without parts that change with each attempt."""
     prefix = f"{maker}-"[:_GENERATED]
     text = re.sub(rf"{re.escape(prefix)}[a-z0-9]{{5}}\b", f"{prefix}…", last.message.removeprefix(_AGAIN))
     flat = _USED.sub("used: …, limited: ", " ".join(text.removeprefix(_REFUSED).split()))
-    words = flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]}…"
-    return f"the API server refuses to create a pod: {words}"
+    return flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]}…"

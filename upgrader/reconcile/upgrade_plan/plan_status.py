@@ -10,7 +10,7 @@ import msgspec
 from upgrader.api.explicit import explicit_json
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import UPGRADE_PLANS
-from upgrader.api.v1alpha1 import Blocker, Failure, ForecastSummary, Loss, PlanCounts, UpgradePlan
+from upgrader.api.v1alpha1 import BlockerStatus, Failure, ForecastSummary, Loss, PlanCounts, UpgradePlan
 from upgrader.core import timing
 from upgrader.core.explain import forecast_diff
 from upgrader.core.explain.forecast_diff import Outlook
@@ -130,12 +130,15 @@ def _status_blockers(read: PlanReading) -> list[dict[str, Any]]:
         return []
     metrics.show_blockers(read.plan.metadata.name, Counter(blocker.reason.value for blocker in read.forecast.blockers))
     cooling = [
-        Blocker(subject=node, reason="RetriedLater", message="its upgrade group was released and is retried later")
+        BlockerStatus(
+            subject=node, reason="RetriedLater", message="its upgrade group was released and is retried later"
+        )
         for node in sorted(read.cooling)
     ]
     worst = sorted(read.forecast.blockers, key=lambda blocker: -len(blocker.nodes))
     shown = [
-        Blocker(subject=blocker.subject, reason=blocker.reason.value, message=blocker.message) for blocker in worst
+        BlockerStatus(subject=blocker.subject, reason=blocker.reason.value, message=blocker.message)
+        for blocker in worst
     ]
     return [msgspec.to_builtins(blocker) for blocker in (*shown, *cooling)[:WORST]]
 

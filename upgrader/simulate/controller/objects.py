@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.constraints.batch import BatchKind
 from upgrader.core.model.phases import NodePhase, RequestPhase, is_final
 from upgrader.core.node_upgrade.upgrade_state import Outcome, PodResult
@@ -93,7 +93,7 @@ class Request:
     reason: str = ""
     message: str = ""
     step: int | None = None
-    acks: tuple[Answer, ...] = ()
+    acks: tuple[Ack, ...] = ()
     stopped_at: datetime | None = None
     restart_by: datetime | None = None
     restarted_at: datetime | None = None

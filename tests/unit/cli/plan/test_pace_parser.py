@@ -61,8 +61,8 @@ def test_everything_said():
         completion_until=START + timedelta(hours=2),
         deadline=START + timedelta(days=1),
         windows=(
-            Window(days=(0, 1, 2, 3, 4), start="22:00", end="06:00", time_zone="Europe/Berlin"),
-            Window(days=(5, 6), start="00:00", end="00:00", time_zone="UTC"),
+            Window(days=("Mon", "Tue", "Wed", "Thu", "Fri"), start="22:00", end="06:00", time_zone="Europe/Berlin"),
+            Window(days=("Sat", "Sun"), start="00:00", end="00:00", time_zone="UTC"),
         ),
         lane_width=2,
         checkpoint_seconds=600,
@@ -91,7 +91,7 @@ def test_a_deadline_as_a_time():
 
 
 def test_a_window_over_the_end_of_the_week():
-    assert pace_parser.parse_window("Sat-Mon 01:00-02:00").days == (0, 5, 6)
+    assert pace_parser.parse_window("Sat-Mon 01:00-02:00").days == ("Mon", "Sat", "Sun")
 
 
 @pytest.mark.parametrize("text", ["daily 22:00-06:00 UTC", "Mon,Wed 08:30-09:00 Europe/Berlin"])

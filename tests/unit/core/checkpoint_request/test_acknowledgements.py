@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from upgrader.core.checkpoint_request.acknowledgements import (
-    Answer,
+    Ack,
     Asked,
     Judgement,
     Verdict,
@@ -35,7 +35,7 @@ def member(uid, **changes):
 
 def answer(uid, **changes):
     said = {"pod_uid": uid, "request_id": 7, "step": 100, "uri": "/data/ckpt-100", "parked": True}
-    return Answer(**{**said, **changes})
+    return Ack(**{**said, **changes})
 
 
 def later(seconds):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from upgrader.core.driver_image.image_garbage import (
     Fate,
-    ImageFate,
+    ItemFate,
     StoredImage,
     UsageRecord,
     Uses,
@@ -24,23 +24,23 @@ OLD = StoredImage(kernel="6.1.0-40-amd64", image="registry/open@sha256:" + "a" *
 RUNNING = frozenset({"6.1.0-50-amd64"})
 
 
-def fate_of(uses: Uses, record: dict[str, datetime]) -> ImageFate:
+def fate_of(uses: Uses, record: dict[str, datetime]) -> ItemFate[StoredImage]:
     (found,) = judge_images([OLD], uses, record, NOW, GRACE)
     return found
 
 
 def test_what_nobody_needs_is_marked_first_and_deleted_after_the_grace_period():
     uses = Uses(running=RUNNING)
-    assert fate_of(uses, {}) == ImageFate(
-        image=OLD,
+    assert fate_of(uses, {}) == ItemFate(
+        item=OLD,
         fate=Fate.UNUSED,
         reason="6.1.0-40-amd64 is not needed; deleted from 2026-12-05 on if it remains so",
         unused_since=NOW,
     )
     marked = NOW - GRACE
     assert fate_of(uses, {OLD.digest: marked + timedelta(seconds=1)}).fate is Fate.UNUSED
-    assert fate_of(uses, {OLD.digest: marked}) == ImageFate(
-        image=OLD,
+    assert fate_of(uses, {OLD.digest: marked}) == ItemFate(
+        item=OLD,
         fate=Fate.DELETED,
         reason="no node runs, ran or is to run 6.1.0-40-amd64, since 2026-11-07",
         unused_since=marked,
@@ -91,9 +91,9 @@ MARKS = st.dictionaries(DIGESTS, st.integers(-60, 3).map(lambda days: NOW + time
 def test_an_image_of_a_running_pending_or_previous_kernel_is_never_deleted(images, uses, record):
     for one in judge_images(images, uses, record, NOW, GRACE):
         if one.fate is Fate.DELETED:
-            assert one.image.kernel not in uses.running | uses.pending | uses.previous | uses.wanted
-            assert one.image.digest not in uses.named
-            assert record[one.image.digest] <= NOW - GRACE
+            assert one.item.kernel not in uses.running | uses.pending | uses.previous | uses.wanted
+            assert one.item.digest not in uses.named
+            assert record[one.item.digest] <= NOW - GRACE
             assert uses.running
 
 
@@ -126,13 +126,13 @@ def test_a_look_only_ever_saves_images(images, seen, later, unused, before, reme
     remember, grace = timedelta(days=90 if remembers else 0), timedelta(days=2)
     record = UsageRecord(unused=unused, seen=before)
     fates = judge_images(images, with_earlier_kernels(seen, record, NOW, remember), unused, NOW, grace)
-    unused_now = {one.image.digest: one.unused_since for one in fates if one.unused_since is not None}
+    unused_now = {one.item.digest: one.unused_since for one in fates if one.unused_since is not None}
     after = record_after_dry_run(unused_now, seen, record, NOW)
 
     def deleted(known: UsageRecord) -> set[str]:
         now = NOW + timedelta(days=1)
         found = judge_images(images, with_earlier_kernels(later, known, now, remember), known.unused, now, grace)
-        return {one.image.image for one in found if one.fate is Fate.DELETED}
+        return {one.item.image for one in found if one.fate is Fate.DELETED}
 
     assert deleted(after) <= deleted(record)
     if remembers:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.driver_image.image_garbage import Fate, Uses
-from upgrader.core.driver_image.package_garbage import KernelPackages, Known, PackageFate, StoredPackage, sweep_packages
+from upgrader.core.driver_image.image_garbage import Fate, ItemFate, Uses
+from upgrader.core.driver_image.package_garbage import KernelPackages, Known, StoredPackage, judge_packages
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 GRACE = timedelta(days=14)
@@ -20,22 +20,22 @@ KNOWN = Known(kernels=(LOST, THERE))
 USES = Uses(running=frozenset({NEW}))
 
 
-def fate_of(known: Known, uses: Uses, since: datetime | None) -> PackageFate:
+def fate_of(known: Known, uses: Uses, since: datetime | None) -> ItemFate[StoredPackage]:
     record = {} if since is None else {DEB.sha256: since}
-    (found,) = sweep_packages([DEB], known, uses, record, NOW, GRACE)
+    (found,) = judge_packages([DEB], known, uses, record, NOW, GRACE)
     return found
 
 
 def test_a_lost_kernels_packages_that_nothing_needs_are_marked_and_deleted_after_the_grace_period() -> None:
-    assert fate_of(KNOWN, USES, None) == PackageFate(
-        package=DEB,
+    assert fate_of(KNOWN, USES, None) == ItemFate(
+        item=DEB,
         fate=Fate.UNUSED,
         reason="no required image is built from it; deleted from 2026-12-05 on if it remains so",
         unused_since=NOW,
     )
     assert fate_of(KNOWN, USES, NOW - GRACE + timedelta(seconds=1)).fate is Fate.UNUSED
-    assert fate_of(KNOWN, USES, NOW - GRACE) == PackageFate(
-        package=DEB,
+    assert fate_of(KNOWN, USES, NOW - GRACE) == ItemFate(
+        item=DEB,
         fate=Fate.DELETED,
         reason="no required image is built from it, since 2026-11-07",
         unused_since=NOW - GRACE,
@@ -67,12 +67,12 @@ def test_what_is_kept_and_why(known: dict[str, object], uses: dict[str, frozense
         msgspec.structs.replace(USES, **uses),
         NOW - timedelta(days=900),
     )
-    assert found == PackageFate(package=DEB, fate=Fate.KEPT, reason=reason)
+    assert found == ItemFate(item=DEB, fate=Fate.KEPT, reason=reason)
 
 
 def test_a_package_that_a_kernel_of_the_archive_shares_with_a_lost_one_stays() -> None:
     shared = msgspec.structs.replace(DEB, sha256="b" * 64)
-    (found,) = sweep_packages([shared], KNOWN, USES, {}, NOW, GRACE)
+    (found,) = judge_packages([shared], KNOWN, USES, {}, NOW, GRACE)
     assert (found.fate, found.reason) == (Fate.KEPT, f"nodes run {NEW}")
 
 
@@ -104,10 +104,10 @@ def test_nothing_is_deleted_that_something_wanted_could_be_built_of(
     packages: list[StoredPackage], known: Known, uses: Uses, record: dict[str, datetime]
 ) -> None:
     wanted = uses.running | uses.pending | uses.previous | uses.wanted | known.shelved
-    for one in sweep_packages(packages, known, uses, record, NOW, GRACE):
+    for one in judge_packages(packages, known, uses, record, NOW, GRACE):
         if one.fate is not Fate.DELETED:
             continue
-        digest = one.package.sha256
+        digest = one.item.sha256
         assert digest not in known.toolchains | known.drivers | known.shipped
         for kernel in known.kernels:
             assert digest not in kernel.packages or not (kernel.in_archive or kernel.release in wanted)

@@ -77,7 +77,12 @@ async def test_what_changes_afterwards_is_written_and_keeps_nobody_stopped() -> 
         await gang.step(PLACES[0])
     with pytest.raises(ConflictError, match="changed since it was read"):  # the record of it is the next step's
         await gang.step(PLACES[1])
-    assert (gang.placement() or {})["leftBehind"] == ["r1"]
+    assert gang.placement() == {
+        "leftBehind": ["r1"],
+        "settled": True,
+        "group": "",
+        "podLabels": {"jobset.sigs.k8s.io/jobset-name": "train"},
+    }
     assert not gang.off
 
 

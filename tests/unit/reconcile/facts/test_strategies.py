@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support import manifests as m
 from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.core.model.phases import OnFailure
-from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Window
+from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Weekday, Window
 from upgrader.reconcile.facts.strategies import strategy_of, strategy_spec
 from upgrader_dev.simulated.cluster.ports import START
 
@@ -48,7 +48,7 @@ def test_everything_that_a_plan_says_is_in_its_strategy():
         soak_seconds=60,
         completion_until=START + timedelta(seconds=120),
         deadline=START + timedelta(hours=1),
-        windows=(Window(days=(0, 4), start="22:00", end="05:00", time_zone="Europe/Berlin"), Window()),
+        windows=(Window(days=("Fri", "Mon"), start="22:00", end="05:00", time_zone="Europe/Berlin"), Window()),
         lane_width=2,
         checkpoint_seconds=90,
         checkpoint_method="http, file",
@@ -73,7 +73,7 @@ def test_times_count_from_the_start_and_canaries_are_watched_from_their_end_on()
 
 WINDOWS = st.builds(
     Window,
-    days=st.sets(st.integers(0, 6), min_size=1).map(lambda days: tuple(sorted(days))),
+    days=st.lists(st.sampled_from(Weekday), unique=True).map(tuple),
     start=st.sampled_from(("00:00", "22:30")),
     end=st.sampled_from(("00:00", "05:00")),
     time_zone=st.sampled_from(("UTC", "Asia/Kolkata")),

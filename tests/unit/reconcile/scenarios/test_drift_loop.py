@@ -123,7 +123,7 @@ async def test_a_proposal_is_approved_as_the_stack_wants_its_plans_by_then(rig: 
     await rig.run_until(lambda: plans(rig)[0].spec.approval is not None)
     (plan,) = plans(rig)
     assert (plan.spec.strategy.max_unavailable, plan.spec.tolerated_failures) == ("50%", 2)
-    assert [one.days for one in plan.spec.strategy.windows] == [["Sat", "Sun"]]
+    assert [one.days for one in plan.spec.strategy.windows] == [("Sat", "Sun")]
 
 
 async def test_until_the_status_names_the_revision_nothing_is_said_to_be_approved(rig: Rig) -> None:

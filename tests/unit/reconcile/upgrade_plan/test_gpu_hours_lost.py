@@ -8,7 +8,7 @@ from tests.support.manifests import checkpoint_request, upgrade_plan
 from tests.support.node_upgrades import upgrade
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
-from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.checkpoint_request.request_state import GroupOfGang
 from upgrader.core.model.phases import NodePhase, RequestPhase
 from upgrader.core.timing import format_time
@@ -146,7 +146,7 @@ async def test_a_gang_of_which_one_member_parked_stood_still() -> None:
     context = rig.context
     request = await context.cluster.get(CHECKPOINT_REQUESTS, "gang", "default")
     live = await read_request(context, request, "nvidia.com/gpu")
-    answer = Answer(pod_uid=request.spec.members[0].uid, request_id=request.spec.request_id, step=7, parked=True)
+    answer = Ack(pod_uid=request.spec.members[0].uid, request_id=request.spec.request_id, step=7, parked=True)
     half = msgspec.structs.replace(live, view=msgspec.structs.replace(live.view, answers=(answer,)))
     rig.cluster.clock.advance(30)
     place = Placement(left_behind=(), group="c")

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_image.image_garbage import Fate, ImageFate, StoredImage, UsageRecord
+from upgrader.core.driver_image.image_garbage import Fate, ItemFate, StoredImage, UsageRecord
 from upgrader.core.driver_image.image_names import PACKAGES
 from upgrader.core.errors import ConfigurationError
 from upgrader.images import wire
@@ -176,16 +176,18 @@ class InStore:
         return ""
 
 
-async def carry_out(place: Place, listing: Listing, fates: Collection[ImageFate], *, dry_run: bool) -> Swept:
+async def carry_out(
+    place: Place, listing: Listing, fates: Collection[ItemFate[StoredImage]], *, dry_run: bool
+) -> Swept:
     """Delete images in sequence, and return the fate of each image. Errors as `delete_image`."""
     swept = []
     for fate in fates:
-        tags = listing.tags.get(fate.image.image, ())
-        left = "" if fate.fate is not Fate.DELETED or dry_run else await place.delete_image(fate.image, tags)
+        tags = listing.tags.get(fate.item.image, ())
+        left = "" if fate.fate is not Fate.DELETED or dry_run else await place.delete_image(fate.item, tags)
         swept.append(
             SweptImage(
-                kernel=fate.image.kernel,
-                image=fate.image.image,
+                kernel=fate.item.kernel,
+                image=fate.item.image,
                 tags=tuple(tags),
                 fate="left" if left else fate.fate.value,
                 reason=left or fate.reason,

@@ -1,6 +1,8 @@
 """Lists and deletes packages of the local store that no wanted image is built from.
 
-core/driver_image/package_garbage.py decides, from the catalog and the images of a store.
+core/driver_image/package_garbage.py decides, from the catalog and the images of a store. Needs, grace period and record
+are those of images. Listing and deletion are not: packages are files of one local store and have names and sizes;
+images are in a store or a registry and have tags and attachments.
 """
 
 import tempfile
@@ -12,8 +14,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from upgrader.core.driver_build.driver_builds import Input
-from upgrader.core.driver_image.image_garbage import Fate
-from upgrader.core.driver_image.package_garbage import KernelPackages, Known, PackageFate, StoredPackage
+from upgrader.core.driver_image.image_garbage import Fate, ItemFate
+from upgrader.core.driver_image.package_garbage import KernelPackages, Known, StoredPackage
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.debian.values import Package
 from upgrader.images.drivers.builder.assembly import MANIFEST, unpack_driver
@@ -102,25 +104,25 @@ def _own_name(path: Path) -> str:
     return run(words, timeout=_SECONDS, check=False).text
 
 
-def delete_packages(store: PackageStore, fates: Collection[PackageFate]) -> None:
+def delete_packages(store: PackageStore, fates: Collection[ItemFate[StoredPackage]]) -> None:
     """Delete the packages with that fate; only inside `store.exclusive_use()`."""
     for fate in fates:
         if fate.fate is Fate.DELETED:
-            store.remove(fate.package.sha256)
+            store.remove(fate.item.sha256)
 
 
-def sweep_report(fates: Collection[PackageFate], *, dry_run: bool) -> SweptPackages:
+def sweep_report(fates: Collection[ItemFate[StoredPackage]], *, dry_run: bool) -> SweptPackages:
     """A sweep for users and programs."""
     sizes: Counter[str] = Counter()
     for fate in fates:
-        sizes[fate.fate.value] += fate.package.size
+        sizes[fate.fate.value] += fate.item.size
     return SweptPackages(
         dry_run=dry_run,
         packages=tuple(
             SweptPackage(
-                name=fate.package.name,
-                sha256=fate.package.sha256,
-                size=fate.package.size,
+                name=fate.item.name,
+                sha256=fate.item.sha256,
+                size=fate.item.size,
                 fate=fate.fate.value,
                 reason=fate.reason,
                 unused_since=fate.unused_since,

@@ -1,10 +1,12 @@
-"""Types of the fields of custom resources: described texts, versions, times, and the base of all wire types."""
+"""Types of the fields of custom resources: described texts, versions, times, and the base of all wire types.
+
+They are in core since some structs, such as windows and acknowledgements, are both a part of a custom resource and an
+input of a decision.
+"""
 
 from typing import Annotated
 
 from msgspec import Meta, Struct
-
-from upgrader.api.kubernetes import Condition
 
 
 def field_doc(text: str) -> Meta:
@@ -37,8 +39,7 @@ LabelKey = Annotated[
     str, Meta(max_length=317, pattern=r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$")
 ]
 Seconds = Annotated[int, Meta(ge=1, le=604800)]
-Conditions = Annotated[list[Condition], Meta(extra_json_schema=keyed_by("type"))]
-# The years that core.untrusted reads. Only the schema enforces them, so that objects stored before it can be listed.
+# The years that untrusted.py reads. Only the schema enforces them, so that objects stored before it can be listed.
 Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time", "pattern": "^(19[7-9][0-9]|[2-8][0-9]{3})-"})]
 
 
