@@ -131,5 +131,6 @@ demo: binaries ## a rolling upgrade under a training gang on real kernels with N
 bench: binaries ## prints figures and ratios; asserts nothing about time
 	$(BIN)/python -m tests.bench
 
-image: setup packages ## the controller's image as build/controller.tar (IMAGE="--simulated-gpus" adds the vendor sim)
+image: setup packages ## images of the controller and of node pods: build/controller.tar, build/node.tar (IMAGE="--simulated-gpus": with vendor sim)
 	$(BIN)/upgrader dev image --output build/controller.tar $(IMAGE)
+	$(BIN)/upgrader dev image --node --output build/node.tar $(IMAGE)

@@ -22,14 +22,14 @@ from upgrader.core.driver_build.driver_builds import CheckName
 from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.images.boot import boot_modules, find_kernel
 from upgrader.images.drivers.builder.assembly import take_modules
-from upgrader.images.drivers.builder.budget import Budget
+from upgrader.images.drivers.builder.budget import BuildBudget
 from upgrader.images.drivers.builder.catalog import Catalog
-from upgrader.images.drivers.builder.image_store import Record
+from upgrader.images.drivers.builder.image_store import ImageRecord
 from upgrader.images.drivers.builder.sandbox import Sandbox
 from upgrader.images.drivers.builder.trees import Trees, make_root, unpack_package
 from upgrader.images.drivers.recipe import toolchain
-from upgrader.images.drivers.recipe.definition import Definition
-from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.drivers.recipe.definition import BuildDefinition
+from upgrader.images.drivers.workspace import Site, WorkspaceSettings
 from upgrader.images.modules import verify_modules
 from upgrader.process import run
 from upgrader.process.places import cache_root
@@ -55,7 +55,7 @@ def main(report: Report) -> None:
 
 
 def _site(store: Path, cores: int = 0, recipes: Path | None = None) -> Site:
-    return Site(Settings(store=store, cores=cores, recipes=recipes), _say)
+    return Site(WorkspaceSettings(store=store, cores=cores, recipes=recipes), _say)
 
 
 def _cell(work: Path, recipe: str, driver: str, kernel: str, modules: Sequence[str] = ()) -> Cell:
@@ -96,7 +96,7 @@ def _whole(report: Report, work: Path) -> None:
     _checks(report, definition, trees, modules)
 
 
-def _bare_make(site: Site, definition: Definition, trees: Trees, work: Path) -> float:
+def _bare_make(site: Site, definition: BuildDefinition, trees: Trees, work: Path) -> float:
     """Seconds of `make modules` in the same root, and nothing else; its own job server gives as many jobs."""
     chain, release = definition.toolchain, definition.identity.kernel
     base = trees.unpacked_tree(f"toolchain-{chain.os}-{chain.compiler}", chain.packages, toolchain.finish_tree)
@@ -111,7 +111,7 @@ def _bare_make(site: Site, definition: Definition, trees: Trees, work: Path) -> 
         f"-j{os.cpu_count()}",
         *recipe.make_arguments(kernel=release, modules=definition.modules, version=definition.identity.driver),
     ]
-    with Budget(work / "budget", cores=1, memory_mib=1) as budget:
+    with BuildBudget(work / "budget", cores=1, memory_mib=1) as budget:
         sandbox = Sandbox(layers=(headers, base), build=source, tokens=budget.tokens, memory_mib=recipe.memory_mib)
         sandbox.chown_build()
         finished = sandbox.run(words, timeout=3600)
@@ -120,7 +120,7 @@ def _bare_make(site: Site, definition: Definition, trees: Trees, work: Path) -> 
     return finished.seconds
 
 
-def _checks(report: Report, definition: Definition, trees: Trees, modules: Sequence[Path]) -> None:
+def _checks(report: Report, definition: BuildDefinition, trees: Trees, modules: Sequence[Path]) -> None:
     kernel = definition.kernel
     tree = trees.unpacked_tree(f"headers-{kernel.release}", kernel.headers)
     headers = tree / "usr/src" / f"linux-headers-{kernel.release}"
@@ -163,7 +163,7 @@ def _known(report: Report, work: Path) -> None:
         key = cells.define_cell(cell).key
         site.shelf.add_image(
             image,
-            Record(identity=cell.identity, build_key=key, digest=image.image.digest, seconds=1.0, verdicts=()),
+            ImageRecord(identity=cell.identity, build_key=key, digest=image.image.digest, seconds=1.0, verdicts=()),
         )
 
     def again() -> None:

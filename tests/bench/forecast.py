@@ -19,7 +19,7 @@ from upgrader.core.model.fleet import Gang, Owner, Snapshot
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.core.workloads.owner_objects import Work
-from upgrader.reconcile.facts.reading import Reading
+from upgrader.reconcile.facts.reading import ClusterReading
 from upgrader.reconcile.observe.cluster_snapshot import snapshot_of
 from upgrader_dev.simulated.cluster.ports import START
 
@@ -55,10 +55,10 @@ def fleet(nodes: int, gangs: int, seed: int = SEED) -> Snapshot:
     return snapshot(every, made, images=(image(OLD), image()))
 
 
-def reading(seen: Snapshot) -> Reading:
+def reading(seen: Snapshot) -> ClusterReading:
     """The same fleet as the API server would send it, decoded."""
     nodes = {one.name: _node(one.name, one.driver_key) for one in seen.nodes}
-    return Reading(
+    return ClusterReading(
         own_namespace="gpu-upgrader-system",
         nodes=nodes,
         pods=[

@@ -13,7 +13,7 @@ from upgrader.core.forecast.forecast import Forecast, forecast_rollout
 from upgrader.core.model.fleet import Gang, Snapshot
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget
 from upgrader.simulate.fleets.drawn_fleet import FleetSpec, make_fleet
-from upgrader.simulate.fleets.fleet import Fleet, SimJob
+from upgrader.simulate.fleets.fleet import Fleet, FleetJob
 from upgrader_dev.simulated.cluster.ports import START
 
 SPEC = FleetSpec(nodes=1750, seed=7, undeclared=0.0)
@@ -57,7 +57,7 @@ def world_of(fleet: Fleet) -> Snapshot:
     return snapshot(nodes, [_gang(job) for job in fleet.jobs if job.running], images=images)
 
 
-def _gang(job: SimJob) -> Gang:
+def _gang(job: FleetJob) -> Gang:
     started = START + timedelta(seconds=job.start)
     members = tuple(
         member(f"{job.name}-{at}", on, gpus=job.gpus, started_at=started) for at, on in enumerate(job.nodes)

@@ -26,8 +26,8 @@ from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.process import run
 from upgrader_dev.demo import manifests, stage, waiting
-from upgrader_dev.demo.controller import Controller
-from upgrader_dev.devcluster import Cluster, ClusterSpec, KwokSpec, delete_cluster, start_cluster
+from upgrader_dev.demo.controller import ControllerProcess
+from upgrader_dev.devcluster import ClusterSpec, DevCluster, KwokSpec, delete_cluster, start_cluster
 
 KERNEL = "6.1.0-49-amd64"
 ROUNDS = 5
@@ -74,7 +74,7 @@ def _one(report: Report, size: Size) -> None:
         delete_cluster(name)
 
 
-async def _fill(cluster: Cluster, size: Size, images: dict[str, str]) -> None:
+async def _fill(cluster: DevCluster, size: Size, images: dict[str, str]) -> None:
     """A pool that was installed with 1.0.0, and the gangs on it."""
     plugin = images["1.0.0"]  # any pinned image stands for the plugin: no pod of it is started here
     async with await KubeCluster.connect(str(cluster.kubeconfig)) as kube:
@@ -128,7 +128,7 @@ async def ready(kube: KubeCluster, name: str, digest: str) -> str:
     return key
 
 
-def _measure(report: Report, cluster: Cluster, size: Size) -> None:
+def _measure(report: Report, cluster: DevCluster, size: Size) -> None:
     argv = [sys.executable, "-m", "upgrader", "--kubeconfig", str(cluster.kubeconfig)]
     env = {"UPGRADER_INSECURE_REGISTRIES": cluster.registry}
     plan = [*argv, "plan", "--set", "driver.version=2.0.0"]
@@ -145,12 +145,12 @@ def _measure(report: Report, cluster: Cluster, size: Size) -> None:
         report.add(f"  of it, listing {what}, {size.name}", seconds, "s")
 
 
-def _memory(report: Report, cluster: Cluster, size: Size, image: str) -> None:
+def _memory(report: Report, cluster: DevCluster, size: Size, image: str) -> None:
     """The controller's memory while it looks at a plan that nobody approved: it reads and forecasts all of the pool."""
     with tempfile.TemporaryDirectory(prefix="upgrader-bench-") as folder:
         for file in ("namespace.yaml", "rbac.yaml", "job-namespace.yaml"):
             stage.apply_file(cluster, stage.DEPLOY / file, NAMESPACE="default")
-        controller = Controller(cluster, Path(folder), image)
+        controller = ControllerProcess(cluster, Path(folder), image)
         controller.start()
         try:
             asyncio.run(_propose(cluster))
@@ -160,7 +160,7 @@ def _memory(report: Report, cluster: Cluster, size: Size, image: str) -> None:
             controller.stop()
 
 
-async def _propose(cluster: Cluster) -> None:
+async def _propose(cluster: DevCluster) -> None:
     async with await KubeCluster.connect(str(cluster.kubeconfig)) as kube:
 
         async def known() -> bool:
@@ -176,7 +176,7 @@ async def _propose(cluster: Cluster) -> None:
         await kube.apply(UPGRADE_PLANS, kinds | {"metadata": {"name": "bench"}, "spec": spec})
 
 
-async def _looked(controller: Controller) -> None:
+async def _looked(controller: ControllerProcess) -> None:
     for _ in range(LOOKS):
         last = controller.last_reconcile("UpgradePlan")
         await waiting.wait_until(
@@ -200,7 +200,7 @@ def _most_mib(pid: int) -> float:
     raise AssertionError(f"process {pid} shows no VmHWM")
 
 
-async def _listing(cluster: Cluster) -> dict[str, float]:
+async def _listing(cluster: DevCluster) -> dict[str, float]:
     """Seconds for each of the lists that `plan` makes, all of its sort at once."""
     async with await KubeCluster.connect(str(cluster.kubeconfig)) as kube:
         found = {}

@@ -23,7 +23,7 @@ from upgrader.images.publish import push_driver
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.informer import Informer, node_informer
 from upgrader.kube.install import install_kinds
-from upgrader.kube.watched import Watched
+from upgrader.kube.watched import WatchedReads
 from upgrader.reconcile.gpu_stack import stack_reconciler
 from upgrader.reconcile.gpu_stack.debounce_cache import Sightings
 from upgrader.reconcile.observe import cluster_snapshot
@@ -33,7 +33,7 @@ from upgrader.telemetry.logs import LogFormat, LogLevel
 from upgrader.wiring import compose
 from upgrader.wiring.settings import Settings
 from upgrader_dev.demo import manifests, stage, waiting
-from upgrader_dev.devcluster import Cluster, ClusterSpec, KwokSpec, delete_cluster, start_cluster
+from upgrader_dev.devcluster import ClusterSpec, DevCluster, KwokSpec, delete_cluster, start_cluster
 
 ROUNDS = 10
 MOST_STEPS = 20
@@ -73,7 +73,7 @@ def main(report: Report, nodes: int = NODE_COUNT) -> None:
         delete_cluster(name)
 
 
-async def _measure(report: Report, cluster: Cluster, image: str, count: int) -> None:
+async def _measure(report: Report, cluster: DevCluster, image: str, count: int) -> None:
     leader = Counting()
     settings = Settings(node_image=image, insecure_registries=(cluster.registry,))
     async with await KubeCluster.connect(str(cluster.kubeconfig)) as kube:
@@ -81,7 +81,7 @@ async def _measure(report: Report, cluster: Cluster, image: str, count: int) -> 
         key = await _image(kube, image)
         guarded = kube.guarded(leader.count)
         nodes = node_informer(guarded)
-        watched = Watched(guarded, nodes, settings.namespace)
+        watched = WatchedReads(guarded, nodes, settings.namespace)
         keeping = asyncio.gather(nodes.run(), watched.run())
         try:
             async with compose.controller_context(

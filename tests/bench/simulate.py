@@ -22,9 +22,9 @@ from upgrader.simulate.fleets.drawn_fleet import FleetSpec, make_fleet
 from upgrader.simulate.history import measure_earlier_rollout
 from upgrader.simulate.result import Result
 from upgrader.simulate.run import Simulation, simulate_rollout
-from upgrader.simulate.settings import Settings, SimulatedStrategy
+from upgrader.simulate.settings import SimulatedStrategy, SimulationSettings
 
-SETTINGS = Settings(rollout=StrategyFacts(max_unavailable=BUDGET))
+SETTINGS = SimulationSettings(rollout=StrategyFacts(max_unavailable=BUDGET))
 HISTORY = 999
 """Seed of the rollout before, in which durations were measured."""
 
@@ -50,26 +50,26 @@ def fits(simulation: Simulation) -> bool:
 
 def main(report: Report, fleets: Sequence[FleetSpec] = FLEETS) -> None:
     """Fleet by fleet, then 200 runs of one."""
-    worst, ours_lost, kill_lost, ideal_lost = 0.0, 0.0, 0.0, 0.0
+    worst, upgrader_lost, kill_lost, ideal_lost = 0.0, 0.0, 0.0, 0.0
     for spec in fleets:
-        ours, kill, fitting = _fleet(report, spec)
+        upgrader, kill, fitting = _fleet(report, spec)
         if fitting:
-            worst = max(worst, ours.over_bound)
-            ours_lost, kill_lost = ours_lost + ours.lost_gpu_hours, kill_lost + kill.lost_gpu_hours
+            worst = max(worst, upgrader.over_bound)
+            upgrader_lost, kill_lost = upgrader_lost + upgrader.lost_gpu_hours, kill_lost + kill.lost_gpu_hours
             ideal_lost += simulate_rollout(make_fleet(spec), SimulatedStrategy.KILL, IDEAL).lost_gpu_hours
-    if ours_lost:
+    if upgrader_lost:
         report.add(
             "worst of the fleets that fit: lost GPU-hours over the lower bound",
             worst,
             "ratio",
             goal=f"at most {OVER_BOUND}",
         )
-        share = ours_lost / kill_lost
+        share = upgrader_lost / kill_lost
         report.add(
             "all fleets that fit: lost GPU-hours over those of kill", share, "ratio", goal=f"at most {OVER_KILL}"
         )
         ideal = "all fleets that fit: lost over those of a kill that writes its labels in no time"
-        report.add(ideal, ours_lost / ideal_lost, "ratio")
+        report.add(ideal, upgrader_lost / ideal_lost, "ratio")
     _runs(report)
 
 
@@ -78,24 +78,26 @@ def _fleet(report: Report, spec: FleetSpec) -> tuple[Result, Result, bool]:
     fitting = fits(Simulation(fleet, SimulatedStrategy.CONTROLLER, MEDIANS))
     name = f"{fleet.name}{'' if fitting else ' (not every gang fits the budget)'}"
     started = time.perf_counter()
-    ours = simulate_rollout(fleet, SimulatedStrategy.CONTROLLER, MEDIANS)
+    upgrader = simulate_rollout(fleet, SimulatedStrategy.CONTROLLER, MEDIANS)
     report.add(f"{name}: one rollout", time.perf_counter() - started, "s", seed=spec.seed)
     kill = simulate_rollout(fleet, SimulatedStrategy.KILL, MEDIANS)
-    for one in (ours, kill):
+    for one in (upgrader, kill):
         _say(
             f"  {one.strategy}: {one.lost_gpu_hours:,.0f} GPU-hours lost, bound {one.lower_bound_gpu_hours:,.0f}, "
             f"{one.interruptions} interruptions (at most {one.most_interruptions}) of {one.jobs} jobs, "
             f"{one.upgraded} nodes upgraded in {(one.seconds or 0) / 3600:.1f} h; {one.ended}"
         )
     goal = f"at most {OVER_BOUND}" if fitting else ""
-    report.add(f"{name}: lost over the lower bound", ours.over_bound, "ratio", goal=goal, seed=spec.seed)
-    report.add(f"{name}: most interruptions of a gang", ours.most_interruptions, "", goal="at most 1", seed=spec.seed)
-    bound = ours.lower_bound_gpu_hours / kill.lost_gpu_hours
+    report.add(f"{name}: lost over the lower bound", upgrader.over_bound, "ratio", goal=goal, seed=spec.seed)
+    report.add(
+        f"{name}: most interruptions of a gang", upgrader.most_interruptions, "", goal="at most 1", seed=spec.seed
+    )
+    bound = upgrader.lower_bound_gpu_hours / kill.lost_gpu_hours
     report.add(f"{name}: the lower bound itself over those of kill", bound, "ratio", seed=spec.seed)
     goal = f"at most {OVER_KILL}" if fitting and bound * OVER_BOUND <= OVER_KILL else ""
-    share = ours.lost_gpu_hours / kill.lost_gpu_hours
+    share = upgrader.lost_gpu_hours / kill.lost_gpu_hours
     report.add(f"{name}: lost over those of kill", share, "ratio", goal=goal, seed=spec.seed)
-    return ours, kill, fitting
+    return upgrader, kill, fitting
 
 
 def _runs(report: Report) -> None:

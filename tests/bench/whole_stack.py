@@ -51,12 +51,12 @@ class Running(Wire, frozen=True, kw_only=True):
 def body(image: str) -> manifests.Manifest:
     """The stack; any pinned image stands for its operands, since no pod of them is started here."""
     made = manifests.stack_manifest(STACK, driver=VERSION, plugin=image, kubelet="1.34.4", artifact=image)
-    ours = {"management": "Managed", "image": image}
+    managed_part = {"management": "Managed", "image": image}
     made["spec"] |= {
         "nodeSelector": POOL,
-        "runtime": ours,
-        "featureDiscovery": ours,
-        "monitoring": ours,
+        "runtime": managed_part,
+        "featureDiscovery": managed_part,
+        "monitoring": managed_part,
         "nodeFeatures": "Auto",
         "onDrift": "Approve",
         "driftPlan": {"limits": {"maxInterruptions": 0}},

@@ -172,7 +172,7 @@ async def test_a_namespace_may_declare_for_its_pods(api, write, created, spaces,
         assert await created(within, own) == await created(outside, own)
 
 
-OURS = [
+STEERING = [
     {"key": names.LABEL_REVISION, "operator": "NotIn", "values": ["r1", "r2"]},
     {"key": names.LABEL_REVISION, "operator": "Exists"},
 ]
@@ -215,7 +215,9 @@ async def test_pods_of_a_restarted_gang_keep_off_what_it_left_behind(write, crea
         plain = await created(outside, probe)
         steered = {
             "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": OURS}]}
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": STEERING}]
+                }
             }
         }
         seen = await created(within, probe)
@@ -232,8 +234,8 @@ async def test_pods_of_a_restarted_gang_keep_off_what_it_left_behind(write, crea
         seen = await created(within, pod(labels=GANG, affinity=own))
         assert seen["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] == {
             "nodeSelectorTerms": [
-                {"matchExpressions": [ZONE, *OURS]},
-                {"matchExpressions": OURS, "matchFields": [NODE]},
+                {"matchExpressions": [ZONE, *STEERING]},
+                {"matchExpressions": STEERING, "matchFields": [NODE]},
                 {},
             ]
         }
@@ -258,7 +260,7 @@ async def test_without_labels_the_owner_says_whose_pods_they_are(created, spaces
 
     async with restarted(leftBehind=["r1"]), installed("admission-steering.yaml", owned(uid)):
         plain = await created(outside, owned(uid))
-        only = [{"matchExpressions": [OURS[0] | {"values": ["r1"]}]}]
+        only = [{"matchExpressions": [STEERING[0] | {"values": ["r1"]}]}]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": only}}
         assert await created(within, owned(uid)) == plain | {"affinity": {"nodeAffinity": required}}
         assert await created(within, owned("another")) == await created(outside, owned("another"))

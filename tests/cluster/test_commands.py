@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.askable import RealPods
-from upgrader.core.replies import Ran
+from upgrader.core.replies import CommandResult
 from upgrader.images.publish import push_trainer
 from upgrader.kube.client import KubeCluster
 
@@ -24,6 +24,8 @@ async def test_a_command_is_known_by_its_output_and_its_exit_code(boxed):
         pods = RealPods(kube, image)
         pod = await pods.start("exec")
         words = ["sh", "-c", 'printf "%s\\n" "$A" "$1"; exit 3', "sh", "two words"]
-        assert await kube.run(pod, "trainer", words, {"A": "a = 'b'"}) == Ran(output=b"a = 'b'\ntwo words\n", code=3)
-        assert await kube.run(pod, "trainer", ["true"], {}) == Ran(output=b"", code=0)
+        assert await kube.run(pod, "trainer", words, {"A": "a = 'b'"}) == CommandResult(
+            output=b"a = 'b'\ntwo words\n", code=3
+        )
+        assert await kube.run(pod, "trainer", ["true"], {}) == CommandResult(output=b"", code=0)
         await pods.end()

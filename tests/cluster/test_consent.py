@@ -9,7 +9,7 @@ from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.cli.base.session import Session
 from upgrader.cli.plan import pace_parser
 from upgrader.cli.shared import consent
-from upgrader.cli.shared.consent import Consent
+from upgrader.cli.shared.consent import ApprovalTerms
 from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget
 from upgrader.reconcile.facts.strategies import strategy_of
@@ -40,7 +40,7 @@ FULL = StrategyFacts(
 
 @pytest.mark.parametrize("strategy", [StrategyFacts(), FULL], ids=["nothing said", "everything said"])
 async def test_a_plan_says_what_was_agreed_to(api, kubeconfig, strategy):
-    agreed = Consent(
+    agreed = ApprovalTerms(
         by="sre@example",
         max_interruptions=3,
         max_lost_gpu_hours=12.4,

@@ -37,8 +37,8 @@ async def no_images(api):
 async def test_an_admin_finds_everything_well_but_the_controller(api, lead, no_images, kubeconfig):
     found = await diagnosed(kubeconfig)
     # Stacks that other tests left name images of a registry that there is not; of that it is told, and rightly.
-    ours = {subject: one for subject, one in found.items() if not subject.startswith("registry.example/")}
-    bad = {subject: one.message for subject, one in ours.items() if one.severity is not Severity.OK}
+    without_images = {subject: one for subject, one in found.items() if not subject.startswith("registry.example/")}
+    bad = {subject: one.message for subject, one in without_images.items() if one.severity is not Severity.OK}
     assert bad == {"controller": f"no controller has ever held the Lease in namespace {SYSTEM}"}
     assert {f"{kind.resource.plural}.gpu-upgrader.io" for kind in KINDS} <= set(found)
     election = Election(api, name=CONTROLLER, namespace=SYSTEM, identity="pod-1")

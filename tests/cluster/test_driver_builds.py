@@ -26,7 +26,7 @@ from upgrader.core.driver_image.image_names import packages_name
 from upgrader.core.model.phases import DriverImagePhase
 from upgrader.images.drivers.builder.assembly import take_modules
 from upgrader.images.drivers.publish.bundle_registry import Signer
-from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.drivers.workspace import Site, WorkspaceSettings
 from upgrader.images.modules.signing import check_signatures
 from upgrader.images.publish import push_builder
 from upgrader.images.registry.client import RegistryClient
@@ -35,8 +35,8 @@ from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.stack.build_jobs import BUILD
 from upgrader_dev.demo import waiting
-from upgrader_dev.demo.controller import Controller
-from upgrader_dev.devcluster import Cluster, cosign_program
+from upgrader_dev.demo.controller import ControllerProcess
+from upgrader_dev.devcluster import DevCluster, cosign_program
 
 NIGHTLY = PROFILE is Profile.NIGHTLY
 SECONDS = 3600 if NIGHTLY else 900
@@ -56,7 +56,7 @@ SECRETS = ResourceKind(group="", version="v1", kind="Secret", plural="secrets", 
 
 
 @pytest.fixture(scope="module")
-def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
+def cluster(start_cluster: Callable[..., DevCluster]) -> DevCluster:
     return start_cluster("builds", boxes=1)
 
 
@@ -71,9 +71,9 @@ def module_key(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def packed(cluster: Cluster, keys: tuple[SigningKey, Path], module_key: tuple[Path, Path]) -> tuple[str, str]:
+def packed(cluster: DevCluster, keys: tuple[SigningKey, Path], module_key: tuple[Path, Path]) -> tuple[str, str]:
     """The packages of the cell in the cluster's registry, signed, and the build key that they make."""
-    site = Site(Settings(module_certificate=module_key[1]), print)
+    site = Site(WorkspaceSettings(module_certificate=module_key[1]), print)
     catalog = site.current_catalog()
     identity = site.find_identity(catalog, driver=DRIVER, kernel=KERNEL, recipe=RECIPE)
     definition = site.matrix_cells(catalog).define_cell(Cell(identity=identity))
@@ -84,7 +84,7 @@ def packed(cluster: Cluster, keys: tuple[SigningKey, Path], module_key: tuple[Pa
 
 
 @pytest.fixture
-async def api(cluster: Cluster) -> AsyncIterator[KubeCluster]:
+async def api(cluster: DevCluster) -> AsyncIterator[KubeCluster]:
     async with await KubeCluster.connect(str(cluster.kubeconfig)) as connected:
         await install_kinds(connected)
         await deploying.deploy(connected)
@@ -92,7 +92,7 @@ async def api(cluster: Cluster) -> AsyncIterator[KubeCluster]:
 
 
 async def test_an_image_is_built_signed_verified_and_pulled(
-    cluster: Cluster,
+    cluster: DevCluster,
     packed: tuple[str, str],
     keys: tuple[SigningKey, Path],
     module_key: tuple[Path, Path],
@@ -107,7 +107,7 @@ async def test_an_image_is_built_signed_verified_and_pulled(
     await deploying.apply(api, _policy(cluster))
     push = functools.partial(push_builder, cluster.registry, cosign=program, progress=print)
     builder = await asyncio.to_thread(push)
-    controller = Controller(cluster, tmp_path, builder)
+    controller = ControllerProcess(cluster, tmp_path, builder)
     controller.start(
         IMAGE_REPOSITORY=repository,
         BUILDER_IMAGE=builder,
@@ -146,7 +146,7 @@ def _module_signing(key: Path, certificate: Path) -> dict[str, str]:
     return {"tls.key": key.read_text(), "tls.crt": certificate.read_text(), "passphrase": PASSWORD}
 
 
-def _policy(cluster: Cluster) -> str:
+def _policy(cluster: DevCluster) -> str:
     """Shipped for networks that enforce it. The one here does not: what is shown here are the routes."""
     host, _, port = cluster.registry.partition(":")
     text = (ROOT / "deploy/build-network.yaml").read_text()
@@ -184,7 +184,7 @@ async def _building(api: KubeCluster) -> Pod:
     return found[0]
 
 
-def _has_no_way_out(cluster: Cluster, pod: Pod) -> None:
+def _has_no_way_out(cluster: DevCluster, pod: Pod) -> None:
     """It reaches the registry, and has no route to anything that is not the cluster's; nothing names another place."""
     (node,) = cluster.box_nodes()
     uid = pod.metadata.uid
@@ -199,7 +199,7 @@ def _has_no_way_out(cluster: Cluster, pod: Pod) -> None:
     assert {one for one in named if one.startswith("UPGRADER_DEBIAN") or one.lower().endswith("_proxy")} == set()
 
 
-async def _modules_are_signed(cluster: Cluster, image: DriverImage, certificate: Path, folder: Path) -> None:
+async def _modules_are_signed(cluster: DevCluster, image: DriverImage, certificate: Path, folder: Path) -> None:
     """In the image that the pod has pushed, each by the given key and by no other."""
     async with RegistryClient(insecure=[cluster.registry]) as registry:
         layout = await registry.pull(image.status.digest or "", folder / "pushed")

@@ -47,12 +47,12 @@ async def cluster(installed):
 
 
 def read_of(bench, pods):
-    """What a step of the stack looks at: the node is the box's, and discovery is all that is ours."""
+    """What a step of the stack looks at: the node is the box's, and discovery is the only operand of the stack."""
     spec = {
         "nodeSelector": {"kubernetes.io/hostname": bench.node.name},
         "driver": {"vendor": "sim", "version": "1.0.0"},
         "devicePlugin": {"image": bench.product.plugins["1"], "resourceName": RESOURCE},
-        "featureDiscovery": {"management": "Managed", "image": bench.settings.node_image},
+        "featureDiscovery": {"management": "Managed", "image": bench.product.simulated_gpus},
     }
     stack = GpuStack(metadata=ObjectMeta(name=STACK), spec=msgspec.convert(spec, GpuStackSpec))
     nodes = (bench.facts(),)
@@ -72,7 +72,7 @@ def read_of(bench, pods):
 async def test_labels_say_what_is_loaded_and_go_with_the_operands_and_with_discovery(installed, cluster):
     bench, live = installed, Live()
     registry = FakeRegistry()
-    registry.digests[bench.settings.node_image] = bench.settings.node_image
+    registry.digests[bench.product.simulated_gpus] = bench.product.simulated_gpus
     context = Context(
         cluster=cluster,
         nodes=live,

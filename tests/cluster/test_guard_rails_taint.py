@@ -1,4 +1,4 @@
-"""The pool's taint on real kubelets and a real scheduler: who is kept away, who may come, and that all of ours runs."""
+"""The pool's taint on real kubelets and a real scheduler: who is kept away, who may come, and that all operands run."""
 
 import shlex
 
@@ -17,7 +17,7 @@ from upgrader.core.model.revisions import plugin_key
 from upgrader.stack import manifests
 from upgrader.stack.guard_rails import kubelet_setting, taint_command
 from upgrader.stack.operands.nondisruptive_operands import NondisruptiveOperand
-from upgrader_dev.devcluster import BoxSpec, Taint
+from upgrader_dev.devcluster import BoxSpec, NodeTaint
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -30,7 +30,7 @@ COMPONENTS = ("driver", "runtime", "device-plugin", "feature-discovery", "monito
 
 @pytest.fixture(scope="module")
 def bench(start_cluster, tmp_path_factory):
-    """The only node of the pool; nothing of ours runs on it yet, and it has its taint."""
+    """The only node of the pool; no operand runs on it yet, and it has its taint."""
     box = BoxSpec(name="gpu-a", labels=RAILS.spec.node_selector)
     made = Workbench(start_cluster("taint", boxes=(box,)), box.name, tmp_path_factory.mktemp("kubelets"))
     as_a_person(made.api, taint_command(RAILS))
@@ -85,7 +85,7 @@ def whole(bench):
     image = bench.product.plugins["1"]
     key = plugin_key(digest=image, resource_name=RESOURCE, more=settings.facts)
     stack = msgspec.structs.replace(RAILS, metadata=ObjectMeta(name="pool-a", uid="1"))
-    ours = frozenset(Operand) - {Operand.DRIVER}
+    stack_operands = frozenset(Operand) - {Operand.DRIVER}
     nondisruptive = [
         manifests.nondisruptive_daemonset(
             stack,
@@ -95,7 +95,7 @@ def whole(bench):
                 image=bench.settings.node_image,
                 max_unavailable="1",
                 plugin=PLUGIN,
-                before=manifests.earlier_operands(one, PLUGIN, ours),
+                before=manifests.earlier_operands(one, PLUGIN, stack_operands),
             ),
             bench.settings,
         )
@@ -160,7 +160,7 @@ def test_a_node_that_joins_later_brings_the_taint_along(bench, run):
     (taint,) = yaml.safe_load(kubelet_setting(RAILS))["registerWithTaints"]
     assert taint == TAINT
 
-    spec = BoxSpec(name="gpu-b", labels=RAILS.spec.node_selector, taints=(Taint(**taint),))
+    spec = BoxSpec(name="gpu-b", labels=RAILS.spec.node_selector, taints=(NodeTaint(**taint),))
     bench.cluster.add_box(spec).wait_ready()
 
     assert TAINT in bench.api.get(f"{NODES}/gpu-b")["spec"]["taints"]  # beside `not-ready`, which goes a moment later

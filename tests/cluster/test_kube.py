@@ -67,10 +67,10 @@ async def test_a_kind_that_is_not_served_is_not_taken_for_an_absent_object(api):
     other = ResourceKind(
         group="no.such.group", version="v1", kind="Thing", plural="things", namespaced=False, type=GPU_STACKS.type
     )
-    in_ours = ResourceKind(
+    in_own_group = ResourceKind(
         group=GPU_STACKS.group, version="v1alpha1", kind="T", plural="things", namespaced=False, type=GPU_STACKS.type
     )
-    for kind in (other, in_ours):
+    for kind in (other, in_own_group):
         with pytest.raises(ConfigurationError, match="does not serve this kind"):
             await api.get(kind, "x")
 

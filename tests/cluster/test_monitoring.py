@@ -12,7 +12,7 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import GpuStack, GpuStackSpec
 from upgrader.core.model.operands import Operand
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
-from upgrader.core.node_protocol.orders import Driver, Reason, ValidateDriverOrder
+from upgrader.core.node_protocol.orders import NodeDriver, Reason, ValidateDriverOrder
 from upgrader.stack import manifests
 from upgrader.stack.node_pods.preflight import preflight_job
 from upgrader.stack.operands.nondisruptive_operands import NondisruptiveOperand
@@ -30,7 +30,7 @@ exec /bin/busybox sleep 1000
 
 def rendered(bench):
     """What the box's stack is given for its exporters: DaemonSet and Service."""
-    image = bench.settings.node_image
+    image = bench.product.simulated_gpus
     spec = {
         "nodeSelector": {"kubernetes.io/hostname": bench.node.name},
         "driver": {"vendor": "sim", "version": "1.0.0"},
@@ -38,14 +38,14 @@ def rendered(bench):
         "monitoring": {"management": "Managed", "image": image},
     }
     stack = GpuStack(metadata=ObjectMeta(name="stack"), spec=msgspec.convert(spec, GpuStackSpec))
-    ours = {Operand.DEVICE_PLUGIN, Operand.MONITORING}
+    stack_operands = {Operand.DEVICE_PLUGIN, Operand.MONITORING}
     one = NondisruptiveOperand(
         operand=Operand.MONITORING,
         named=image,
         image=image,
         max_unavailable=stack.spec.monitoring.max_unavailable,
         plugin=PLUGIN,
-        before=manifests.earlier_operands(Operand.MONITORING, PLUGIN, ours),
+        before=manifests.earlier_operands(Operand.MONITORING, PLUGIN, stack_operands),
     )
     service = manifests.exporter_service(stack.metadata.name, bench.settings)
     return manifests.nondisruptive_daemonset(stack, one, bench.settings), service
@@ -134,7 +134,7 @@ def test_prometheus_sees_who_uses_which_device_and_how_much(installed, prometheu
 
 def test_an_unhealthy_device_is_named_by_exporter_look_and_validation(installed, prometheus):
     bench = installed
-    order = ValidateDriverOrder(driver=Driver(vendor="sim", version=""), resource=RESOURCE)
+    order = ValidateDriverOrder(driver=NodeDriver(vendor="sim", version=""), resource=RESOURCE)
 
     def look(run):
         return bench.run(preflight_job(bench.node.name, run, order, bench.settings))

@@ -14,7 +14,7 @@ from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES, PODS
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.node_protocol.node_features import LABELS_KERNEL, LABELS_SYSTEM
-from upgrader.core.node_protocol.node_labels import Standing
+from upgrader.core.node_protocol.node_labels import NodeLabelState
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.reconcile.facts.operand_pods import own_pods
@@ -80,8 +80,8 @@ class Labeller:
     def writes(self):
         """Everything that the controller's account wrote, by the API server's audit log: verb and resource."""
         lines = map(json.loads, self.bench.cluster.audit_log.read_text().splitlines())
-        ours = (one for one in lines if one["user"]["username"] == WRITER and one["responseStatus"]["code"] < 400)
-        return [(one["verb"], one["objectRef"]["resource"]) for one in ours]
+        accepted = (one for one in lines if one["user"]["username"] == WRITER and one["responseStatus"]["code"] < 400)
+        return [(one["verb"], one["objectRef"]["resource"]) for one in accepted]
 
     def change(self, **metadata):
         """As somebody else would, whatever the kubelet writes meanwhile."""
@@ -138,7 +138,7 @@ async def test_a_box_is_labelled_on_each_of_its_boots_by_one_writer(labeller):
 
     before = labeller.writes()
     again = [await labeller.step("Auto") for _ in range(5)]
-    assert [(one.nodes, one.more) for one in again] == [({Standing.LABELLED: 1}, False)] * 5
+    assert [(one.nodes, one.more) for one in again] == [({NodeLabelState.LABELLED: 1}, False)] * 5
     assert labeller.writes() == before
     assert before == [("patch", "daemonsets"), ("patch", "nodes")]
 
@@ -164,7 +164,7 @@ async def test_a_box_without_os_release_is_told_of_in_the_words_of_its_kubelet(l
     async def told():
         labeller.context.clock.advance(31)  # Events are asked for again
         found[:] = [await labeller.step("Auto")]
-        return "FailedMount" in found[0].messages.get(Standing.UNREADABLE, "")
+        return "FailedMount" in found[0].messages.get(NodeLabelState.UNREADABLE, "")
 
     bench.node.enter("mount", "--bind", "/dev/null", "/etc/os-release")  # of the box's own mounts only
     try:
@@ -173,7 +173,7 @@ async def test_a_box_without_os_release_is_told_of_in_the_words_of_its_kubelet(l
         assert (pod.node, pod.ready) == (bench.node.name, False)
         assert pod.trouble.startswith("it has not started; its kubelet reports FailedMount: ")
         assert pod.trouble.endswith("hostPath type check failed: /etc/os-release is not a file")
-        assert found[0].messages == {Standing.UNREADABLE: f"{bench.node.name}: {pod.trouble}"}
+        assert found[0].messages == {NodeLabelState.UNREADABLE: f"{bench.node.name}: {pod.trouble}"}
         before = labeller.writes()
         again = [await labeller.step("Auto") for _ in range(5)]
         assert ([one.pods for one in again], labeller.writes()) == ([found[0].pods] * 5, before)

@@ -167,7 +167,7 @@ async def test_a_queue_that_gives_the_place_away_is_waited_for_and_asked_for_onc
         await gang.running()
         other = await start(live, space, "Workload", "other")
         await gang.stopped()
-        assert len(await other.running()) == 2, "the freed quota is theirs"
+        assert len(await other.running()) == 2, "the freed quota goes to them"
         await gang.until(R.RESTARTING, N.RELEASING, answering=None)
 
         async def reason():
@@ -200,7 +200,7 @@ async def test_a_gang_that_its_user_resumes_is_not_stopped_again(live, space):
     assert len(gang.seen) == 4
 
 
-async def test_what_somebody_else_suspends_is_theirs(live, space):
+async def test_an_owner_that_another_client_suspends_stays_suspended(live, space):
     gang = await start(live, space, "Job")
     await gang.parked()
     await by_a_person(gang, {"spec": {"suspend": True}})
@@ -384,7 +384,7 @@ async def test_a_pod_under_two_budgets_is_refused_with_both_their_names(live, sp
     await budget(live, space, "one", 1, maxUnavailable=1)
     await budget(live, space, "two", 2, maxUnavailable=2)
     refusal = await evictions.evict_pods(context_of(live), pods[:1])
-    assert refusal == evictions.Refusal(
+    assert refusal == evictions.EvictionRefusal(
         message=f"pod {space}/{pods[0].name}: PodDisruptionBudgets one and two both select it, and such a pod is "
         "never evicted; delete one of them",
         seconds=evictions.LONG_SECONDS,

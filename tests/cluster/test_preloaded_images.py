@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.plain_pods import PlainPods, until
 from upgrader.images.product import Images
-from upgrader.images.publish import Programs, product_layouts, push_trainer
+from upgrader.images.publish import StaticPrograms, product_layouts, push_trainer
 from upgrader_dev.devcluster import cosign_program, kubelet_program
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(600)]
@@ -15,7 +15,9 @@ WORKS = {"imagePullPolicy": "IfNotPresent"}
 @pytest.fixture(scope="module")
 def cluster(start_cluster):
     """A virtual node that has our images, but for kubelets, before it boots."""
-    programs = Programs(kubelet=lambda version: kubelet_program(version, print), cosign=lambda: cosign_program(print))
+    programs = StaticPrograms(
+        kubelet=lambda version: kubelet_program(version, print), cosign=lambda: cosign_program(print)
+    )
     with Images(print) as images:
         layouts = product_layouts(images, kubelets=(), programs=programs)
     return start_cluster("ready", boxes=0, vms=1, vm_images=tuple(layouts.values()))

@@ -1,4 +1,4 @@
-"""Why pods of ours cannot be made or do not start, as the real controllers and a real kubelet tell it in Events."""
+"""Why pods of the operator cannot be created or do not start, from Events of real controllers and a real kubelet."""
 
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ from upgrader.reconcile.gpu_stack.debounce_cache import Sightings
 from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.isolation import Faults
 from upgrader.reconcile.upgrade_group import group_reconciler
-from upgrader.reconcile.upgrade_group.group_view import UpgradeGroup
+from upgrader.reconcile.upgrade_group.group_view import OpenGroup
 from upgrader.stack import manifests
 from upgrader.stack.settings import StackSettings
 from upgrader_dev.simulated.cluster.ports import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
@@ -43,7 +43,7 @@ class Live:
 
 
 class Controller:
-    """The controller's steps on a box, with everything of ours in a namespace that a test chooses."""
+    """The controller's steps on a box, with all objects of the operator in a namespace that a test chooses."""
 
     def __init__(self, cluster, box, namespace):
         self.cluster, self.box, self.live = cluster, box, Live()
@@ -75,7 +75,7 @@ class Controller:
     async def upgraded(self, name):
         """A step of a node upgrade, half a minute later; what it says."""
         upgrade = await self.cluster.get(NODE_UPGRADES, name)
-        group = UpgradeGroup(name="c", resource="nvidia.com/gpu", upgrades=[upgrade])
+        group = OpenGroup(name="c", resource="nvidia.com/gpu", upgrades=[upgrade])
         faults = Faults(kind="NodeUpgrade")
         await group_reconciler.reconcile_group(self.context, group, faults, group_reconciler.Crowd(taken=True))
         assert faults.errors == {}
@@ -124,7 +124,7 @@ def controller_in(small_cluster, cluster):
     """A controller whose pods are under a level of PodSecurity."""
 
     def made(level):
-        box, space = small_cluster.box_node("gpu-a"), f"ours-{level}"
+        box, space = small_cluster.box_node("gpu-a"), f"operator-{level}"
         box.wait_ready()
         labels = {"pod-security.kubernetes.io/enforce": level}
         small_cluster.api.create("/api/v1/namespaces", {"metadata": {"name": space, "labels": labels}})

@@ -27,7 +27,7 @@ def name():
 
 @pytest.fixture
 async def namespace(api, name):
-    """A namespace of its own, in which pods of ours are allowed as deploy/ allows them."""
+    """A namespace of its own, in which pods of the operator are allowed as deploy/ allows them."""
     labels = {"pod-security.kubernetes.io/enforce": "privileged"}
     made = await api.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
     await api.create(ACCOUNTS, {"metadata": {"name": SETTINGS.service_account, "namespace": name}})

@@ -21,7 +21,7 @@ GOLDEN = sorted(
     file
     for folder in ("golden", "operands/golden-monitoring")
     for file in (STACK / folder).glob("*.yaml")
-    if "kind: ServiceMonitor\n" not in file.read_text()  # a kind of others, whose definition is not ours to keep
+    if "kind: ServiceMonitor\n" not in file.read_text()  # a kind of others, whose definition the project does not keep
 )
 
 
@@ -41,7 +41,7 @@ async def runtime_class(api):
 
 @pytest.fixture
 async def namespace(api):
-    """A namespace of its own, in which pods of ours are allowed as deploy/ allows them."""
+    """A namespace of its own, in which pods of the operator are allowed as deploy/ allows them."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     created = await api.create(
         NAMESPACES,

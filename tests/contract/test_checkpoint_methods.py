@@ -8,7 +8,7 @@ from upgrader.api.resources import PODS
 from upgrader.checkpoint.methods import checkpoint_methods
 from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.errors import UnaskableError
-from upgrader.core.replies import Ran
+from upgrader.core.replies import CommandResult
 from upgrader.images.publish import push_trainer
 from upgrader.kube.client import KubeCluster
 
@@ -123,6 +123,6 @@ async def test_a_command_is_run_in_a_container_that_is_there(world):
     container = pod.spec.containers[0].name
     env = {"CHECKPOINT_ACTION": "answer", "CHECKPOINT_POD_UID": pod.metadata.uid}
     command = ["python3", "/app/workload.py"]
-    assert await world.cluster.run(pod, container, command, env) == Ran(output=b"", code=0)
-    assert await world.cluster.run(pod, container, ["/no/such/program"], env) == Ran(output=b"", code=127)
+    assert await world.cluster.run(pod, container, command, env) == CommandResult(output=b"", code=0)
+    assert await world.cluster.run(pod, container, ["/no/such/program"], env) == CommandResult(output=b"", code=127)
     assert await world.cluster.run(pod, "no-such-container", command, env) is None

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from tests.support import manifests as m
+from tests.support.port_objects import daemonset, job, pod
 from tests.support.waiting import eventually
-from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import (
     CHECKPOINT_REQUESTS,
     CONTROLLER_REVISIONS,
@@ -22,29 +22,6 @@ from upgrader.api.resources import (
     UPGRADE_PLANS,
 )
 from upgrader.core.errors import ConfigurationError, ConflictError, NameTakenError, NotFoundError, ThrottledError
-
-FOREIGN_UID = "00000000-0000-0000-0000-0000000000ff"
-
-
-def pod(name, namespace, *, node="", labels=None):
-    container = {"name": "main", "image": "registry.example/none:1"}
-    # No scheduler looks at it, so that nobody but the test writes to it.
-    spec = {"containers": [container], "terminationGracePeriodSeconds": 5, "schedulerName": "nobody"}
-    spec |= {"nodeName": node} if node else {}
-    meta = {"name": name, "namespace": namespace, "labels": labels or {}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
-
-
-def daemonset(name, namespace, **annotations):
-    labels = {"app": name}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "i:1"}]}}
-    meta = {"name": name, "namespace": namespace, "annotations": annotations}
-    return {"metadata": meta, "spec": {"selector": {"matchLabels": labels}, "template": template}}
-
-
-def job(name, namespace):
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i:1"}]}}
-    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"suspend": True, "template": template}}
 
 
 async def test_what_is_not_there_is_none(cluster, unique):
@@ -123,117 +100,6 @@ async def test_request_ids_only_grow(cluster, namespace):
     made = await cluster.merge(CHECKPOINT_REQUESTS, made.metadata, {"spec": {"requestId": 101}})
     with pytest.raises(ConfigurationError, match="requestId must not decrease"):
         await cluster.merge(CHECKPOINT_REQUESTS, made.metadata, {"spec": {"requestId": 100}})
-
-
-# ---- merge
-
-
-async def test_a_merge_fits_only_what_was_read(cluster, unique):
-    read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
-    now = await cluster.merge(GPU_STACKS, read.metadata, {"metadata": {"labels": {"a": "1"}}})
-    assert now.metadata.resource_version != read.metadata.resource_version
-    with pytest.raises(ConflictError):
-        await cluster.merge(GPU_STACKS, read.metadata, {"metadata": {"labels": {"a": "2"}}})
-    assert await cluster.get(GPU_STACKS, unique) == now
-
-
-async def test_a_merge_removes_by_null_and_leaves_the_rest(cluster, unique):
-    manifest = m.changed(m.gpu_stack(unique), "metadata.labels", {"a": "1", "b": "2"})
-    read = await cluster.create(GPU_STACKS, manifest)
-    now = await cluster.merge(GPU_STACKS, read.metadata, {"metadata": {"labels": {"a": None, "c": "3"}}})
-    assert now.metadata.labels == {"b": "2", "c": "3"}
-    assert now.spec == read.spec
-
-
-async def test_a_merge_that_changes_nothing_makes_no_new_version(cluster, unique):
-    read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
-    assert await cluster.merge(GPU_STACKS, read.metadata, {"spec": {"driver": {"version": "570.10"}}}) == read
-
-
-async def test_a_merge_of_what_is_gone_is_not_found(cluster, unique):
-    read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
-    await cluster.delete(GPU_STACKS, read.metadata)
-    with pytest.raises(NotFoundError):
-        await cluster.merge(GPU_STACKS, read.metadata, {"metadata": {"labels": {"a": "1"}}})
-
-
-@pytest.mark.parametrize(
-    ("patch", "subresource", "generation"),
-    [
-        ({"spec": {"driver": {"version": "580.1"}}}, "", 2),
-        ({"metadata": {"labels": {"a": "1"}}}, "", 1),
-        ({"status": {"nodes": 3}}, "status", 1),
-    ],
-)
-async def test_the_generation_counts_wishes(cluster, unique, patch, subresource, generation):
-    read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
-    now = await cluster.merge(GPU_STACKS, read.metadata, patch, subresource)
-    assert now.metadata.generation == generation
-
-
-async def test_status_is_written_by_its_subresource_only(cluster, unique):
-    manifest = m.changed(m.gpu_stack(unique), "status", {"nodes": 9})
-    read = await cluster.create(GPU_STACKS, manifest)
-    assert read.status.nodes == 0
-    both = {"spec": {"driver": {"version": "580.1"}}, "status": {"nodes": 3}}
-    read = await cluster.merge(GPU_STACKS, read.metadata, both)
-    assert (read.spec.driver.version, read.status.nodes) == ("580.1", 0)
-    both = {"spec": {"driver": {"version": "590.1"}}, "status": {"nodes": 3}}
-    read = await cluster.merge(GPU_STACKS, read.metadata, both, "status")
-    assert (read.spec.driver.version, read.status.nodes) == ("580.1", 3)
-
-
-async def test_a_node_keeps_the_status_it_registers_with(cluster, unique):
-    info = {"kernelVersion": "6.1.0", "kubeletVersion": "v1.34.4"}
-    read = await cluster.create(NODES, {"metadata": {"name": unique}, "status": {"nodeInfo": info}})
-    assert read.status.node_info.kernel_version == "6.1.0"
-    await cluster.delete(NODES, read.metadata)
-
-
-# ---- edit
-
-
-async def test_an_edit_tests_what_it_replaces(cluster, namespace):
-    read = await cluster.create(PODS, pod("p", namespace))
-    set_it = {"op": "add", "path": "/metadata/annotations", "value": {"request": "7"}}
-    read = await cluster.edit(PODS, read.metadata, [set_it])
-    replace = {"op": "replace", "path": "/metadata/annotations/request", "value": "9"}
-    expect = {"op": "test", "path": "/metadata/annotations/request", "value": "8"}
-    with pytest.raises(ConflictError):
-        await cluster.edit(PODS, read.metadata, [expect, replace])
-    now = await cluster.edit(PODS, read.metadata, [expect | {"value": "7"}, replace])
-    assert now.metadata.annotations["request"] == "9"
-
-
-async def test_an_edit_of_what_is_not_there_is_a_conflict(cluster, namespace):
-    read = await cluster.create(PODS, pod("p", namespace))
-    with pytest.raises(ConflictError):
-        await cluster.edit(PODS, read.metadata, [{"op": "remove", "path": "/metadata/annotations/request"}])
-
-
-async def test_an_edit_is_for_one_object_not_for_its_name(cluster, unique):
-    read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
-    other = ObjectMeta(name=unique, uid=FOREIGN_UID)
-    with pytest.raises(ConflictError):
-        await cluster.edit(GPU_STACKS, other, [{"op": "replace", "path": "/spec/driver/version", "value": "1"}])
-    assert await cluster.get(GPU_STACKS, unique) == read
-
-
-async def test_an_edit_that_makes_an_invalid_object_is_a_fault_of_ours(cluster, unique):
-    read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
-    with pytest.raises(ConfigurationError, match=r"driver\.vendor|Acme!"):
-        await cluster.edit(
-            GPU_STACKS, read.metadata, [{"op": "replace", "path": "/spec/driver/vendor", "value": "Acme!"}]
-        )
-
-
-async def test_an_edit_reaches_the_status_by_its_subresource(cluster, namespace):
-    read = await cluster.create(CHECKPOINT_REQUESTS, m.checkpoint_request(namespace=namespace))
-    ack = {"podUid": "u", "requestId": 100, "step": 4}
-    now = await cluster.edit(
-        CHECKPOINT_REQUESTS, read.metadata, [{"op": "add", "path": "/status", "value": {"acks": [ack]}}], "status"
-    )
-    assert [each.step for each in now.status.acks] == [4]
 
 
 # ---- delete
@@ -324,12 +190,12 @@ async def test_a_list_without_namespace_is_of_all(cluster, namespace, unique):
 
 
 async def test_apply_makes_keeps_and_takes_back_what_it_wrote(cluster, namespace):
-    made = await cluster.apply(DAEMONSETS, daemonset("d", namespace, ours="1", more="2"))
-    theirs = {"op": "add", "path": "/metadata/annotations/theirs", "value": "3"}
-    foreign = await cluster.edit(DAEMONSETS, made.metadata, [theirs])
-    now = await cluster.apply(DAEMONSETS, daemonset("d", namespace, ours="9"))
+    made = await cluster.apply(DAEMONSETS, daemonset("d", namespace, own="1", more="2"))
+    other_annotation = {"op": "add", "path": "/metadata/annotations/foreign", "value": "3"}
+    foreign = await cluster.edit(DAEMONSETS, made.metadata, [other_annotation])
+    now = await cluster.apply(DAEMONSETS, daemonset("d", namespace, own="9"))
     kept = {name: value for name, value in now.metadata.annotations.items() if not name.startswith("deprecated.")}
-    assert kept == {"ours": "9", "theirs": "3"}
+    assert kept == {"own": "9", "foreign": "3"}
     assert now.metadata.uid == foreign.metadata.uid
 
 

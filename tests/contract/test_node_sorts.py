@@ -3,7 +3,7 @@
 import pytest
 import tenacity
 
-from upgrader_dev.devcluster.base.nodes import Node
+from upgrader_dev.devcluster.base.nodes import DevNode
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -19,7 +19,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture(params=["box", "kwok"])
-def node(request, dev_cluster) -> Node:
+def node(request, dev_cluster) -> DevNode:
     found = next(node for node in dev_cluster.nodes.values() if node.sort == request.param)
     found.wait_ready()
     yield found

@@ -7,7 +7,7 @@ import pytest
 from tests.support.waiting import eventually
 from upgrader.api.resources import JOBS, NAMESPACES, NODES, PODS
 from upgrader.kube.informer import node_informer
-from upgrader.kube.watched import Watched
+from upgrader.kube.watched import WatchedReads
 
 CONTAINER = {"name": "main", "image": "none"}
 
@@ -44,7 +44,7 @@ async def source(cluster):
 @pytest.fixture
 async def watched(source, namespace):
     nodes = node_informer(source)
-    made = Watched(source, nodes, namespace)
+    made = WatchedReads(source, nodes, namespace)
     running = asyncio.gather(nodes.run(), made.run())
     await eventually(lambda: known(made, source))
     yield made

@@ -32,7 +32,7 @@ async def some_stacks(cluster, unique, count):
 
 
 async def seen(cluster, unique, version, act=None):
-    """Type, name and version of what a watch of stacks says of ours, and the last version that it reached."""
+    """Type, name and version of a watch's events about the test's own stacks, and the last version that it reached."""
     found, reached = [], ""
     async with cluster.watch(GPU_STACKS, version, **WATCH) as lines:
         reading = asyncio.ensure_future(anext(lines, None))

@@ -18,7 +18,7 @@ from upgrader.core.model.phases import RequestPhase, is_final
 from upgrader.kube.client import KubeCluster
 from upgrader_dev.demo import stage as stages
 from upgrader_dev.demo import waiting
-from upgrader_dev.demo.controller import Controller
+from upgrader_dev.demo.controller import ControllerProcess
 from upgrader_dev.demo.journals import JobHistory, read_job
 from upgrader_dev.demo.manifests import POOL
 from upgrader_dev.demo.scenes import run_command
@@ -51,7 +51,7 @@ class Pool:
 
     made: Stage
     kube: KubeCluster
-    controller: Controller
+    controller: ControllerProcess
     jobs: list[str] = field(default_factory=list)
 
     # ---- doing
@@ -253,6 +253,6 @@ def other(driver: str) -> str:
     return next(one for one in VERSIONS if one != driver)
 
 
-def log_of(controller: Controller) -> str:
+def log_of(controller: ControllerProcess) -> str:
     """The end of a controller's log."""
     return "\n".join(Path(controller.log).read_text(encoding="utf-8").splitlines()[-40:])

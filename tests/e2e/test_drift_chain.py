@@ -22,7 +22,7 @@ from upgrader.core.driver_build.driver_builds import CheckName, FailureClass, Id
 from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.model.phases import DriverImagePhase, NodePhase, PlanPhase
-from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.drivers.workspace import Site, WorkspaceSettings
 from upgrader.images.publish import push_builder
 from upgrader.images.registry.client import RegistryClient
 from upgrader.stack.build_jobs import BUILD
@@ -55,7 +55,7 @@ class Works:
 
     def pack(self, driver: str, kernel: str) -> str:
         """`upgrader images pack`; the build key."""
-        site = Site(Settings(), print)
+        site = Site(WorkspaceSettings(), print)
         catalog = site.current_catalog()
         identity = site.find_identity(catalog, driver=driver, kernel=kernel, os=OS, recipe=RECIPE)
         definition = site.matrix_cells(catalog).define_cell(Cell(identity=identity))
@@ -124,8 +124,8 @@ class Chain:
         found: list[DriverImage] = []
 
         async def look() -> bool:
-            ours = await self.pool.kube.list(DRIVER_IMAGES, labels=f"{names.LABEL_STACK}=pool")
-            found[:] = [one for one in ours if (one.spec.version, one.spec.kernel) == (driver, kernel)]
+            images = await self.pool.kube.list(DRIVER_IMAGES, labels=f"{names.LABEL_STACK}=pool")
+            found[:] = [one for one in images if (one.spec.version, one.spec.kernel) == (driver, kernel)]
             return bool(found) and found[0].status.phase in phases
 
         wanted = " or ".join(phases)
@@ -318,8 +318,8 @@ async def _plans(chain: Chain, former: set[str]) -> list[str]:
     found: list[str] = []
 
     async def look() -> bool:
-        ours = await chain.pool.kube.list(UPGRADE_PLANS, labels=f"{names.LABEL_STACK}=pool")
-        found[:] = [one.metadata.name for one in ours if one.metadata.name not in former]
+        plans = await chain.pool.kube.list(UPGRADE_PLANS, labels=f"{names.LABEL_STACK}=pool")
+        found[:] = [one.metadata.name for one in plans if one.metadata.name not in former]
         return bool(found)
 
     await waiting.poll_until(look, 120, f"a plan is made (log: {chain.pool.controller.log})")

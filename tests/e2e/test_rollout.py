@@ -10,7 +10,7 @@ from upgrader.api.resources import GPU_STACKS, JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core import timing
 from upgrader.core.model.phases import PlanPhase
 from upgrader_dev.demo import evidence
-from upgrader_dev.demo.report import Change
+from upgrader_dev.demo.report import VersionChange
 
 pytestmark = [pytest.mark.e2e]
 
@@ -46,8 +46,8 @@ async def test_a_gang_lives_through_driver_plugin_and_kubelet(pool: Pool) -> Non
     assert await pool.kubelets() == {f"v{VERSIONS[after][0]}"}
     assert await _containers(pool, OUTSIDE) == outside
     nodes = {one.name: one for one in await evidence.read_nodes(pool.kube, pool.made, versions, since)}
-    assert {nodes[name].driver for name in POOL_NODES} == {Change(before=before, after=after)}
-    assert nodes[OUTSIDE].driver == Change(before="", after="")
+    assert {nodes[name].driver for name in POOL_NODES} == {VersionChange(before=before, after=after)}
+    assert nodes[OUTSIDE].driver == VersionChange(before="", after="")
     assert max(nodes[name].api_writes for name in POOL_NODES) <= 21, nodes
     await pool.nothing_left()
 
@@ -86,7 +86,7 @@ async def test_a_restart_and_a_new_build_of_the_controller_change_no_node(pool: 
     before = {name: one.metadata.labels for name, one in (await pool.nodes()).items()}
     operands = await _operands(pool)
     pool.controller.stop()
-    # another build of ours: the very same program under another digest
+    # another build: the same program under another digest
     pool.controller.start(NODE_IMAGE=pool.made.images.plugins["2"], IDLE_SECONDS="0.5")
     generation = (await pool.kube.get(GPU_STACKS, "pool")).metadata.generation
     await pool.eventually(GPU_STACKS, "pool", lambda one: one.status.observed_generation == generation)

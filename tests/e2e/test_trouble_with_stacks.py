@@ -119,7 +119,7 @@ async def test_an_operand_without_its_image_is_named_with_its_nodes_and_no_job_n
         "Monitoring": "0/3",
     }
 
-    await _change(pool, before, monitoring={"management": "Managed", "image": pool.made.images.node})
+    await _change(pool, before, monitoring={"management": "Managed", "image": pool.made.images.simulated_gpus})
     await _told(pool, "OperandsReady", "True", "Ready", "every operand is ready on all its nodes")
     assert _monitoring(await pool.kube.get(GPU_STACKS, "pool")).shown == "3/3"
     await pool.steps("calm", 10)

@@ -1,4 +1,4 @@
-"""Law 9 to the end: all of ours goes while a gang is stopped, and the gang trains on. Runs last: the pool is gone."""
+"""Law 9: everything is deleted while a gang is stopped, and the gang trains on. Runs last, since the pool is gone."""
 
 import pytest
 

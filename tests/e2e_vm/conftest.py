@@ -34,7 +34,7 @@ from upgrader_dev.demo import stage as stages
 from upgrader_dev.demo.controller import NAMESPACE
 from upgrader_dev.demo.journals import read_job
 from upgrader_dev.demo.manifests import POOL
-from upgrader_dev.demo.real_drivers import OPEN, PROPRIETARY, Driver
+from upgrader_dev.demo.real_drivers import OPEN, PROPRIETARY, DeclaredDriver
 from upgrader_dev.demo.report import UpgradeReport
 from upgrader_dev.demo.scenes import run_command
 from upgrader_dev.demo.stage import Stage
@@ -115,7 +115,7 @@ class VirtualPool(Pool):
 
     report: Report
 
-    async def install_driver(self, driver: Driver) -> None:
+    async def install_driver(self, driver: DeclaredDriver) -> None:
         kubelet, plugin = VERSIONS[driver]
         await stages.apply_stack(self.kube, self.made.real_stack(driver, kubelet, plugin))
         await self.eventually(GPU_STACKS, "pool", lambda one: one.status.ready == 2, seconds=400)
@@ -155,7 +155,7 @@ class VirtualPool(Pool):
         api, path = self.made.cluster.api, f"/apis/{NODE_UPGRADES.api_version}/nodeupgrades/{upgrade.name}/status"
         assert await waiting.in_thread(api.patch, path, body) is not None
 
-    async def to(self, driver: Driver) -> str:
+    async def to(self, driver: DeclaredDriver) -> str:
         """`upgrader plan` and `upgrader apply --watch` to a driver with its kubelet and plugin; the plan's name."""
         kubelet, plugin = VERSIONS[driver]
         changes = changes_to(driver) | {
@@ -165,7 +165,7 @@ class VirtualPool(Pool):
         }
         return await self.apply_changes(changes)
 
-    async def to_driver(self, driver: Driver) -> str:
+    async def to_driver(self, driver: DeclaredDriver) -> str:
         """The same of the driver alone; nobody waits for the plan."""
         return await self.apply_changes(changes_to(driver), watch=False)
 
@@ -241,7 +241,7 @@ class VirtualPool(Pool):
         return found[0]
 
 
-def changes_to(driver: Driver) -> dict[str, str]:
+def changes_to(driver: DeclaredDriver) -> dict[str, str]:
     return {"driver.version": driver.version, "driver.recipe": driver.recipe}
 
 

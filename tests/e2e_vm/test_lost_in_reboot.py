@@ -159,7 +159,7 @@ async def goes_down(machine: VirtualNode) -> None:
 
 async def its_jobs_are_over(pool: VirtualPool, upgrade: NodeUpgrade) -> None:
     """As when the deadlines of an upgrade have passed: those of Jobs are as long, and no test waits for that."""
-    api, ours = pool.made.cluster.api, f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+    api, jobs_path = pool.made.cluster.api, f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 
     async def over() -> bool:  # failed they are when their pods have ended, which needs the node
         return all(any(each.type == "FailureTarget" for each in one.status.conditions) for one in await jobs())
@@ -169,7 +169,7 @@ async def its_jobs_are_over(pool: VirtualPool, upgrade: NodeUpgrade) -> None:
         return [one for one in found if any(each.uid == upgrade.metadata.uid for each in one.metadata.owner_references)]
 
     for one in await jobs():
-        await waiting.in_thread(api.patch, f"{ours}/{one.metadata.name}", {"spec": {"activeDeadlineSeconds": 1}})
+        await waiting.in_thread(api.patch, f"{jobs_path}/{one.metadata.name}", {"spec": {"activeDeadlineSeconds": 1}})
     await waiting.poll_until(over, 60, "the Jobs of the upgrade are over")
 
 

@@ -75,8 +75,13 @@ async def labelled(pool: VirtualPool) -> None:
 
 
 async def test_every_operand_comes_up_and_gpus_are_handed_in_as_cdi_devices(pool: VirtualPool) -> None:
-    ours = {"management": "Managed", "image": pool.made.images.node}
-    more = {"runtime": ours, "featureDiscovery": ours, "monitoring": ours, "nodeFeatures": "Auto"}
+    managed_part = {"management": "Managed", "image": pool.made.images.simulated_gpus}
+    more = {
+        "runtime": managed_part,
+        "featureDiscovery": managed_part,
+        "monitoring": managed_part,
+        "nodeFeatures": "Auto",
+    }
     await pool.end_job(JOB)
     with pool.step("all operands come up"):
         await pool.brought_to(pool.made.real_stack(OPEN, "1.34.4", "1", **more))

@@ -13,11 +13,11 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from upgrader.images.registry.client import RegistryClient
-from upgrader.images.registry.login import Login
+from upgrader.images.registry.login import RegistryLogin
 
 DIVIDER = b"\n--next--\n"
 HOST = "registry.example"
-LOGINS = {HOST: Login(user="me", password="p")}  # noqa: S106 - of nobody
+LOGINS = {HOST: RegistryLogin(user="me", password="p")}  # noqa: S106 - of nobody
 
 
 class Content:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.real_registry import real_registry
 from tests.support.trusting import key_pair
-from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.drivers.workspace import Site, WorkspaceSettings
 from upgrader.images.trust import Cosign, public_key
 from upgrader_dev import devcluster
 
@@ -12,7 +12,7 @@ from upgrader_dev import devcluster
 @pytest.fixture(scope="session")
 def catalog():
     """What the archives have, asked once for all tests."""
-    return Site(Settings(), print).update_catalog()[0]
+    return Site(WorkspaceSettings(), print).update_catalog()[0]
 
 
 @pytest.fixture(scope="session")

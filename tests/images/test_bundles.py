@@ -7,7 +7,7 @@ import pytest
 from tests.support import driver_builds as made
 from tests.support.trusting import key_pair
 from upgrader.core.errors import UnverifiedError
-from upgrader.images.drivers.publish.bundle_registry import Judge, Signer, pull_bundle, push_bundle
+from upgrader.images.drivers.publish.bundle_registry import BundleTrust, Signer, pull_bundle, push_bundle
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(120)]
 
@@ -40,7 +40,7 @@ def pull(tmp_path, registry_on_loopback):
 def test_signed_packages_come_and_the_same_tag_with_others_does_not(
     push, pull, signing, verifying, cosign, cosign_program, tmp_path
 ):
-    signer, judge = Signer(key=signing, cosign=cosign), Judge(public=verifying, cosign=cosign)
+    signer, judge = Signer(key=signing, cosign=cosign), BundleTrust(public=verifying, cosign=cosign)
     name, honest = push(b"honest", signer)
     assert pull(name, judge) == (honest.partition("@")[2], [])
     push(b"forged")

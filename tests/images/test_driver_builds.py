@@ -18,7 +18,7 @@ from upgrader.images.debian.versions import sort_key
 from upgrader.images.drivers.builder.assembly import unpack_driver
 from upgrader.images.drivers.builder.image_store import Shelf
 from upgrader.images.drivers.recipe.manifest import read_manifest
-from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.drivers.workspace import Site, WorkspaceSettings
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(1800)]
 PASSED = (CheckName.CONTENTS, CheckName.VERMAGIC, CheckName.CRC, CheckName.VERSIONS, CheckName.BOOT)
@@ -35,7 +35,7 @@ class Bench:
     """Builds of the matrix' recipes into a store of their own; packages and trees are the machine's."""
 
     def __init__(self, store, catalog):
-        self.site = Site(Settings(store=store), print)
+        self.site = Site(WorkspaceSettings(store=store), print)
         self.catalog = catalog
         self.cells = self.site.matrix_cells(catalog)
 

@@ -5,7 +5,7 @@ import pytest
 from upgrader.core.driver_build.build_results import CellState
 from upgrader.core.driver_build.driver_builds import CheckName
 from upgrader.core.driver_build.driver_matrix import Cell
-from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.drivers.workspace import Site, WorkspaceSettings
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(1800)]
 
@@ -25,7 +25,9 @@ CHECKS = {
 @pytest.fixture(scope="module")
 def build(catalog, tmp_path_factory):
     """Builds both into a store, at once: results in the order of fakebridge, nvidia."""
-    sites = {name: Site(Settings(store=tmp_path_factory.mktemp(name) / "store"), print) for name in ("one", "two")}
+    sites = {
+        name: Site(WorkspaceSettings(store=tmp_path_factory.mktemp(name) / "store"), print) for name in ("one", "two")
+    }
 
     def run(name):
         site = sites[name]

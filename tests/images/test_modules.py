@@ -133,13 +133,13 @@ def test_a_real_module_with_bytes_changed_or_cut_off_is_read_or_refused(modules)
 
 
 def test_our_signature_is_byte_for_byte_that_of_the_kernels_own_program(new, modules, key, tmp_path):
-    ours, theirs = tmp_path / "ours.ko", tmp_path / "theirs.ko"
-    for path in (ours, theirs):
+    by_upgrader, by_kernel = tmp_path / "by-upgrader.ko", tmp_path / "by-kernel.ko"
+    for path in (by_upgrader, by_kernel):
         path.write_bytes(modules["fakebridge"].read_bytes())
-    sign_module(ours, open_key(*key))
-    run([new.sign_file, "sha256", *key, theirs], timeout=60)
-    assert ours.read_bytes() == theirs.read_bytes()
-    assert _verdicts(new, theirs, certificate=key[1])[CheckName.SIGNATURE].passed
+    sign_module(by_upgrader, open_key(*key))
+    run([new.sign_file, "sha256", *key, by_kernel], timeout=60)
+    assert by_upgrader.read_bytes() == by_kernel.read_bytes()
+    assert _verdicts(new, by_kernel, certificate=key[1])[CheckName.SIGNATURE].passed
 
 
 def test_the_kernel_takes_its_module(new, modules):
@@ -158,13 +158,15 @@ def test_the_kernel_refuses_what_the_check_of_crcs_refuses(new, modules):
     assert "Unknown symbol nobody_has_this" in verdict.reason
 
 
-def test_a_kernel_that_enforces_signatures_takes_its_own_and_says_why_it_refuses_ours(new, modules, key, tmp_path):
+def test_a_kernel_that_enforces_signatures_takes_its_own_and_reports_why_it_refuses_another(
+    new, modules, key, tmp_path
+):
     own = next(path for path in sorted(new.boot().modules.rglob("dummy.ko*")))
-    theirs, signed = tmp_path / "dummy.ko", tmp_path / "lender.ko"
-    theirs.write_bytes(own.read_bytes())
+    unsigned, signed = tmp_path / "dummy.ko", tmp_path / "lender.ko"
+    unsigned.write_bytes(own.read_bytes())
     signed.write_bytes(modules["lender"].read_bytes())
     sign_module(signed, open_key(*key))
-    given = [theirs, modules["fakebridge"], signed]
+    given = [unsigned, modules["fakebridge"], signed]
     verdict, boot = boot_modules(new.boot(), given, arguments=ENFORCE_SIGNATURES)
     answers = {load.file: (load.errno, load.printed[-1:]) for load in boot.loads}
     assert not verdict.passed

@@ -14,7 +14,7 @@ from upgrader.core.driver_image.image_names import image_name
 from upgrader.core.errors import RegistryError
 from upgrader.images import trust
 from upgrader.images.drivers.builder.image_store import Shelf
-from upgrader.images.drivers.publish.publication import Publisher, Trust
+from upgrader.images.drivers.publish.publication import PublicationKeys, Publisher
 from upgrader.images.labels import identity_labels
 from upgrader.images.registry.client import RegistryClient
 from upgrader.images.trust import BUILD_KEY, CHECKS
@@ -54,7 +54,7 @@ class Lab:
 
 @pytest.fixture
 def lab(tmp_path, registry_on_loopback, signing, verifying, cosign):
-    return Lab(tmp_path, registry_on_loopback.host, Trust(key=signing, public=verifying, cosign=cosign))
+    return Lab(tmp_path, registry_on_loopback.host, PublicationKeys(key=signing, public=verifying, cosign=cosign))
 
 
 def test_an_image_of_this_key_that_verifies_is_there(lab):

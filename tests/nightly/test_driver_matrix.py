@@ -13,11 +13,11 @@ import pytest
 from tests.support.repository import ROOT
 from upgrader.core.driver_build.build_results import CellState
 from upgrader.core.driver_build.driver_builds import CheckName
-from upgrader.core.driver_build.driver_report import Report, ReportedCell
+from upgrader.core.driver_build.driver_report import MatrixReport, ReportedCell
 from upgrader.images.boot import ENFORCE_SIGNATURES, boot_modules, find_kernel
 from upgrader.images.drivers.builder.assembly import take_modules
 from upgrader.images.drivers.builder.trees import Trees
-from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.drivers.workspace import Site, WorkspaceSettings
 from upgrader.images.modules import verify_modules
 from upgrader.process import run
 from upgrader.process.places import cache_root
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(1800)
 
 @pytest.fixture(scope="module")
 def report():
-    return msgspec.json.decode(REPORT.read_bytes(), type=Report)
+    return msgspec.json.decode(REPORT.read_bytes(), type=MatrixReport)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def cells(report):
 
 @pytest.fixture(scope="module")
 def site():
-    return Site(Settings(), print)
+    return Site(WorkspaceSettings(), print)
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_a_second_round_builds_nothing_and_says_the_same(report, tmp_path):
     """Asked again, the archives included."""
     words = ["images", "build", "--changed", "--report", str(tmp_path / "report.json")]
     finished = run([sys.executable, "-m", "upgrader", *words], timeout=900, env={"PYTHONPATH": str(ROOT)})
-    again = msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=Report)
+    again = msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=MatrixReport)
     assert [(one.seconds, one.state) for one in again.cells if one.failure is None] == [
         (0.0, CellState.UNCHANGED) for one in report.cells if one.failure is None
     ]

@@ -14,9 +14,9 @@ from tests.support.pools import pool
 from upgrader.api.resources import PODS
 from upgrader.core.model.phases import PlanPhase
 from upgrader.core.model.strategy import StrategyFacts
-from upgrader.simulate.fleets.fleet import Fleet, SimJob, SimNode
+from upgrader.simulate.fleets.fleet import Fleet, FleetJob, FleetNode
 from upgrader.simulate.run import Simulation
-from upgrader.simulate.settings import Settings, SimulatedStrategy
+from upgrader.simulate.settings import SimulatedStrategy, SimulationSettings
 from upgrader_dev.chaos.draws import Draws
 from upgrader_dev.simulated.cluster.placing import has_owner
 from upgrader_dev.simulated.cluster.rig import Rig
@@ -76,16 +76,18 @@ def seen(rig: Rig, sizes: list[int]) -> Fleet:
         if has_owner(pod, "Job") and pod["metadata"]["namespace"] == "default":
             where.setdefault(pod["metadata"]["ownerReferences"][0]["name"], []).append(pod["spec"]["nodeName"])
     jobs = tuple(
-        SimJob(name=f"g{number}", size=members, gpus=GPUS, nodes=tuple(sorted(where[f"g{number}"])), start=-60)
+        FleetJob(name=f"g{number}", size=members, gpus=GPUS, nodes=tuple(sorted(where[f"g{number}"])), start=-60)
         for number, members in enumerate(sizes)
     )
-    return Fleet(name="same", nodes=tuple(SimNode(name=node["metadata"]["name"]) for node in rig.nodes()), jobs=jobs)
+    return Fleet(name="same", nodes=tuple(FleetNode(name=node["metadata"]["name"]) for node in rig.nodes()), jobs=jobs)
 
 
 def simulated(fleet: Fleet, budget: int) -> Rollout:
     """The rollout of the fleet by `upgrader simulate`."""
     simulation = Simulation(
-        fleet, SimulatedStrategy.CONTROLLER, Settings(rollout=StrategyFacts(max_unavailable=budget), spread=False)
+        fleet,
+        SimulatedStrategy.CONTROLLER,
+        SimulationSettings(rollout=StrategyFacts(max_unavailable=budget), spread=False),
     )
     result = simulation.run()
     assert simulation.controller is not None

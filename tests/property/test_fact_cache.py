@@ -18,7 +18,7 @@ from upgrader.api import names
 from upgrader.core.timing import format_time
 from upgrader.core.workloads.completion_estimate import FRESH
 from upgrader.reconcile.facts.fact_cache import FactCache
-from upgrader.reconcile.facts.reading import Reading
+from upgrader.reconcile.facts.reading import ClusterReading
 from upgrader.reconcile.observe import cluster_snapshot
 
 NEXT = "6.1.0-50-amd64"
@@ -43,8 +43,8 @@ class World:
     seconds: int = 0
     version: int = 0
 
-    def reading(self) -> Reading:
-        return Reading(
+    def reading(self) -> ClusterReading:
+        return ClusterReading(
             own_namespace=OWN,
             nodes=self.nodes,
             pods=[self.pods[key] for key in sorted(self.pods)],

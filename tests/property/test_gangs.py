@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.support.facts import member
 from upgrader.core.constraints.upgrade_groups import build_groups
 from upgrader.core.model.fleet import Owner
-from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations
 from upgrader.core.workloads.gang_rules import PodMetadata, UserRule, rules_of
 from upgrader.core.workloads.gangs import ENDED, PodFacts, gangs_of
 from upgrader.core.workloads.owner_chain import Chains
@@ -63,7 +63,7 @@ def pods(draw):
             labels=labels,
             controller=draw(st.one_of(st.none(), st.sampled_from(OWNERS))),
         )
-        declared = Declared(method=draw(st.sampled_from(["", "api"])))
+        declared = CheckpointAnnotations(method=draw(st.sampled_from(["", "api"])))
         found.append(PodFacts(member=facts, metadata=metadata, declared=declared))
     return found
 

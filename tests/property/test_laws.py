@@ -22,7 +22,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
     NodeView,
     OperandFacts,
     OtherPod,
-    Outcome,
+    PodOutcome,
     PodResult,
     RequestFacts,
     missing_gpus,
@@ -51,7 +51,7 @@ NODES = st.builds(
 )
 POD_RESULTS = st.builds(
     PodResult,
-    outcome=st.sampled_from(Outcome),
+    outcome=st.sampled_from(PodOutcome),
     result=RESULTS,
     trouble=st.sampled_from(("", "why")),
     suspended=st.booleans(),
@@ -308,7 +308,7 @@ def test_a_node_is_released_only_valid_and_with_all_its_siblings(walk):
     ahead = [one for one in group.nodes if one.phase is NodePhase.RELEASING and not one.failure and not one.reverting]
     if upgrade_machine.decide(view, group, NOW).phase is NodePhase.RELEASING:
         event(f"a sibling is ahead: {bool(ahead)}")
-        assert view.validate.outcome is Outcome.SUCCEEDED or clearing.explain_no_validation(view)
+        assert view.validate.outcome is PodOutcome.SUCCEEDED or clearing.explain_no_validation(view)
         assert not missing_gpus(view)
         # One that left as valid had seen all of them valid: whoever still is goes with it and not with who turns now.
         assert view.reverting or ahead or not any(one.reverting for one in group.nodes)

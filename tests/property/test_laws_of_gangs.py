@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from upgrader.core.checkpoint_request import request_machine
-from upgrader.core.checkpoint_request.acknowledgements import Ack, Verdict
+from upgrader.core.checkpoint_request.acknowledgements import Ack, AckVerdict
 from upgrader.core.checkpoint_request.request_machine import judge_gang
 from upgrader.core.checkpoint_request.request_state import GangAct, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.model.fleet import MemberFacts
@@ -124,7 +124,7 @@ AROUND = st.builds(
 
 def may_be_stopped(view, around):
     """Law 1, and its one exception: every member that counts has acknowledged, or the approval names the gang."""
-    if judge_gang(view, NOW).verdict is Verdict.VALID:
+    if judge_gang(view, NOW).verdict is AckVerdict.VALID:
         return True
     return view.gang in around.expendable and view.acknowledged_step is None
 
@@ -148,7 +148,7 @@ def test_a_request_goes_only_where_its_row_says(view, around):
 def test_no_gang_is_stopped_without_a_valid_acknowledgement_unless_the_approval_names_it(view, around):
     decision = request_machine.decide(view, around, NOW)
     if GangAct.STOP in decision.acts:
-        event("expendable" if judge_gang(view, NOW).verdict is not Verdict.VALID else "acknowledged")
+        event("expendable" if judge_gang(view, NOW).verdict is not AckVerdict.VALID else "acknowledged")
         assert may_be_stopped(view, around)
         assert not around.undo
         assert not view.owner.suspended
@@ -171,7 +171,7 @@ def test_the_intent_to_stop_needs_a_valid_acknowledgement_and_every_node_closed(
 @given(gangs())
 def test_what_is_valid_is_safe_whoever_speaks_and_whatever_may_be_lost(view):
     """Said without the judge's own words: equal steps, this request, a lasting place, parked or fresh enough."""
-    if judge_gang(view, NOW).verdict is not Verdict.VALID:
+    if judge_gang(view, NOW).verdict is not AckVerdict.VALID:
         return
     said = counted(view)
     assert None not in said.values()

@@ -43,7 +43,7 @@ reports = st.builds(
 
 @st.composite
 def views(draw):
-    """A node with labels of ours as they were written, changed or taken away, and with labels of others."""
+    """A node with labels of a stack as they were written, changed or taken away, and with labels of others."""
     report, before = draw(reports), draw(reports)
     written = feature_labels(before)
     there = {name: draw(st.sampled_from([value, "mine"])) for name, value in written.items() if draw(st.booleans())}
@@ -97,9 +97,9 @@ def test_where_another_writes_we_write_no_label(view):
 
 @given(view=views())
 def test_a_label_is_changed_or_taken_only_where_it_is_as_we_wrote_it(view):
-    ours = view.record.labels if view.record is not None else {}
+    recorded = view.record.labels if view.record is not None else {}
     touched = decide(view).labels.keys() & view.labels.keys()
-    assert [name for name in touched if view.labels[name] != ours.get(name)] == []
+    assert [name for name in touched if view.labels[name] != recorded.get(name)] == []
 
 
 @given(view=views())
@@ -108,7 +108,7 @@ def test_what_nfd_keeps_is_never_taken_from_it(view):
 
 
 @given(view=views())
-def test_when_we_leave_nothing_of_ours_stays(view):
+def test_when_the_stack_leaves_none_of_its_labels_stays(view):
     gone = after(view, decide(msgspec.structs.replace(view, wanted=False, held_by="")))
     kept = view.nfd or frozenset()
     assert gone.record is None
@@ -117,7 +117,7 @@ def test_when_we_leave_nothing_of_ours_stays(view):
 
 
 class Shared:
-    """A Node that NFD and a stack of ours both look at, each by whole passes; NFD's are one patch, as its master's."""
+    """A Node that NFD and a stack both label, each by whole passes; NFD's are one patch, as its master's."""
 
     def __init__(self):
         self.labels, self.marks, self.record = {}, {}, None
@@ -185,12 +185,12 @@ EVENTS = (
 )
 
 
-@given(events=st.lists(st.sampled_from(EVENTS), max_size=20), ours_first=st.booleans())
-def test_whatever_happened_both_come_to_rest_after_one_look_each(events, ours_first):
+@given(events=st.lists(st.sampled_from(EVENTS), max_size=20), stack_first=st.booleans())
+def test_whatever_happened_both_come_to_rest_after_one_look_each(events, stack_first):
     node = Shared()
     for event in events:
         node.happen(event)
-    looks = [node.our_pass, node.nfds_pass] if ours_first else [node.nfds_pass, node.our_pass]
+    looks = [node.our_pass, node.nfds_pass] if stack_first else [node.nfds_pass, node.our_pass]
     for look in (*looks, node.our_pass):
         look()
     assert [look() for look in looks * 2] == [False] * 4

@@ -27,7 +27,7 @@ from upgrader.core.upgrade_plan.plan_machine import (
     goes_first,
     is_quiet,
 )
-from upgrader.core.upgrade_plan.plan_state import Canaries, Losses, NextBatch
+from upgrader.core.upgrade_plan.plan_state import Canaries, NextBatch, PlanLosses
 from upgrader_dev.simulated.cluster.ports import START
 
 P = PlanPhase
@@ -37,7 +37,7 @@ COUNTS = st.integers(0, 2)
 TIMES = st.sampled_from((None, None, *(START + timedelta(seconds=seconds) for seconds in (-1, 0, 1, 600))))
 NEXT = st.builds(NextBatch, interruptions=COUNTS, starts_at=TIMES, waits_for=st.sampled_from(("", "the window")))
 LOSSES = st.builds(
-    Losses,
+    PlanLosses,
     actual=st.sampled_from((0.0, 1.0)),
     expected=st.sampled_from((0.0, 1.0)),
     approved=st.sampled_from((None, None, 0.0, 1.5, 2.0)),

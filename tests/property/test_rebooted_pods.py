@@ -10,7 +10,7 @@ from tests.support.facts import target
 from tests.support.node_upgrades import state, upgrade
 from tests.support.observed import GPUS, NOW, OWN, STACK, node, pod
 from upgrader.api import names
-from upgrader.reconcile.facts.reading import Reading
+from upgrader.reconcile.facts.reading import ClusterReading
 from upgrader.reconcile.node_upgrade.upgrade_reading import build_view
 from upgrader.reconcile.observe import cluster_snapshot
 
@@ -61,7 +61,7 @@ EMPTYING = {
 @examples(200)
 @given(seen=pods())
 def test_every_pod_that_a_node_upgrade_would_end_belongs_to_a_gang_that_the_forecast_looks_at(wanted, ordered, seen):
-    reading = Reading(own_namespace=OWN, nodes=NODES, pods=seen)
+    reading = ClusterReading(own_namespace=OWN, nodes=NODES, pods=seen)
     judged = {
         member.uid
         for gang in cluster_snapshot.snapshot_of(reading, STACK.spec, GPUS, NOW, empties=wanted).gangs
@@ -77,6 +77,6 @@ def test_every_pod_that_a_node_upgrade_would_end_belongs_to_a_gang_that_the_fore
 @examples(300)
 @given(pods())
 def test_where_nothing_is_rebooted_only_what_belongs_to_a_pod_with_gpus_is_looked_at(seen):
-    reading = Reading(own_namespace=OWN, nodes=NODES, pods=seen)
+    reading = ClusterReading(own_namespace=OWN, nodes=NODES, pods=seen)
     for gang in cluster_snapshot.snapshot_of(reading, STACK.spec, GPUS, NOW).gangs:
         assert gang.gpus > 0

@@ -9,10 +9,10 @@ from tests.support.simulated import HOUR, UPGRADE
 from upgrader.core.constraints.budget import allowed_gpus
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.simulate import stack
-from upgrader.simulate.fleets.fleet import Event, EventKind, Fleet, SimJob, SimNode
+from upgrader.simulate.fleets.fleet import EventKind, Fleet, FleetEvent, FleetJob, FleetNode
 from upgrader.simulate.job import JobState
 from upgrader.simulate.run import Simulation
-from upgrader.simulate.settings import DAY, Settings, SimulatedStrategy
+from upgrader.simulate.settings import DAY, SimulatedStrategy, SimulationSettings
 
 H = EventKind
 LONGEST = 8 * HOUR
@@ -37,7 +37,7 @@ def fleets(draw):
     events = draw(st.lists(troubles(names, subjects), max_size=4))
     return Fleet(
         name="random",
-        nodes=tuple(SimNode(name=name, rack=f"r{at % 2}") for at, name in enumerate(names)),
+        nodes=tuple(FleetNode(name=name, rack=f"r{at % 2}") for at, name in enumerate(names)),
         jobs=(*jobs, *later),
         events=tuple(events),
     )
@@ -47,7 +47,7 @@ def fleets(draw):
 def jobs_at(draw, name, at, gpus):
     start = -draw(TIMES) if at else draw(TIMES)
     end = draw(st.none() | st.integers(max(0, start) + 1, 5 * HOUR))
-    return SimJob(
+    return FleetJob(
         name=name,
         size=len(at) or draw(st.integers(1, 2)),
         nodes=at,
@@ -71,7 +71,7 @@ def troubles(draw, names, subjects):
     node, subject = draw(st.sampled_from(names)), draw(st.sampled_from(subjects))
     values = {H.NODE_RENAMED: f"{node}-again", H.JOB_GROWS: node, H.SLOW_CHECKPOINT: "1500", H.UPGRADE_FAILS: "2"}
     of_node = what.value.startswith(("Node", "Upgrade"))
-    return Event(at=draw(TIMES), what=what, subject=node if of_node else subject, value=values.get(what, ""))
+    return FleetEvent(at=draw(TIMES), what=what, subject=node if of_node else subject, value=values.get(what, ""))
 
 
 PACES = st.builds(
@@ -83,7 +83,7 @@ PACES = st.builds(
     min_available_gpus=st.sampled_from((0, 8)),
 )
 SETTINGS = st.builds(
-    Settings,
+    SimulationSettings,
     rollout=PACES,
     seed=st.integers(0, 5),
     upgrade=st.just(UPGRADE),

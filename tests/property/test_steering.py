@@ -101,7 +101,7 @@ def _holds(one, node):
             return value is None
 
 
-def ours(spec):
+def steering_expressions(spec):
     return [one for term in terms_of(spec) or [] for one in term.get("matchExpressions", []) if one["key"] == REVISION]
 
 
@@ -122,11 +122,11 @@ def test_a_later_restart_replaces_what_an_earlier_one_put_there(spec, first, sec
     directly = steered(spec, second, groups[1])
     assert later.get("tolerations", []) == directly.get("tolerations", [])
     assert fits(later, node) == fits(directly, node)
-    assert ours(later) == ours(directly)
+    assert steering_expressions(later) == steering_expressions(directly)
 
 
 @given(spec=templates(), left=SOME_LEFT, group=GROUPS)
-def test_there_is_never_more_than_one_of_ours_in_a_term_nor_among_the_tolerations(spec, left, group):
+def test_a_term_has_one_steering_expression_and_the_tolerations_one_toleration_at_most(spec, left, group):
     after = steered(steered(spec, ["c"], "c-9"), left, group)
     per_term = [[one["key"] for one in term.get("matchExpressions", [])].count(REVISION) for term in terms_of(after)]
     assert max(per_term) <= 1

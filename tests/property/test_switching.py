@@ -90,9 +90,9 @@ def test_no_record_outlives_a_restart_whoever_switched_it_on(found, placement):
 @given(owners())
 def test_what_somebody_else_switched_off_is_not_switched_on(found):
     row, body = found
-    theirs = with_value(body, row.field, row.off_value) if row.field else with_value(body, row.state, "Aborted")
-    assert restart_patch(row, theirs, Placement(group="c-1")) == {}
-    facts = owner_facts(row, theirs, "u1", 2)
+    switched_off = with_value(body, row.field, row.off_value) if row.field else with_value(body, row.state, "Aborted")
+    assert restart_patch(row, switched_off, Placement(group="c-1")) == {}
+    facts = owner_facts(row, switched_off, "u1", 2)
     assert (facts.suspended, facts.stopped_by) == (True, "")
 
 

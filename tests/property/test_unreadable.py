@@ -26,7 +26,7 @@ from upgrader.core.workloads.owner_objects import LABEL_QUEUE
 from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile.checkpoint_request import request_history
 from upgrader.reconcile.facts.pod_facts import DECLARED
-from upgrader.reconcile.facts.reading import Reading
+from upgrader.reconcile.facts.reading import ClusterReading
 from upgrader.reconcile.observe import cluster_snapshot
 
 LONGEST = 4000
@@ -104,7 +104,7 @@ def odd_pod(annotations, labels, gpus="8", deadline=None, owner=None, started="2
 
 
 def world(*, pods=(), works=(), odd=None, namespaces=()):
-    return Reading(
+    return ClusterReading(
         own_namespace=OWN,
         nodes={"a": node("a", POOL), "b": node("b", POOL), "c": odd or node("c", POOL)},
         pods=[*honest(), *pods],
@@ -241,7 +241,7 @@ TEMPLATES = VALUES | st.fixed_dictionaries(
 @given(st.sampled_from([row for row in OWNERS if row.templates]), TEMPLATES)
 def test_templates_of_owners_that_are_restarted(row, template):
     before = (not row.off_value) if isinstance(row.off_value, bool) else 4
-    stopped = msgspec.json.encode(suspend_patches.Record(plan="up", request="r", previous=before)).decode()
+    stopped = msgspec.json.encode(suspend_patches.SuspendRecord(plan="up", request="r", previous=before)).decode()
     owner = {"metadata": {"name": "odd", "annotations": {names.ANNOTATION_STOPPED: stopped}}, "spec": {}}
     for path in row.templates:
         owner = with_value(owner, tuple("worker" if key == "*" else key for key in path), template)

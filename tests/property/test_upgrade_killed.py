@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.node_world import BINARY, CONFIG_DIR, CPU_STATE, Behaviour, NodeWorld
 from upgrader.core.node_protocol.orders import (
-    Driver,
     KubeletSettings,
     KubeletTarget,
+    NodeDriver,
     OrderResult,
     Reason,
     Reboot,
@@ -36,13 +36,14 @@ KILLABLE = tuple(
         "upgrade/upgrade_record",
         "upgrade/reboot",
         "host/atomic_file",
+        "driver/driver_programs",
         "driver/driver_unload",
         "kubelet/kubelet_settings",
     )
 )
 ORDER = UpgradeOrder(
     upgrade="v",
-    unload=Driver(vendor="sim", version="1.0.0"),
+    unload=NodeDriver(vendor="sim", version="1.0.0"),
     kubelet=KubeletTarget(version="1.35.4", binary=BINARY),
 )
 STATIC = KubeletSettings(binary=BINARY, values={"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"})

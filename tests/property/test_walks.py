@@ -1,7 +1,8 @@
 """Whole walks of a group under everything that can happen to it: it always ends, and always well enough.
 
-Between any two steps of the controller something happens: a pod of ours ends or fails, a member answers this way or
-that, a person meddles, time passes, the controller dies between two writes. Then all goes still, and only time passes.
+Between any two steps of the controller something happens: a pod of the operator ends or fails, a member answers this
+way or that, a person meddles, time passes, the controller dies between two writes. Then all goes still, and only time
+passes.
 """
 
 from datetime import timedelta
@@ -10,10 +11,11 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.group_world import OLD, Box, Troupe, World
+from tests.support.group_actors import OLD, Box, Troupe
+from tests.support.group_world import World
 from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.model.phases import NodePhase
-from upgrader.core.node_upgrade.upgrade_state import Outcome
+from upgrader.core.node_upgrade.upgrade_state import PodOutcome
 
 POD_RESULTS = ("prepare", "upgrade", "validate")
 
@@ -21,7 +23,7 @@ POD_RESULTS = ("prepare", "upgrade", "validate")
 def node_pod_ends(world, which, name, outcome):
     box = world.boxes[which % len(world.boxes)]
     key = f"{name}{'-back' if box.reverting else ''}"
-    if box.pod_results.get(key) is Outcome.WAITING:
+    if box.pod_results.get(key) is PodOutcome.WAITING:
         box.pod_results[key] = outcome
 
 
@@ -35,7 +37,7 @@ def everybody_works(world):
     """The good course: what was begun succeeds, who was asked answers, who is stopped ends, who restarted trains."""
     for box in world.boxes:
         for name in POD_RESULTS:
-            node_pod_ends(world, world.boxes.index(box), name, Outcome.SUCCEEDED)
+            node_pod_ends(world, world.boxes.index(box), name, PodOutcome.SUCCEEDED)
         if box.facts is not None and box.facts.driver_key not in {"", "none"}:
             box.driver = 1
         if box.facts is not None and box.facts.operands == "on":
@@ -118,8 +120,8 @@ def dies(world, after):
 
 WHICH = st.integers(0, 2)
 TROUBLE = st.one_of(
-    st.tuples(st.just(node_pod_ends), WHICH, st.sampled_from(POD_RESULTS), st.just(Outcome.FAILED)),
-    st.tuples(st.just(node_pod_ends), WHICH, st.sampled_from(POD_RESULTS), st.just(Outcome.SUCCEEDED)),
+    st.tuples(st.just(node_pod_ends), WHICH, st.sampled_from(POD_RESULTS), st.just(PodOutcome.FAILED)),
+    st.tuples(st.just(node_pod_ends), WHICH, st.sampled_from(POD_RESULTS), st.just(PodOutcome.SUCCEEDED)),
     st.tuples(st.just(node_pod_vanishes), WHICH, st.sampled_from(POD_RESULTS)),
     st.tuples(st.just(answer), WHICH),
     st.builds(

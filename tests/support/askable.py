@@ -15,7 +15,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint.methods import checkpoint_methods
 from upgrader.kube.client import KubeCluster
 from upgrader_dev.simulated.apiserver.cluster import FakeCluster
-from upgrader_dev.simulated.cluster.fleet import Fleet
+from upgrader_dev.simulated.cluster.fleet import SimulatedFleet
 from upgrader_dev.simulated.cluster.pod_programs import PodPrograms
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class PlayedPods:
 
     def __init__(self) -> None:
         self.cluster = FakeCluster()
-        self._fleet = Fleet(cluster=self.cluster)
+        self._fleet = SimulatedFleet(cluster=self.cluster)
         self._fleet.add_node("gpu-a")
         PodPrograms(self.cluster, self._fleet.mailbox)
 

@@ -21,7 +21,7 @@ from upgrader.process import run
 from upgrader.process.daemon import is_alive
 from upgrader.process.places import state_root
 from upgrader.process.waiting import wait_until_true
-from upgrader_dev.devcluster import BoxNode, BoxSpec, Cluster, cgroups, check, delete_cluster
+from upgrader_dev.devcluster import BoxNode, BoxSpec, DevCluster, cgroups, check, delete_cluster
 from upgrader_dev.devcluster.base import network, record
 
 JOINED = Path("/var/lib/shared/joined")
@@ -54,7 +54,7 @@ def story(name: str, mark: str, say: Clock) -> Facts:
     folder = state_root() / name
     shutil.copytree(JOINED, folder)
     try:
-        cluster = Cluster(folder)
+        cluster = DevCluster(folder)
         _bridge(record.read_record(folder))
         node, pods = cluster.add_box(BoxSpec(name=NODE), say), PlainPods(cluster)
         node.wait_ready(SECONDS)
@@ -72,7 +72,7 @@ def story(name: str, mark: str, say: Clock) -> Facts:
     return facts
 
 
-def _bridge(found: record.Record) -> None:
+def _bridge(found: record.ClusterRecord) -> None:
     """A bridge that boxes are plugged into, as on every host of boxes; this machine's own cable is in it, too."""
     link, card = found.addresses.link, Path("/sys/class/net/eth0/address").read_text().strip()
     own = network.interface_commands(found.addresses, found.addresses.last_octet(found.vms[0].index)).splitlines()
@@ -87,7 +87,7 @@ def _bridge(found: record.Record) -> None:
     run(["ip", "-batch", "-"], stdin="\n".join(lines).encode(), timeout=SECONDS)
 
 
-def _own(cluster: Cluster, node: BoxNode, _pods: PlainPods) -> Facts:
+def _own(cluster: DevCluster, node: BoxNode, _pods: PlainPods) -> Facts:
     """What the box takes for the root of all cgroups, seen from inside and from the machine."""
     mounts = [line.split() for line in node.enter("cat", "/proc/mounts").text.splitlines()]
     return {
@@ -99,7 +99,7 @@ def _own(cluster: Cluster, node: BoxNode, _pods: PlainPods) -> Facts:
     }
 
 
-def _limits(cluster: Cluster, _node: BoxNode, pods: PlainPods) -> Facts:
+def _limits(cluster: DevCluster, _node: BoxNode, pods: PlainPods) -> Facts:
     """A pod's limits: on the machine, inside the pod, and when it takes more."""
     uid = pods.start("limited", NODE, _TELLS, container=LIMITS)["metadata"]["uid"]
     folder = next(path for path in (_folder(cluster) / "kubepods").rglob(f"pod{uid}") if path.is_dir())
@@ -113,7 +113,7 @@ def _limits(cluster: Cluster, _node: BoxNode, pods: PlainPods) -> Facts:
     }
 
 
-def _hang(_cluster: Cluster, node: BoxNode, pods: PlainPods) -> Facts:
+def _hang(_cluster: DevCluster, node: BoxNode, pods: PlainPods) -> Facts:
     before = node.wait_ready(SECONDS)
     node.pause()
     meanwhile = node.wait_not_ready(SECONDS).ready
@@ -122,7 +122,7 @@ def _hang(_cluster: Cluster, node: BoxNode, pods: PlainPods) -> Facts:
     return {"meanwhile": meanwhile, "boots": len({before.boot_id, after.boot_id}), "restarts": pods.restarts("limited")}
 
 
-def _power(cluster: Cluster, node: BoxNode, pods: PlainPods) -> Facts:
+def _power(cluster: DevCluster, node: BoxNode, pods: PlainPods) -> Facts:
     """The power goes while it hangs, and comes back."""
     folder, mounts, boot = _folder(cluster), machine().mounts, node.wait_ready(SECONDS).boot_id
     pids = {int(pid) for procs in folder.rglob("cgroup.procs") for pid in procs.read_text().split()}
@@ -139,7 +139,7 @@ def _power(cluster: Cluster, node: BoxNode, pods: PlainPods) -> Facts:
     return {"had processes": len(pids) > 3, **off, "boots anew": again.boot_id != boot}
 
 
-def _folder(cluster: Cluster) -> Path:
+def _folder(cluster: DevCluster) -> Path:
     return CGROUPS / f"{cluster.addresses.link}-{NODE}"
 
 

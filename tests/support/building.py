@@ -4,7 +4,7 @@ from typing import Any
 
 from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS
-from upgrader.core.driver_build.build_results import BuildResult, Refusal, termination_message
+from upgrader.core.driver_build.build_results import BuildRefusal, BuildResult, termination_message
 from upgrader.stack.build_jobs import BUILD
 from upgrader_dev.simulated.cluster.rig import Rig
 
@@ -19,7 +19,7 @@ def build_jobs(rig: Rig) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: int(one["metadata"]["resourceVersion"]))
 
 
-def build_ends(rig: Rig, result: BuildResult | Refusal | None, code: int = 0, message: str = "") -> None:
+def build_ends(rig: Rig, result: BuildResult | BuildRefusal | None, code: int = 0, message: str = "") -> None:
     """The pod of the only Job that has not ended ends with these words."""
     (job,) = [one for one in build_jobs(rig) if not one.get("status", {}).get("conditions")]
     name, namespace, pods = job["metadata"]["name"], job["metadata"]["namespace"], rig.cluster.store

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.product import checkout_root
-from upgrader.process import Finished
+from upgrader.process import FinishedProgram
 from upgrader_dev.devcluster import VirtualNode
 from upgrader_dev.devcluster.base import binaries, versions
 
@@ -40,7 +40,7 @@ def bring(node: VirtualNode, shared: Path) -> None:
     archive.unlink()
 
 
-def run(node: VirtualNode, *words: str, seconds: float) -> Finished:
+def run(node: VirtualNode, *words: str, seconds: float) -> FinishedProgram:
     """Run Python there with these words; what it says on standard error is in SAID of the shared folder at once."""
     paths = f"{_HOME}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     settings = (f"PATH={paths}", "HOME=/root", f"XDG_CACHE_HOME={_HOME}/cache", f"PYTHONPATH={_HOME}/product")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import grpc
 
-from upgrader.node.proto import deviceplugin_pb2 as messages
-from upgrader.node.proto import deviceplugin_pb2_grpc as services
+from upgrader_dev.node.proto import deviceplugin_pb2 as messages
+from upgrader_dev.node.proto import deviceplugin_pb2_grpc as services
 
 
 class DeviceManager(services.RegistrationServicer):

@@ -5,19 +5,19 @@ from typing import Any
 
 from upgrader.core.errors import UpgraderError
 from upgrader.process.places import last_lines
-from upgrader_dev.devcluster import Cluster, VirtualNode
+from upgrader_dev.devcluster import DevCluster, VirtualNode
 
 EVENTS = 40
 LOG_LINES = 25
 ENDED = ("Succeeded",)
 
 
-def report(cluster: Cluster) -> str:
+def report(cluster: DevCluster) -> str:
     """Pods that are not well, the latest events, and the logs and processes of the nodes that these pods are on."""
     return "\n".join(_lines(cluster))
 
 
-def _lines(cluster: Cluster) -> Iterator[str]:
+def _lines(cluster: DevCluster) -> Iterator[str]:
     try:
         pods = [one for one in _items(cluster, "/api/v1/pods") if not _well(one)]
         events = _items(cluster, "/api/v1/events")
@@ -49,7 +49,7 @@ def _told_by(node: VirtualNode) -> str:
         return f"not known: {error}"
 
 
-def _node(cluster: Cluster, name: str) -> Iterator[str]:
+def _node(cluster: DevCluster, name: str) -> Iterator[str]:
     for program in ("kubelet", "containerd"):
         yield f"--- {name}: {program}"
         log = cluster.folder / name / "var-log" / f"{program}.log"
@@ -62,7 +62,7 @@ def _node(cluster: Cluster, name: str) -> Iterator[str]:
         yield f"not known: {error}"
 
 
-def _items(cluster: Cluster, path: str) -> list[dict[str, Any]]:
+def _items(cluster: DevCluster, path: str) -> list[dict[str, Any]]:
     return (cluster.api.get(path) or {}).get("items", [])
 
 

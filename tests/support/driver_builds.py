@@ -5,9 +5,9 @@ from pathlib import Path
 
 from tests.support.image_registry import write_layout
 from upgrader.core.driver_build.driver_builds import Identity, Input
-from upgrader.core.driver_build.driver_recipes import Module, Recipe
-from upgrader.images.debian.values import Discovery, Kernel, Package
-from upgrader.images.drivers.builder.image_store import Record
+from upgrader.core.driver_build.driver_recipes import Recipe, RecipeModule
+from upgrader.images.debian.values import ArchiveDiscovery, DebianKernel, Package
+from upgrader.images.drivers.builder.image_store import ImageRecord
 from upgrader.images.drivers.recipe.definition import define_image
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
 from upgrader.images.drivers.recipe.toolchain import Toolchain
@@ -34,7 +34,9 @@ def kernel(release=RELEASE, os="trixie", **changes):
         "headers": (package(f"linux-headers-{release}"), package("linux-kbuild-6.12")),
         "image": (package(f"linux-image-{release}"),),
     }
-    return Kernel(release=release, os=os, arch="amd64", flavour="amd64", compiler="gcc-14", **{**facts, **changes})
+    return DebianKernel(
+        release=release, os=os, arch="amd64", flavour="amd64", compiler="gcc-14", **{**facts, **changes}
+    )
 
 
 def toolchain(os="trixie", **changes):
@@ -49,10 +51,10 @@ RECIPE = Recipe(
     make=("modules",),
     user_space=("libnvidia-ml1",),
     firmware=("firmware-nvidia-gsp",),
-    modules=(Module(name="nvidia"), Module(name="nvidia-uvm", needs=("nvidia",))),
+    modules=(RecipeModule(name="nvidia"), RecipeModule(name="nvidia-uvm", needs=("nvidia",))),
 )
 PACKAGES = tuple(package(name, "550.163.01-2") for name in RECIPE.packages)
-DISCOVERY = Discovery(kernels=(kernel(),), packages=PACKAGES, indices={"trixie": "0" * 64})
+DISCOVERY = ArchiveDiscovery(kernels=(kernel(),), packages=PACKAGES, indices={"trixie": "0" * 64})
 ASSEMBLER = Input(kind="option", name="buildah", version="1.39.3", sha256="4" * 64)
 PROGRAMS = Input(kind="recipe", name="programs", version="", sha256="1" * 64)
 
@@ -82,7 +84,7 @@ def identity(release=RELEASE, driver="550.163.01", recipe="nvidia-open"):
 
 def record(layout: Layout, key="a" * 64, **changes):
     facts = {"identity": identity(), "build_key": key, "digest": layout.image.digest, "seconds": 1.0, "verdicts": ()}
-    return Record(**{**facts, **changes})
+    return ImageRecord(**{**facts, **changes})
 
 
 def layout(path: Path, data=b"layer"):

@@ -14,7 +14,7 @@ from tests.support.image_registry import digest_of
 from tests.support.kernel_modules import Sample, headers
 from tests.support.trusting import IDENTITY, INPUTS
 from upgrader.core.driver_build.driver_builds import CheckName, Identity, Verdict, build_key
-from upgrader.images.debian.values import Discovery
+from upgrader.images.debian.values import ArchiveDiscovery
 from upgrader.images.drivers.builder.catalog import Catalog
 from upgrader.images.drivers.recipe.manifest import (
     DriverManifest,
@@ -98,7 +98,7 @@ def asked(recipes: Path) -> tuple[str, ...]:
 def known_headers(cache: Path, *, release: str = IDENTITY.kernel, os: str = IDENTITY.os, **exports) -> None:
     """A user's cache in which the archives had a kernel, with its headers unpacked."""
     own = kernel(release, os, headers=(package(f"linux-headers-{release}"),))
-    Catalog(discovery=Discovery(kernels=(own,)), toolchains=()).save(cache / "upgrader/driver-builds")
+    Catalog(discovery=ArchiveDiscovery(kernels=(own,)), toolchains=()).save(cache / "upgrader/driver-builds")
     facts = json.dumps([one.sha256 for one in own.headers], separators=(",", ":"))
     name = f"headers-{release}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     headers(cache / "upgrader/driver-builds/trees" / name / "usr/src", release=release, **exports)

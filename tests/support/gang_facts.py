@@ -2,13 +2,13 @@
 
 from tests.support.facts import member
 from upgrader.core.model.fleet import Gang, Owner, Terms
-from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations
 from upgrader.core.workloads.gang_rules import PodMetadata
 from upgrader.core.workloads.gangs import PodFacts, gangs_of
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_objects import Work
 
-FILE = Declared(method="file")
+FILE = CheckpointAnnotations(method="file")
 TRAIN = Owner(kind="Job", name="train", uid="uid-job-train")
 GROUP = "scheduling.x-k8s.io/pod-group"
 NO_CONTROLLER = "Its pods have no controller that would create them again."

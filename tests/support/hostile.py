@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 TOO_LONG = "9" * 5000  # more digits than int() takes
-DEEP = "[" * 5000  # nested deeper than any parser of ours follows
+DEEP = "[" * 5000  # nested deeper than any parser of the project follows
 
 _NUMBERS = (TOO_LONG, f"{TOO_LONG}d", "9999999999d", "٣", "٣h", "²", "1e99", "NaN", "-1", "0", "8")
 

@@ -1,14 +1,14 @@
-"""Figures of the code's layout: files in each package, names of functions, lines that each image carries.
+"""Figures of the code's layout: files in each package, lengths, names of functions and classes, lines of each image.
 
 `python -m tests.support.house` prints them; tests/unit/docs/test_house.py holds the bounds.
 """
 
 import ast
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from upgrader.images import product
+from upgrader.images import image_parts
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "upgrader"
@@ -52,8 +52,24 @@ def one_word_functions() -> dict[str, list[str]]:
     return {path: names for path, names in found.items() if names}
 
 
+def repeated_class_names() -> dict[str, list[str]]:
+    """Modules of each public class name that more than one class has."""
+    named = defaultdict(list)
+    for path in modules():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                named[node.name].append(str(path.relative_to(ROOT)))
+    return {name: paths for name, paths in sorted(named.items()) if len(paths) > 1}
+
+
+def long_files(most: int) -> dict[str, int]:
+    """Modules and tests with more lines than this, with their number of lines."""
+    counts = {path: len(path.read_text().splitlines()) for path in (*modules(), *(ROOT / "tests").rglob("*.py"))}
+    return {str(path.relative_to(ROOT)): count for path, count in sorted(counts.items()) if count > most}
+
+
 def lines(parts: tuple[str, ...]) -> int:
-    """Lines of the modules that an image carries, which are given as product.NODE_PARTS are."""
+    """Lines of the modules that an image carries, which are given as image_parts.NODE_PARTS are."""
     carried = (path for path in modules() if any(_lies_in(path, part) for part in parts))
     return sum(len(path.read_text().splitlines()) for path in carried)
 
@@ -74,8 +90,8 @@ def main() -> None:
     for package, count in by_package.most_common():
         print(f"     {count:4} in {package}")
     print(f"{lines(('',)):6} lines of the whole package")
-    print(f"{lines(product.CONTROLLER_PARTS):6} lines in the image of the controller")
-    print(f"{lines(product.NODE_PARTS):6} lines in the node image")
+    print(f"{lines(image_parts.CONTROLLER_PARTS):6} lines in the image of the controller")
+    print(f"{lines(image_parts.NODE_PARTS):6} lines in the node image")
 
 
 if __name__ == "__main__":

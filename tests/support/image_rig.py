@@ -3,7 +3,7 @@
 from tests.support.building import build_ends
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.api.v1alpha1 import DriverImage
-from upgrader.core.driver_build.build_results import BuildResult, Refusal
+from upgrader.core.driver_build.build_results import BuildRefusal, BuildResult
 from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.model.phases import DriverImagePhase, transition_of
@@ -50,7 +50,7 @@ async def look(rig: Rig, name: str = "one") -> tuple[D, str]:
     return after.status.phase, after.status.message
 
 
-async def built(rig: Rig, end: BuildResult | Refusal, *, code: int) -> tuple[D, str]:
+async def built(rig: Rig, end: BuildResult | BuildRefusal, *, code: int) -> tuple[D, str]:
     """A wanted image whose build ends like this; where the image is then, and why."""
     wanted(rig)
     await look(rig)

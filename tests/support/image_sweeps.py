@@ -16,7 +16,7 @@ from upgrader.cli.main import program
 from upgrader.core.driver_build.driver_builds import hash_facts
 from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.errors import UnreachableError
-from upgrader.images.debian.values import Discovery
+from upgrader.images.debian.values import ArchiveDiscovery
 from upgrader.images.drivers.builder.catalog import Catalog
 from upgrader.images.drivers.publish.bundles import DEFINITION
 from upgrader.images.drivers.recipe.definition import encode_definition
@@ -68,7 +68,7 @@ class World:
         self.rigs = {"main": cluster(RUNNING)}
         self.record = tmp_path / "record.json"
         patch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        there = Discovery(kernels=(kernel(WANTED, "bookworm"),))
+        there = ArchiveDiscovery(kernels=(kernel(WANTED, "bookworm"),))
         known = Catalog(discovery=there, toolchains=(toolchain("bookworm"),), names=asked(Path("driver-images")))
         known.save(tmp_path / "cache/upgrader/driver-builds")
         self.images = {}

@@ -15,8 +15,8 @@ from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.process import daemon
 from upgrader_dev.demo import manifests, stage, waiting
-from upgrader_dev.demo.controller import NAMESPACE, Controller
-from upgrader_dev.devcluster import Cluster
+from upgrader_dev.demo.controller import NAMESPACE, ControllerProcess
+from upgrader_dev.devcluster import DevCluster
 
 KERNEL = "6.1.0-49-amd64"
 STACK = "pool"
@@ -28,10 +28,10 @@ KUBELETS = {"1.0.0": "1.34.4", "2.0.0": "1.35.4"}
 class KwokPool:
     """See `set_up`."""
 
-    cluster: Cluster
+    cluster: DevCluster
     kube: KubeCluster
     world: KwokWorld
-    controller: Controller
+    controller: ControllerProcess
     images: dict[str, str]
     starts: int = 0
     fields: dict[str, Any] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class KwokPool:
         return found
 
 
-async def set_up(cluster: Cluster, folder: Path, kube: KubeCluster, server: str = "") -> KwokPool:
+async def set_up(cluster: DevCluster, folder: Path, kube: KubeCluster, server: str = "") -> KwokPool:
     """All but the stack; `server`: where the controller finds the API server, if not at its own address."""
     images = {
         one: await asyncio.to_thread(push_driver, cluster.registry, version=one, kernel=KERNEL, progress=print)
@@ -113,5 +113,5 @@ async def set_up(cluster: Cluster, folder: Path, kube: KubeCluster, server: str 
     await install_kinds(kube)
     for version, image in images.items():
         await kube.apply(DRIVER_IMAGES, manifests.driver_image(version, KERNEL, image))
-    controller = Controller(cluster, folder, images["1.0.0"], server=server)
+    controller = ControllerProcess(cluster, folder, images["1.0.0"], server=server)
     return KwokPool(cluster, kube, KwokWorld(kube, NAMESPACE), controller, images)

@@ -105,8 +105,8 @@ class KwokWorld(Background):
             await asyncio.sleep(TICK_SECONDS)
 
     async def _orders(self) -> None:
-        ours = f"{names.LABEL_COMPONENT} in ({','.join(sorted(ORDERED))})"
-        for pod in await self.api.list(WHOLE_PODS, self.namespace, labels=ours):
+        operand_labels = f"{names.LABEL_COMPONENT} in ({','.join(sorted(ORDERED))})"
+        for pod in await self.api.list(WHOLE_PODS, self.namespace, labels=operand_labels):
             if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]:
                 await self._carry_out(pod)
 

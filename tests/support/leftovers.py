@@ -64,10 +64,10 @@ def marked(mark: str) -> set[int]:
 
 def running(mark: str) -> Running:
     pids = marked(mark)
-    ours = {_namespace(os.getpid(), kind) for kind in NAMESPACES}
-    theirs = {_namespace(pid, kind) for pid in pids for kind in NAMESPACES}
+    own_namespaces = {_namespace(os.getpid(), kind) for kind in NAMESPACES}
+    other_namespaces = {_namespace(pid, kind) for pid in pids for kind in NAMESPACES}
     ticks = max((_started(pid) for pid in pids), default=0)
-    return Running(pids=frozenset(pids), namespaces=frozenset(theirs - ours - {""}), ticks=ticks)
+    return Running(pids=frozenset(pids), namespaces=frozenset(other_namespaces - own_namespaces - {""}), ticks=ticks)
 
 
 def left(before: Machine, seen: Running, mark: str) -> dict[str, object]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.support.programs import soon, started
 from tests.support.repository import ROOT
+from upgrader.images.drivers.builder.assembly import COMMANDS
 from upgrader.process import run
 
 KERNEL = "6.1.0-50-amd64"
@@ -40,44 +41,65 @@ echo "rmmod $1" >> "$SYS/done"
 """
 _CHROOT = """#!/bin/sh
 shift; [ "$1" = modprobe ] || exit 99
+[ ! -e "$SYS/unknown/$2" ] || { echo "modprobe: FATAL: Module $2 not found" >&2; exit 1; }
 mkdir -p "$SYS/module/$2/holders"; echo 0 > "$SYS/module/$2/refcnt"; echo "modprobe $2" >> "$SYS/done"
 """
 _DMESG = "#!/bin/sh\necho '[    1.0] NVRM: said by the kernel'\n"
 
 
 class ModuleImage:
-    """One image and one node. `modules` are (name, names that it needs)."""
+    """One image and one node. `modules` are (name, names that it needs); `optional` are names of some, and of in-tree
+    modules. `busybox`: its commands in place of the system's, as in a container of the image; its shell cannot be used,
+    since it would call its own insmod.
+    """
 
-    def __init__(self, folder: Path, *, vendor="fakebridge", version="1.0", modules=(("fakebridge", ""),), in_tree=()):
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        vendor="fakebridge",
+        version="1.0",
+        modules=(("fakebridge", ""),),
+        in_tree=(),
+        optional=(),
+        busybox="",
+    ):
         self.folder, self.vendor, self.version = folder, vendor, version
         self.driver = folder / f"image-{vendor}-{version}"
         self.sys, self.proc = folder / "sys", folder / "proc"
         self.run_folder = folder / "host/run/gpu-upgrader"
         self.host = self.proc / "77/root"
-        self._lay_image(modules, in_tree)
+        self._lay_image(modules, in_tree, optional)
         if not self.proc.exists():
             self._lay_node()
+        applets = folder / "applets"
+        if busybox:
+            applets.mkdir(exist_ok=True)
+            for name in {*COMMANDS, "rmdir"} - {"insmod", "rmmod", "chroot", "dmesg"}:
+                (applets / name).unlink(missing_ok=True)
+                (applets / name).symlink_to(busybox)
         self.env = {
             "DRIVER": str(self.driver),
             "RUN": str(self.run_folder),
             "PROC": str(self.proc),
             "SYS": str(self.sys),
-            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+            "PATH": f"{folder / 'bin'}:{applets}" if busybox else f"{folder / 'bin'}:{os.environ['PATH']}",
             "HOST_ROOT": str(self.host),
         }
 
-    def _lay_image(self, modules, in_tree):
+    def _lay_image(self, modules, in_tree, optional):
         programs = ROOT / "driver-images"
         for part in ("modules", "shared"):
             ignored = shutil.ignore_patterns("Containerfile", "devices")
             shutil.copytree(programs / part, self.driver, dirs_exist_ok=True, ignore=ignored)
         devices = programs / f"modules/devices/{self.vendor}.sh"
         shutil.copy(devices if devices.exists() else devices.with_name("none.sh"), self.driver / "devices.sh")
-        order, sums = [f"in-tree {name}" for name in in_tree], []
+        need = dict.fromkeys(optional, "optional")
+        order, sums = [f"in-tree {name} {need.get(name, 'required')}" for name in in_tree], []
         for name, needs in modules:
             text = f"name={name}\nneeds={needs}\nsrcversion=SRC{self.version}\nversion={self.version}\n"
             (self.driver / f"{name}.ko").write_text(text)
-            order.append(f"module {name} SRC{self.version} {name}.ko")
+            order.append(f"module {name} SRC{self.version} {name}.ko {need.get(name, 'required')}")
             sums.append(f"{hashlib.sha256(text.encode()).hexdigest()}  {name}.ko")
         (self.driver / "load-order").write_text("\n".join(order) + "\n")
         (self.driver / "modules.sha256").write_text("\n".join(sums) + "\n")
@@ -119,9 +141,16 @@ class ModuleImage:
         """One of the image's programs, run to its end."""
         return run(["/bin/sh", self.driver / name, *arguments], timeout=20, env=self.env, check=False)
 
+    def refuse(self, module, reason):
+        """The kernel rejects a module of the image from now on."""
+        file = self.driver / f"{module}.ko"
+        file.write_text(f"{file.read_text()}refused={reason}\n")
+        run(["sh", "-c", "sha256sum *.ko > modules.sha256"], timeout=5, cwd=self.driver)
+
     def unload(self):
-        """What the loaded driver has left on the node."""
-        return run(["/bin/sh", self.state / "unload"], timeout=20, env=self.env, check=False)
+        """What the loaded driver has left on the node, run with the commands of the node image."""
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
+        return run(["/bin/sh", self.state / "unload"], timeout=20, env=self.env | {"PATH": path}, check=False)
 
     def load(self):
         """Load, and let the container end, which unloads nothing."""

@@ -16,7 +16,7 @@ from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTO
 from upgrader.node.host.host import Host
 from upgrader.node.host.processes import RunningKubelet
 from upgrader.node.host.programs import ProgramResult
-from upgrader.node.kubelet.readiness import NodeView
+from upgrader.node.kubelet.readiness import NodeReadiness
 
 BINARY = "/opt/kube/kubelet"
 CONFIG_DIR = "/etc/kubelet.d"
@@ -94,11 +94,13 @@ class PlayedKubelet:
             return "connection refused"
         return "" if self._behaviour().healthy else "its /healthz returned 500"
 
-    def read_node(self, kubelet: RunningKubelet) -> NodeView:
+    def read_node(self, kubelet: RunningKubelet) -> NodeReadiness:
         if self.api_away:
             raise OSError("connection timed out")
         behaviour = self._behaviour()
-        return NodeView(kubelet_version=f"v{behaviour.version}", ready=behaviour.ready, heartbeat=self._clock.now // 1)
+        return NodeReadiness(
+            kubelet_version=f"v{behaviour.version}", ready=behaviour.ready, heartbeat=self._clock.now // 1
+        )
 
     def read_version(self, binary: Path) -> str:
         return msgspec.json.decode(binary.read_bytes(), type=Behaviour).version

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from upgrader.images.debian.values import Kernel, Package
+from upgrader.images.debian.values import DebianKernel, Package
 
 
 def package(name: str, version: str = "1", data: bytes | None = None, **more: object) -> Package:
@@ -21,7 +21,7 @@ def package(name: str, version: str = "1", data: bytes | None = None, **more: ob
     return Package(**(fields | more))  # type: ignore[arg-type]
 
 
-def kernel(release: str, *, version: str = "1", kbuild: str = "1", **more: object) -> Kernel:
+def kernel(release: str, *, version: str = "1", kbuild: str = "1", **more: object) -> DebianKernel:
     """A kernel of trixie whose packages are of `version`."""
     fields = {
         "release": release,
@@ -32,4 +32,4 @@ def kernel(release: str, *, version: str = "1", kbuild: str = "1", **more: objec
         "headers": (package(f"linux-headers-{release}", version), package("linux-kbuild-6.12", kbuild)),
         "image": (package(f"linux-image-{release}", version),),
     }
-    return Kernel(**(fields | more))  # type: ignore[arg-type]
+    return DebianKernel(**(fields | more))  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from typing import Any
 
 import tenacity
 
-from upgrader_dev.devcluster import Cluster
+from upgrader_dev.devcluster import DevCluster
 
 PODS = "/api/v1/namespaces/default/pods"
 BUSYBOX = ("/bin/busybox", "sh", "-c")
@@ -15,7 +15,7 @@ IMAGE = "localhost/pause:1"
 class PlainPods:
     """Those that one test made."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: DevCluster) -> None:
         self._cluster = cluster
         self._made: list[str] = []
 

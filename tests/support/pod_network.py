@@ -4,7 +4,7 @@ import ipaddress
 import json
 
 from upgrader.process import run
-from upgrader_dev.devcluster import Cluster
+from upgrader_dev.devcluster import DevCluster
 from upgrader_dev.devcluster.box.box_node import BoxNode
 
 NOBODY = "192.0.2.1"
@@ -55,7 +55,7 @@ def environment(node: BoxNode, uid: str, word: str) -> set[str]:
     raise AssertionError(f"no process of {uid} has the word {word}")
 
 
-def strange_routes(cluster: Cluster, node: BoxNode) -> list[str]:
+def strange_routes(cluster: DevCluster, node: BoxNode) -> list[str]:
     """Where the box, which pods go out by, has a route to that does not lie in the cluster's own addresses."""
     own = ipaddress.ip_network(f"10.{cluster.addresses.octet}.0.0/16")
     fourth, sixth = (_destinations(node.enter("ip", family, "-json", "route").text) for family in ("-4", "-6"))
@@ -63,7 +63,7 @@ def strange_routes(cluster: Cluster, node: BoxNode) -> list[str]:
     return strange + [one for one in sixth if one == "default" or not ipaddress.ip_network(one).is_link_local]
 
 
-def addresses_elsewhere(cluster: Cluster) -> list[str]:
+def addresses_elsewhere(cluster: DevCluster) -> list[str]:
     """Addresses of this machine that are not in the cluster; loopback is not among them. Something is behind each."""
     own = ipaddress.ip_network(f"10.{cluster.addresses.octet}.0.0/16")
     listed = json.loads(run(["ip", "-4", "-json", "address", "show", "scope", "global"], timeout=10).text)

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from upgrader.images.boot import BootKernel, find_kernel
-from upgrader.images.debian.values import Kernel
-from upgrader.images.drivers.builder.budget import Budget
+from upgrader.images.debian.values import DebianKernel
+from upgrader.images.drivers.builder.budget import BuildBudget
 from upgrader.images.drivers.builder.catalog import Catalog
 from upgrader.images.drivers.builder.sandbox import Sandbox
 from upgrader.images.drivers.builder.trees import Trees
 from upgrader.images.drivers.recipe import toolchain
 from upgrader.images.drivers.recipe.toolchain import Toolchain
-from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.drivers.workspace import Site, WorkspaceSettings
 from upgrader.process.places import cache_root
 
 FLAVOUR = "cloud-amd64"
@@ -25,7 +25,7 @@ MEMORY_MIB = 1024
 class RealKernel(NamedTuple):
     """One kernel with the toolchain that it was built with; both are unpacked where all builds have them."""
 
-    kernel: Kernel
+    kernel: DebianKernel
     chain: Toolchain
     trees: Trees
 
@@ -65,7 +65,7 @@ class RealKernel(NamedTuple):
         base = self.trees.unpacked_tree(
             f"toolchain-{self.chain.os}-{self.chain.compiler}", self.chain.packages, toolchain.finish_tree
         )
-        with Budget(folder.parent, cores=2, memory_mib=MEMORY_MIB) as budget, budget.reserve_share(MEMORY_MIB):
+        with BuildBudget(folder.parent, cores=2, memory_mib=MEMORY_MIB) as budget, budget.reserve_share(MEMORY_MIB):
             sandbox = Sandbox(layers=(self._headers, base), build=folder, tokens=budget.tokens, memory_mib=MEMORY_MIB)
             sandbox.chown_build()
             ended = sandbox.run(words, timeout=300)
@@ -77,9 +77,9 @@ def newest_and_oldest(catalog: Catalog) -> tuple[RealKernel, RealKernel]:
     found = (one for one in catalog.discovery.kernels if (one.os, one.flavour) == (OS, FLAVOUR))
     kernels = sorted(found, key=_version)
     old, *_, new = [one for one in kernels if _version(one)[:2] == _version(kernels[0])[:2]]  # newer ones come beside
-    trees = Trees(cache_root() / "driver-builds/trees", Site(Settings(), print).packages, print)
+    trees = Trees(cache_root() / "driver-builds/trees", Site(WorkspaceSettings(), print).packages, print)
     return RealKernel(new, catalog.find_toolchain(new), trees), RealKernel(old, catalog.find_toolchain(old), trees)
 
 
-def _version(kernel: Kernel) -> list[int]:
+def _version(kernel: DebianKernel) -> list[int]:
     return [int(one) for one in re.findall(r"\d+", kernel.release)]

@@ -11,7 +11,7 @@ from upgrader_dev.simulated.cluster.ports import START
 
 R, N = RequestPhase, NodePhase
 PAST, FUTURE = START - timedelta(seconds=1), START + timedelta(seconds=600)
-OURS = {"suspended": True, "stopped_by": "r1"}
+STOPPED_BY_REQUEST = {"suspended": True, "stopped_by": "r1"}
 
 
 def member(uid, **changes):
@@ -53,7 +53,7 @@ def view(phase, *, owner=None, **changes):
 
 def stopped(phase, *, owner=None, **changes):
     """A gang that we stopped, all its pods gone."""
-    return view(phase, owner={**OURS, "active": 0, **(owner or {})}, **{"present": (), **changes})
+    return view(phase, owner={**STOPPED_BY_REQUEST, "active": 0, **(owner or {})}, **{"present": (), **changes})
 
 
 def around(*nodes, **changes):

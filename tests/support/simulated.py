@@ -4,29 +4,29 @@ from typing import Any
 
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.simulate.controller.objects import Upgrade
-from upgrader.simulate.fleets.fleet import Event, EventKind, Fleet, SimJob, SimNode
+from upgrader.simulate.fleets.fleet import EventKind, Fleet, FleetEvent, FleetJob, FleetNode
 from upgrader.simulate.run import Simulation
-from upgrader.simulate.settings import Settings, SimulatedStrategy
+from upgrader.simulate.settings import SimulatedStrategy, SimulationSettings
 
 UPGRADE = (100, 100)
 HOUR = 3600
 
 
-def nodes(*names: str, **facts: Any) -> tuple[SimNode, ...]:
-    return tuple(SimNode(name=name, **facts) for name in names)
+def nodes(*names: str, **facts: Any) -> tuple[FleetNode, ...]:
+    return tuple(FleetNode(name=name, **facts) for name in names)
 
 
-def job(name: str, *at: str, **facts: Any) -> SimJob:
+def job(name: str, *at: str, **facts: Any) -> FleetJob:
     """Ten hours old, on these nodes; a checkpoint takes 120 s, a restart 60 s."""
     known = {"size": len(at), "start": -10 * HOUR, "checkpoint": 120, "restart": 60}
-    return SimJob(name=name, nodes=at, **{**known, **facts})
+    return FleetJob(name=name, nodes=at, **{**known, **facts})
 
 
-def event(at: int, what: EventKind, subject: str, value: str = "") -> Event:
-    return Event(at=at, what=what, subject=subject, value=value)
+def event(at: int, what: EventKind, subject: str, value: str = "") -> FleetEvent:
+    return FleetEvent(at=at, what=what, subject=subject, value=value)
 
 
-def fleet(*names: str, jobs: tuple[SimJob, ...] = (), events: tuple[Event, ...] = ()) -> Fleet:
+def fleet(*names: str, jobs: tuple[FleetJob, ...] = (), events: tuple[FleetEvent, ...] = ()) -> Fleet:
     return Fleet(name="tiny", nodes=nodes(*names), jobs=jobs, events=events)
 
 
@@ -36,7 +36,7 @@ def rollout(
     """With every duration at its median; `pace` is more of the strategy."""
     pace = StrategyFacts(max_unavailable=budget, **facts.pop("pace", {}))
     known = {"spread": False, "upgrade": UPGRADE, "rollout": pace}
-    return Simulation(made, strategy, Settings(**{**known, **facts}))
+    return Simulation(made, strategy, SimulationSettings(**{**known, **facts}))
 
 
 def walk(simulation: Simulation) -> list[tuple[int, str, str]]:

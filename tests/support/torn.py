@@ -37,7 +37,7 @@ def strip_plan(rig: Rig) -> None:
 
 
 def strip_stack(rig: Rig) -> None:
-    """A stack carries no finalizer of ours: whoever deletes it, it is gone."""
+    """A stack has no finalizer of the operator: a deleted stack is gone."""
     rig.cluster.store.remove(GPU_STACKS, STACK)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.support.image_registry import digest_of, write_layout
 from upgrader.core.driver_build.driver_builds import Identity, Input
 from upgrader.images.layout import Layout
-from upgrader.images.trust import BUILD_KEY, ImageFacts, ShippedFile, SigningKey
+from upgrader.images.trust import BUILD_KEY, ShippedFile, SignedImageFacts, SigningKey
 from upgrader.process import run
 
 IDENTITY = Identity(
@@ -30,9 +30,9 @@ PASSWORD = "correct horse"  # noqa: S105 - of a key that lives as long as a test
 LAYER = b"a module" * 1000
 
 
-def facts(digest: str, **changes: object) -> ImageFacts:
+def facts(digest: str, **changes: object) -> SignedImageFacts:
     """What is to be said about the image of IDENTITY."""
-    return ImageFacts(**{"digest": digest, "identity": IDENTITY, "inputs": INPUTS, "files": FILES, **changes})
+    return SignedImageFacts(**{"digest": digest, "identity": IDENTITY, "inputs": INPUTS, "files": FILES, **changes})
 
 
 def driver_layout(folder: Path, *, layer: bytes = LAYER, label: str | None = None) -> Layout:

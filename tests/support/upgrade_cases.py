@@ -10,7 +10,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
     NodeView,
     OperandFacts,
     OtherPod,
-    Outcome,
+    PodOutcome,
     PodResult,
     RequestFacts,
 )
@@ -28,11 +28,11 @@ DRIVER_ON = {**SWITCHED_OFF, "driver_key": "k-new", "plugin_key": "p-new"}
 WHOLE = {**DRIVER_ON, "operands": "on"}
 AFTER_RELEASE = {**WHOLE, "claimed_by": "", "released_by": "u1", "revision": "new"}
 
-DONE = PodResult(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="well"))
-RUNS = PodResult(outcome=Outcome.WAITING)
-BUSY = PodResult(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="in use by pid 7"))
-BLOCKED = PodResult(outcome=Outcome.WAITING, result=BUSY.result, trouble="in use by pid 7")
-NO_IMAGE = PodResult(outcome=Outcome.FAILED, trouble="image r/driver cannot be pulled")
+DONE = PodResult(outcome=PodOutcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="well"))
+RUNS = PodResult(outcome=PodOutcome.WAITING)
+BUSY = PodResult(outcome=PodOutcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="in use by pid 7"))
+BLOCKED = PodResult(outcome=PodOutcome.WAITING, result=BUSY.result, trouble="in use by pid 7")
+NO_IMAGE = PodResult(outcome=PodOutcome.FAILED, trouble="image r/driver cannot be pulled")
 ONE = OperandFacts(pods=1, ready=1)
 STARTING = OperandFacts(pods=1)
 

@@ -160,7 +160,7 @@ ARRIVALS = {
         ALONE,
         stay(N.UNLOADING, CAME, blocked="RunningOnUnsupportedKernel"),
     ),
-    # ---- upgrade Jobs of ours
+    # ---- upgrade Jobs of the operator
     "the upgrade Job of the way there goes before the way back begins": (
         view(N.UNLOADING, SWITCHED_OFF, upgrade_jobs=UpgradeJobs(first=True, pods=1), **BACK),
         ALONE,

@@ -26,7 +26,7 @@ from tests.support.upgrade_cases import (
     view,
 )
 from upgrader.core.model.phases import UpgradeReason
-from upgrader.core.node_upgrade.upgrade_state import Act, Outcome, PodResult
+from upgrader.core.node_upgrade.upgrade_state import Act, PodOutcome, PodResult
 from upgrader_dev.simulated.cluster.ports import START
 
 BEFORE_OFF = {
@@ -60,7 +60,7 @@ BEFORE_OFF = {
         stay(N.PREPARING, "pulling images and checking the node"),
     ),
     "an image cannot be pulled yet": (
-        view(N.PREPARING, UNTOUCHED, prepare=PodResult(outcome=Outcome.WAITING, trouble="image r/driver: no route")),
+        view(N.PREPARING, UNTOUCHED, prepare=PodResult(outcome=PodOutcome.WAITING, trouble="image r/driver: no route")),
         ALONE,
         stay(N.PREPARING, "image r/driver: no route"),
     ),

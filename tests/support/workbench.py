@@ -14,11 +14,11 @@ from upgrader.core.model.fleet import ImageFacts, NodeFacts
 from upgrader.core.model.operands import PluginSettings
 from upgrader.core.model.revisions import image_key, plugin_key
 from upgrader.core.node_protocol.orders import OrderResult, UpgradeOrder
-from upgrader.images.publish import Product, Programs, push_product
+from upgrader.images.publish import Product, StaticPrograms, push_product
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.stack import manifests
 from upgrader.stack.settings import StackSettings
-from upgrader_dev.devcluster import BoxNode, Cluster, cosign_program, kubelet_program
+from upgrader_dev.devcluster import BoxNode, DevCluster, cosign_program, kubelet_program
 
 RESOURCE = "nvidia.com/gpu"
 PLUGIN = PluginSettings(vendor="sim", driver_vendor="sim", resource_name=RESOURCE)
@@ -40,7 +40,7 @@ def broken_kubelet(folder: Path) -> Path:
 class Workbench:
     """One node, the product's images in the cluster's registry, DaemonSets for two drivers and two plugins."""
 
-    def __init__(self, cluster: Cluster, node: str, folder: Path) -> None:
+    def __init__(self, cluster: DevCluster, node: str, folder: Path) -> None:
         self.cluster, self.api = cluster, cluster.api
         self.node: BoxNode = cluster.box_node(node)
         self.kernel = self.node.wait_ready().kernel
@@ -49,7 +49,7 @@ class Workbench:
             drivers=("1.0.0", "2.0.0"),
             kernel=self.kernel,
             kubelets=("1.34.4", "1.35.4", BROKEN),
-            programs=Programs(
+            programs=StaticPrograms(
                 kubelet=lambda version: (
                     broken_kubelet(folder) if version == BROKEN else kubelet_program(version, print)
                 ),
@@ -62,7 +62,7 @@ class Workbench:
         self._lay_out()
 
     def state(self, driver: str, kubelet_version: str, plugin: str = "1") -> Object:
-        """A NodeState of this node."""
+        """A ReportedNodeState of this node."""
         image, device_plugin = self.product.drivers[driver], self.product.plugins[plugin]
         return node_upgrades.state(
             driver,
@@ -142,7 +142,7 @@ class Workbench:
         return self.answer(name)
 
     def answer(self, pod: str) -> tuple[int, OrderResult]:
-        """Exit code and termination message of a pod of ours, when it has ended."""
+        """Exit code and termination message of a pod of the operator, when it has ended."""
         ended = soon(lambda: self._terminated(pod), SETTLED)
         assert isinstance(ended, dict)
         return ended["exitCode"], msgspec.json.decode(ended["message"], type=OrderResult)

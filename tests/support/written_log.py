@@ -3,12 +3,12 @@
 import json
 from datetime import timedelta
 
-from upgrader_dev.chaos.laws.journal import Author, Entry
+from upgrader_dev.chaos.laws.journal import Author, JournalEntry
 from upgrader_dev.chaos.laws.judge import Judge
 from upgrader_dev.simulated.cluster.ports import START
 from upgrader_dev.simulated.cluster.trainers import ACK
 
-OURS = "gpu-upgrader-system"
+NAMESPACE = "gpu-upgrader-system"
 TAINT = {"key": "gpu-upgrader.io/maintenance", "value": "c-1", "effect": "NoSchedule"}
 RECORD = {"gpu-upgrader.io/stopped": json.dumps({"plan": "up", "request": "request"})}
 
@@ -42,7 +42,7 @@ class Log:
         verb = "merge" if by is Author.CONTROLLER else ""
         sent = self.now - timedelta(seconds=self.late) if verb else None
         self.judge.judge_entry(
-            Entry(at=self.now, kind=kind, author=by, verb=verb, before=before, after=after, sent=sent)
+            JournalEntry(at=self.now, kind=kind, author=by, verb=verb, before=before, after=after, sent=sent)
         )
 
     @property
@@ -89,7 +89,7 @@ def upgrade(log, phase="Upgrading", *, plan="up", deadline="2026-11-21T10:00:00Z
     log.put("NodeUpgrade", "v", by=by, namespace="", spec=spec, status={"phase": phase, "deadline": deadline, **status})
 
 
-def prepared(log, by=Author.CONTROLLER, namespace=OURS):
+def prepared(log, by=Author.CONTROLLER, namespace=NAMESPACE):
     meta = {
         "labels": {"gpu-upgrader.io/component": "prepare"},
         "annotations": {"gpu-upgrader.io/node-upgrade": "v"},
@@ -106,7 +106,7 @@ def upgrade_job(log, name="upgrade-v", *, owner="uid-v"):
     }
     for suspend in (True, False):
         spec = {"suspend": suspend, "template": {"spec": {"nodeName": "gpu-0"}}}
-        log.put("Job", name, by=Author.CONTROLLER, namespace=OURS, api="batch/v1", metadata=meta, spec=spec)
+        log.put("Job", name, by=Author.CONTROLLER, namespace=NAMESPACE, api="batch/v1", metadata=meta, spec=spec)
         if suspend:
             assert log.laws == []
 

@@ -68,11 +68,23 @@ def generate_rights(root: Path) -> Mapping[str, str]:
     return {"upgrader/cli/doctor/rights.json": f"[\n{lines}\n]\n"}
 
 
+PROTOS = {".": "upgrader/node/proto", "dev": "upgrader_dev/node/proto"}
+"""Packages with .proto files, by the folder that they are imported from."""
+
+
 def generate_stubs(root: Path) -> Mapping[str, str]:
-    """Stubs and types for every .proto under upgrader/node/proto, importable as upgrader.node.proto.*_pb2."""
+    """Stubs and types for every .proto in PROTOS, importable as its package and *_pb2."""
+    files: dict[str, str] = {}
+    for source, package in PROTOS.items():
+        stubs = _generate_package(root / source, package)
+        files |= {str(Path(source) / path): text for path, text in stubs.items()}
+    return files
+
+
+def _generate_package(root: Path, package: str) -> Mapping[str, str]:
     from grpc_tools import protoc  # noqa: PLC0415 - a development tool, not needed at run time
 
-    protos = sorted(str(path.relative_to(root)) for path in root.glob("upgrader/node/proto/*.proto"))
+    protos = sorted(str(path.relative_to(root)) for path in root.glob(f"{package}/*.proto"))
     if not protos:
         return {}
     with tempfile.TemporaryDirectory() as folder:
@@ -92,7 +104,11 @@ GENERATORS: tuple[Generator, ...] = (
     Generator(make=generate_rights, owns=("upgrader/cli/doctor/rights.json",)),
     Generator(
         make=generate_stubs,
-        owns=("upgrader/node/proto/*_pb2.py", "upgrader/node/proto/*_pb2.pyi", "upgrader/node/proto/*_pb2_grpc.py"),
+        owns=tuple(
+            str(Path(source) / package / pattern)
+            for source, package in PROTOS.items()
+            for pattern in ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py")
+        ),
     ),
 )
 

@@ -15,7 +15,7 @@ from upgrader.core.model import sharing
 from upgrader.core.model.operands import Operand
 
 
-class Rule(Struct, frozen=True):
+class ValidationRule(Struct, frozen=True):
     """`cel` must be true for the value at `path` (dotted, for example spec.kubelet; empty for the whole object)."""
 
     path: str
@@ -47,7 +47,7 @@ class CustomKind(Struct, frozen=True, kw_only=True):
     resource: ResourceKind[Any]
     short_names: tuple[str, ...]
     columns: tuple[Column, ...]
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ValidationRule, ...] = ()
     name_max: int | None = None
 
 
@@ -72,8 +72,8 @@ IDENTITY_STAYS = (
 FORCE_GROWS = "!has(oldSelf.force) || (has(self.force) && oldSelf.force.all(one, one in self.force))"
 
 
-def _immutable_rule(path: str, sentence: str) -> Rule:
-    return Rule(path, "self == oldSelf", sentence)
+def _immutable_rule(path: str, sentence: str) -> ValidationRule:
+    return ValidationRule(path, "self == oldSelf", sentence)
 
 
 def _operand_column(name: str, operand: Operand) -> Column:
@@ -103,67 +103,67 @@ KINDS: tuple[CustomKind, ...] = (
             _AGE,
         ),
         rules=(
-            Rule(
+            ValidationRule(
                 "spec.driver",
                 "!has(self.recipe) || self.vendor != 'nvidia' || self.recipe in ['nvidia', 'nvidia-open']",
                 "operands of vendor nvidia run on the recipes nvidia-open and nvidia only",
             ),
-            Rule(
+            ValidationRule(
                 "spec.driver",
                 "!has(self.flavour) || !has(self.recipe) || !(self.recipe in ['nvidia', 'nvidia-open']) "
                 "|| (self.recipe == 'nvidia-open' && self.flavour == 'open') "
                 "|| (self.recipe == 'nvidia' && self.flavour == 'proprietary')",
                 "recipe nvidia-open has flavour open, nvidia has flavour proprietary: omit flavour",
             ),
-            Rule(
+            ValidationRule(
                 "spec.devicePlugin.sharing",
                 "!has(self.mps) || !has(self.timeSlices)",
                 sharing.BOTH,
             ),
-            Rule(
+            ValidationRule(
                 "spec.devicePlugin.sharing",
                 "!has(self.mps) || !has(self.migStrategy)",
                 sharing.PARTITIONS,
             ),
-            Rule(
+            ValidationRule(
                 "spec.devicePlugin",
                 f"self.resourceName == '{sharing.MPS_RESOURCE}' || !has(self.sharing) || !has(self.sharing.mps)",
                 sharing.OTHER_RESOURCE,
             ),
             *(
-                Rule(
+                ValidationRule(
                     f"spec.{name}",
                     "self.management == 'External' || has(self.image)",
                     "a managed operand requires image",
                 )
                 for name in ("runtime", "devicePlugin", "featureDiscovery", "monitoring")
             ),
-            Rule(
+            ValidationRule(
                 "spec.validation",
                 "!has(self.runtimeClass) || has(self.workloadImage)",
                 "runtimeClass applies to the workload: set workloadImage too",
             ),
-            Rule(
+            ValidationRule(
                 "spec.kubelet",
                 "!self.manage || (has(self.version) && has(self.artifact))",
                 "a managed kubelet requires version and artifact (the image that contains the binary)",
             ),
-            Rule(
+            ValidationRule(
                 "spec.kubelet.settings",
                 "!has(self.cpuManagerPolicy) || self.cpuManagerPolicy != 'static' || has(self.reservedCpus)",
                 "the static policy requires CPUs that are reserved for the system: set reservedCpus",
             ),
-            Rule(
+            ValidationRule(
                 "spec.kubelet.settings",
                 "!has(self.topologyManagerScope) || has(self.topologyManagerPolicy)",
                 "topologyManagerScope requires topologyManagerPolicy: set both",
             ),
-            Rule(
+            ValidationRule(
                 "spec.reboot",
                 "self.select[0].startsWith('/') && self.restart[0].startsWith('/')",
                 "select and restart must start with the absolute path of a program on the node",
             ),
-            Rule(
+            ValidationRule(
                 "spec.gangs",
                 "self.all(one, has(one.label) != has(one.regex))",
                 "a gang rule has either label or regex: set exactly one of them",
@@ -188,12 +188,12 @@ KINDS: tuple[CustomKind, ...] = (
         rules=(
             _immutable_rule("spec.stack", "spec.stack is immutable: create another plan"),
             _immutable_rule("spec.targetRevision", "spec.targetRevision is immutable: create another plan"),
-            Rule(
+            ValidationRule(
                 "spec.state",
                 "!(oldSelf in ['Aborted', 'RolledBack']) || self in ['Aborted', 'RolledBack']",
                 "an aborted or rolled back plan cannot be resumed: create another plan",
             ),
-            Rule(
+            ValidationRule(
                 "spec.strategy.maxUnavailable",
                 "type(self) == int ? self >= 1 : self.matches('^(100|[1-9][0-9]?)%$')",
                 "maxUnavailable must be a number of GPUs (at least 1) or a percentage from 1% to 100%; to "
@@ -215,8 +215,8 @@ KINDS: tuple[CustomKind, ...] = (
             _AGE,
         ),
         rules=(
-            Rule("spec", DECIDED_ONCE, "the spec of a NodeUpgrade is immutable, except force"),
-            Rule("spec", FORCE_GROWS, "entries of force cannot be changed or removed, only added"),
+            ValidationRule("spec", DECIDED_ONCE, "the spec of a NodeUpgrade is immutable, except force"),
+            ValidationRule("spec", FORCE_GROWS, "entries of force cannot be changed or removed, only added"),
         ),
     ),
     CustomKind(
@@ -234,7 +234,7 @@ KINDS: tuple[CustomKind, ...] = (
         rules=(
             _immutable_rule("spec.gang", "spec.gang is immutable: create another CheckpointRequest"),
             _immutable_rule("spec.owner", "spec.owner is immutable: create another CheckpointRequest"),
-            Rule(
+            ValidationRule(
                 "spec.requestId",
                 "self >= oldSelf",
                 "requestId must not decrease, so that an old acknowledgement is not taken for a new one",
@@ -254,22 +254,22 @@ KINDS: tuple[CustomKind, ...] = (
             _AGE,
         ),
         rules=(
-            Rule(
+            ValidationRule(
                 "spec",
                 "has(self.image) || (has(self.recipe) && has(self.os))",
                 "set image to a prebuilt image, or set recipe and os, by which the image is found or built",
             ),
-            Rule(
+            ValidationRule(
                 "spec",
                 "!has(self.recipe) || self.vendor != 'nvidia' || has(self.flavour)",
                 "NVIDIA's recipes require flavour (open or proprietary)",
             ),
-            Rule(
+            ValidationRule(
                 "spec",
                 IDENTITY_STAYS,
                 "the identity of a DriverImage is immutable: create another DriverImage",
             ),
-            Rule(
+            ValidationRule(
                 "",
                 "!has(oldSelf.status) || !has(oldSelf.status.digest) || "
                 "(has(self.spec.image) == has(oldSelf.spec.image) && "

@@ -28,7 +28,7 @@ ANNOTATION_STARTED = f"{GROUP}/started"  # on an upgrade Job: it was started, so
 ANNOTATION_CLAIMED_BY = f"{GROUP}/claimed-by"  # uid of the NodeUpgrade that holds the node
 ANNOTATION_RELEASED_BY = f"{GROUP}/released-by"  # uid of the NodeUpgrade that released the node last
 ANNOTATION_ADOPT = (
-    f"{GROUP}/adopt"  # set by a user: the node may be taken over, core.gpu_stack.adoption.Consent as JSON
+    f"{GROUP}/adopt"  # set by a user: the node may be taken over, core.gpu_stack.adoption.AdoptionConsent as JSON
 )
 ANNOTATION_ADOPTED = f"{GROUP}/adopted"  # the values of LABELS_DEPLOY before the take-over, as JSON
 ANNOTATION_REMOVED_DRIVER = f"{GROUP}/removed-driver"  # as JSON: core.model.fleet.RemovedDriver

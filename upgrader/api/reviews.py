@@ -8,17 +8,17 @@ from upgrader.api.resources import ResourceKind
 T = TypeVar("T")
 
 
-class Verdict(Wire, frozen=True, kw_only=True):
+class AccessReviewStatus(Wire, frozen=True, kw_only=True):
     allowed: bool = False
     reason: str = ""
 
 
 class AccessReview(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
-    status: Verdict = Verdict()
+    status: AccessReviewStatus = AccessReviewStatus()
 
 
-class Identity(Wire, frozen=True, kw_only=True):
+class SelfSubjectReview(Wire, frozen=True, kw_only=True):
     """The creation time is the current time of the API server."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -32,4 +32,4 @@ def _define_review(group: str, kind: str, type_: type[T]) -> ResourceKind[T]:
 
 OWN_ACCESS = _define_review("authorization", "SelfSubjectAccessReview", AccessReview)
 ACCESS_OF = _define_review("authorization", "SubjectAccessReview", AccessReview)
-WHO_AM_I = _define_review("authentication", "SelfSubjectReview", Identity)
+WHO_AM_I = _define_review("authentication", "SelfSubjectReview", SelfSubjectReview)

@@ -20,7 +20,7 @@ class Variable(Wire, frozen=True, kw_only=True):
     value: str = ""
 
 
-class Program(Wire, frozen=True, kw_only=True):
+class MemberContainer(Wire, frozen=True, kw_only=True):
     name: str
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Program(Wire, frozen=True, kw_only=True):
 
 
 class MemberSpec(Wire, frozen=True, kw_only=True):
-    containers: tuple[Program, ...] = ()
+    containers: tuple[MemberContainer, ...] = ()
     termination_grace_period_seconds: int | None = None
     restart_policy: str = "Always"
 

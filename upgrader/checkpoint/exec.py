@@ -21,7 +21,7 @@ from upgrader.checkpoint import pod_annotations
 from upgrader.checkpoint.answers import ACK, PROGRESS, Reader, by_pod, container_of, counted_members
 from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.errors import UnaskableError
-from upgrader.core.replies import Ran
+from upgrader.core.replies import CommandResult
 
 log = structlog.get_logger()
 
@@ -74,7 +74,7 @@ class ExecMethod:
             return None
         return ran.output.strip() or await self._pods.read_file(pod, container_of(request, pod), path)
 
-    async def _run(self, request: CheckpointRequest, pod: Pod, action: str) -> Ran | None:
+    async def _run(self, request: CheckpointRequest, pod: Pod, action: str) -> CommandResult | None:
         env = {
             "CHECKPOINT_ACTION": action,
             "CHECKPOINT_REQUEST": str(request.spec.request_id),

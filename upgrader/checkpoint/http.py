@@ -29,7 +29,7 @@ NOT_THERE = frozenset({404, 405, 501})
 LONGEST_RETRY_AFTER = 604800
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class RefusalBody(msgspec.Struct, frozen=True, kw_only=True):
     """The optional body of a 409."""
 
     refused: str = ""
@@ -105,7 +105,7 @@ class HttpMethod:
             return None
 
     def _refusal(self, request: CheckpointRequest, pod: Pod, reply: Reply) -> Ack:
-        refusal = self._reader.decode(pod, reply.body, Refusal, "refusal")
+        refusal = self._reader.decode(pod, reply.body, RefusalBody, "refusal")
         after = reply.retry_after_seconds
         return Ack(
             pod_uid=pod.metadata.uid,

@@ -12,7 +12,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint.answers import AT_ONCE, by_pod, counted_members
 from upgrader.core.checkpoint_request.acknowledgements import is_earlier_request
 from upgrader.core.errors import ConflictError, NotFoundError, UnaskableError, UpgraderError
-from upgrader.core.replies import Ran, Reply
+from upgrader.core.replies import CommandResult, Reply
 
 T = TypeVar("T")
 
@@ -26,7 +26,9 @@ class Pods(Protocol):
 
     async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None: ...
 
-    async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> Ran | None: ...
+    async def run(
+        self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]
+    ) -> CommandResult | None: ...
 
     async def call(self, pod: Pod, method: str, endpoint: str, body: object = None) -> Reply | None: ...
 
@@ -45,8 +47,8 @@ def unasked_members(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod
 
 def asked_pods(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
     """Pods that have this request, and no later one."""
-    ours = str(request.spec.request_id)
-    return [pod for pod in pods if pod.metadata.annotations.get(names.ANNOTATION_REQUEST) == ours]
+    request_id = str(request.spec.request_id)
+    return [pod for pod in pods if pod.metadata.annotations.get(names.ANNOTATION_REQUEST) == request_id]
 
 
 async def annotate_members(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -> None:

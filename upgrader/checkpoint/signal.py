@@ -17,7 +17,7 @@ from upgrader.checkpoint.answers import container_of
 from upgrader.checkpoint.file import FileMethod
 from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.errors import UnaskableError
-from upgrader.core.replies import Ran
+from upgrader.core.replies import CommandResult
 
 log = structlog.get_logger()
 
@@ -67,7 +67,7 @@ class SignalMethod:
     async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
         return await self._files.progress(request, pods)
 
-    async def _run(self, request: CheckpointRequest, pod: Pod, command: Sequence[str]) -> Ran | None:
+    async def _run(self, request: CheckpointRequest, pod: Pod, command: Sequence[str]) -> CommandResult | None:
         env = {
             "CHECKPOINT_REQUEST": str(request.spec.request_id),
             "CHECKPOINT_PARK_SECONDS": str(request.spec.park_seconds),

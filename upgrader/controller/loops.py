@@ -28,7 +28,7 @@ class Key(NamedTuple):
     name: str
 
 
-class Pace(NamedTuple):
+class LoopPauses(NamedTuple):
     """Pauses, in seconds."""
 
     between: float = 0.1  # minimum between two steps of an object, however often it is woken
@@ -53,9 +53,9 @@ class Loop:
 class Loops:
     """The tasks of all objects. `steps`: the step of each kind; `serve()` must run while `wake` is called."""
 
-    def __init__(self, steps: Mapping[str, Step], pace: Pace | None = None) -> None:
+    def __init__(self, steps: Mapping[str, Step], pace: LoopPauses | None = None) -> None:
         self._steps = steps
-        self._pace = pace or Pace()
+        self._pace = pace or LoopPauses()
         self._loops: dict[Key, Loop] = {}
         self._group: asyncio.TaskGroup | None = None
 

@@ -15,19 +15,20 @@ from upgrader.api.kinds import KINDS
 from upgrader.api.kubernetes import Node
 from upgrader.controller import collector, probes, rim
 from upgrader.controller.crash import crash_points
-from upgrader.controller.loops import Loops, Pace, Step
+from upgrader.controller.loops import LoopPauses, Loops, Step
 from upgrader.core.errors import ClusterError, ConfigurationError, LostLeadershipError
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.informer import Informer, node_informer
 from upgrader.kube.lease import CONTROLLER, Election, Timing
 from upgrader.kube.transport import REQUEST_SECONDS
-from upgrader.kube.watched import Watched
+from upgrader.kube.watched import WatchedReads
 from upgrader.reconcile.driver_image import image_reconciler
 from upgrader.reconcile.gpu_stack import stack_reconciler, stackless
 from upgrader.reconcile.gpu_stack.debounce_cache import Sightings
 from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.waking import Waking
 from upgrader.reconcile.upgrade_plan import plan_reconciler
+from upgrader.stack import vendors
 from upgrader.telemetry import logs
 from upgrader.wiring import compose
 from upgrader.wiring.settings import Settings
@@ -45,7 +46,7 @@ def lease_timing(lease_seconds: int) -> Timing:
 
 def loop_steps(context: Context) -> Mapping[str, Step]:
     """The step of each kind that has loops."""
-    sightings, without_stacks = Sightings(), stackless.Stackless()
+    sightings, without_stacks = Sightings(), stackless.StacklessPass()
 
     async def stack(name: str) -> float | None:
         return await stack_reconciler.reconcile_stack(context, name, sightings)
@@ -70,6 +71,7 @@ async def run_controller(settings: Settings, *, kubeconfig: str | None = None, c
         ConfigurationError: a setting is invalid, the cluster is not supported, or the CRDs are missing.
     """
     logs.configure_logging(settings.log_format, settings.log_level)
+    log_broken_vendors()
     collector.raise_thresholds()
     points = crash_points(os.environ)
     async with await KubeCluster.connect(kubeconfig, context) as connection:
@@ -83,14 +85,20 @@ async def run_controller(settings: Settings, *, kubeconfig: str | None = None, c
         )
         cluster = connection.guarded(election.check)
         nodes = node_informer(cluster)
-        watched = Watched(cluster, nodes, settings.namespace)
+        watched = WatchedReads(cluster, nodes, settings.namespace)
         async with compose.controller_context(settings, cluster, nodes, watched, election, points) as reconcile_context:
-            loops = Loops(loop_steps(reconcile_context), Pace(between=_step_pause(settings)))
+            loops = Loops(loop_steps(reconcile_context), LoopPauses(between=_step_pause(settings)))
 
             async def wake_stacks() -> None:
                 await wake_remaining(reconcile_context, loops)
 
             await _serve_until_stopped(settings, cluster, nodes, election, loops, [wake_stacks, watched.run])
+
+
+def log_broken_vendors() -> None:
+    """Log each installed vendor that cannot be used; the conditions of its stacks show the same reason."""
+    for name, error in vendors.broken_vendors().items():
+        log.error("a vendor cannot be used", vendor=name, because=str(error))
 
 
 async def wake_remaining(context: Context, loops: Waking) -> None:
@@ -173,7 +181,7 @@ def _on_signals(stop: Callable[[], None]) -> None:
 
 
 def _step_pause(settings: Settings) -> float:
-    return min(Pace().between, settings.active_seconds)
+    return min(LoopPauses().between, settings.active_seconds)
 
 
 async def _check_served(cluster: KubeCluster) -> None:

@@ -19,7 +19,7 @@ _ENDPOINT = re.compile(PATTERN)
 _QUERY = re.compile(r"([A-Za-z]+)=([0-9]+)")
 
 
-class Called(NamedTuple):
+class EndpointParts(NamedTuple):
     """An endpoint in its parts; the port with its colon."""
 
     port: str
@@ -33,7 +33,7 @@ def is_endpoint(text: str) -> bool:
     return len(text) <= LONGEST and _ENDPOINT.fullmatch(text) is not None and int(port) < 65536
 
 
-def split_endpoint(text: str) -> Called:
+def split_endpoint(text: str) -> EndpointParts:
     """The parts of an endpoint for a call, with at most one number as a query.
 
     Raises:
@@ -47,4 +47,4 @@ def split_endpoint(text: str) -> Called:
             resolution="Declare port and path, such as :8080/checkpoint: without '..', '//', '%', '?' and '#'.",
         )
     port, slash, path = endpoint.partition("/")
-    return Called(port, f"{slash}{path}", ((match[1], match[2]),) if match is not None else ())
+    return EndpointParts(port, f"{slash}{path}", ((match[1], match[2]),) if match is not None else ())

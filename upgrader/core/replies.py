@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Ran(Struct, frozen=True, kw_only=True):
+class CommandResult(Struct, frozen=True, kw_only=True):
     """A command that ended: its whole standard output, and its exit code."""
 
     output: bytes

@@ -14,43 +14,12 @@ from typing import Self
 import msgspec
 
 from upgrader.core.errors import ConfigurationError
-from upgrader.images import base, python, store
+from upgrader.images import base, image_parts, python, store
 from upgrader.images.buildah import open_storage
 from upgrader.images.layout import Layout
 from upgrader.images.modes import fix_modes
 from upgrader.images.store import Store
 from upgrader.process.places import Progress, cache_root
-
-NODE_PACKAGES = ("grpcio", "msgspec", "prometheus-client", "protobuf", "pyyaml", "typing-extensions")
-"""The packages of the lock file that upgrader.node needs."""
-
-NODE_PARTS = (
-    "__init__.py",
-    *(f"core/{name}.py" for name in ("__init__", "errors", "timing", "untrusted")),
-    "core/node_protocol",
-    "node",
-    *(f"process/{name}.py" for name in ("__init__", "finished", "redact", "run")),
-)
-"""The parts of this package that upgrader.node loads. The list is minimal, since every node stores the image."""
-
-CONTROLLER_PARTS = (
-    *("__init__.py", "__main__.py", "api", "checkpoint"),
-    *(f"cli/{name}" for name in ("__init__.py", "main.py", "admin", "base", "control", "doctor", "plan", "shared")),
-    *("cli/status", "controller", "core"),
-    *(f"images/{name}" for name in ("__init__.py", "labels.py", "layout.py", "registry", "trust", "wire.py")),
-    *("kube", "process", "reconcile", "stack", "telemetry", "wiring"),
-)
-"""The parts of this package that the controller and the commands for a cluster load."""
-
-CONTROLLER_LACKS = ("grpcio", "pyelftools")
-"""The packages of the lock file that they do not need: those of the node image and of builds."""
-
-SIMULATED_VENDOR = {
-    "upgrader_dev/__init__.py": "dev/upgrader_dev/__init__.py",
-    "upgrader_dev/vendor": "dev/upgrader_dev/vendor",
-    "gpu_upgrader_sim.dist-info/entry_points.txt": "Containerfiles/upgrader/simulated-vendor.txt",
-}
-"""The parts of the other distribution that make the vendor `sim` available to the controller, and its entry point."""
 
 BUILDER_PACKAGES = (
     *base.PACKAGES,
@@ -124,18 +93,30 @@ class Images:
         return Layout(Path(name)) if Path(name).is_dir() else self._open_session().pull_image(name)
 
     def node_image(self) -> Layout:
-        """The image of prepare, upgrade, validate and the device plugin."""
-        packages = self._packages_image("node", python.select_entries(self._read_lock(), NODE_PACKAGES))
-        return self._package_image("node", ("packages", packages), NODE_PARTS)
+        """The image of prepare, upgrade and validate."""
+        packages = self._packages_image("node", python.select_entries(self._read_lock(), image_parts.NODE_PACKAGES))
+        return self._package_image("node", ("packages", packages), image_parts.product_parts(image_parts.NODE_PARTS))
+
+    def simulated_gpus_image(self) -> Layout:
+        """The node image with the operands of the vendor `sim`: device plugin, exporter, feature discovery, runtime
+        hook.
+        """
+        requirements = python.select_entries(self._read_lock(), image_parts.SIMULATED_GPU_PACKAGES)
+        parent = ("node", self.node_image())
+        return self._package_image("simulated-gpus", parent, image_parts.SIMULATED_GPUS, requirements=requirements)
 
     def upgrader_image(self, cosign: Path, *, simulated_gpus: bool = False) -> Layout:
         """The image of the controller and the commands for a cluster. It contains cosign, a static program that
         verifies driver images, and with `simulated_gpus` the vendor `sim`.
         """
-        requirements = python.lock_entries(self._read_lock(), without=CONTROLLER_LACKS)
+        requirements = python.lock_entries(self._read_lock(), without=image_parts.CONTROLLER_LACKS)
         parent = ("cosign", self._cosign_image(cosign, self._packages_image("upgrader", requirements)))
-        added = SIMULATED_VENDOR if simulated_gpus else {}
-        return self._package_image("upgrader", parent, CONTROLLER_PARTS, added)
+        sources = image_parts.product_parts(image_parts.CONTROLLER_PARTS)
+        if simulated_gpus:
+            return self._package_image(
+                "upgrader-sim", parent, sources | image_parts.SIMULATED_VENDOR, recipe="upgrader"
+            )
+        return self._package_image("upgrader", parent, sources)
 
     def _cosign_image(self, program: Path, packages: Layout) -> Layout:
         def fill(context: Path) -> None:
@@ -204,9 +185,9 @@ class Images:
         labels = [("org.opencontainers.image.version", version)]
 
         def fill(_context: Path) -> None:
-            """The node image already contains everything."""
+            """Its parent already contains everything."""
 
-        parent = ("node", self.node_image())
+        parent = ("simulated-gpus", self.simulated_gpus_image())
         return self._build_image(f"plugin-{version}", recipe, [version], fill, parent=parent, labels=labels)
 
     def kubelet_image(self, version: str, binary: Path) -> Layout:
@@ -224,24 +205,33 @@ class Images:
         return self._build_image(f"kubelet-{version}", recipe, [digest, _find_busybox().read_bytes()], fill)
 
     def _package_image(
-        self, name: str, parent: tuple[str, Layout], parts_of_package: Sequence[str], added: Mapping[str, str] = {}
+        self,
+        name: str,
+        parent: tuple[str, Layout],
+        sources: Mapping[str, str],
+        *,
+        recipe: str = "",
+        requirements: str = "",
     ) -> Layout:
-        """Parts of this package, compiled, in an image on top of the locked packages that they need.
+        """Files and folders of the checkout, compiled, in an image on top of the locked packages that they need.
 
-        `added`: further files and folders of the checkout, by their path in the image's folder of packages.
+        `sources`: their paths, by path in the image's folder of packages. `recipe` defaults to `name`.
+        `requirements`: lines of the lock file with packages that `parent` lacks.
         """
-        sources = {f"upgrader/{part}": self._root / "upgrader" / part for part in parts_of_package}
-        sources |= {target: self._root / source for target, source in added.items()}
+        paths = {target: self._root / source for target, source in sources.items()}
 
         def fill(context: Path) -> None:
-            for target, source in sources.items():
-                _copy_part(source, context / "app" / target)
+            if requirements:
+                (context / "requirements").write_text(requirements)
+                python.install_packages(context / "requirements", context / "app", python=PYTHON)
+            for target, path in paths.items():
+                _copy_part(path, context / "app" / target)
             python.compile_all(context / "app", python=PYTHON)
 
-        parts: list[bytes | str] = [str(PYTHON)]
-        for target, source in sources.items():
-            parts += [target, *store.folder_contents(source)]
-        return self._build_image(name, self._root / "Containerfiles" / name, parts, fill, parent=parent)
+        parts: list[bytes | str] = [str(PYTHON), requirements]
+        for target, path in paths.items():
+            parts += [target, *store.folder_contents(path)]
+        return self._build_image(name, self._root / "Containerfiles" / (recipe or name), parts, fill, parent=parent)
 
     def _packages_image(self, name: str, requirements: str) -> Layout:
         """The locked packages of an image in a separate layer, since they change less often than this package."""

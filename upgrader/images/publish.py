@@ -16,9 +16,13 @@ REPOSITORY = "upgrader"
 
 
 class Product(Struct, frozen=True, kw_only=True):
-    """Images in a registry, each as `name@sha256:...`; drivers, plugins and kubelets by version."""
+    """Images in a registry, each as `name@sha256:...`; drivers, plugins and kubelets by version.
+
+    `simulated_gpus`: node image with the operands of the vendor `sim`.
+    """
 
     node: str
+    simulated_gpus: str
     upgrader: str
     trainer: str
     drivers: Mapping[str, str]
@@ -26,7 +30,7 @@ class Product(Struct, frozen=True, kw_only=True):
     kubelets: Mapping[str, str]
 
 
-class Programs(Struct, frozen=True, kw_only=True):
+class StaticPrograms(Struct, frozen=True, kw_only=True):
     """Functions that return the paths of static programs: the kubelet of a version, and cosign. They are called on
     demand.
     """
@@ -41,7 +45,7 @@ def push_product(
     drivers: Sequence[str],
     kernel: str,
     kubelets: Sequence[str],
-    programs: Programs,
+    programs: StaticPrograms,
     progress: Progress,
     plugins: Sequence[str] = ("1", "2"),
     images: Images | None = None,
@@ -63,6 +67,7 @@ def push_product(
     pushed = asyncio.run(_push_all(registry, layouts, progress))
     return Product(
         node=pushed["node"],
+        simulated_gpus=pushed["simulated-gpus"],
         upgrader=pushed["controller"],
         trainer=pushed["trainer"],
         drivers={version: pushed[f"driver:{_driver_tag(version, kernel)}"] for version in drivers},
@@ -72,7 +77,7 @@ def push_product(
 
 
 def product_layouts(
-    images: Images, *, kubelets: Sequence[str], programs: Programs, plugins: Sequence[str] = ("1", "2")
+    images: Images, *, kubelets: Sequence[str], programs: StaticPrograms, plugins: Sequence[str] = ("1", "2")
 ) -> dict[str, Layout]:
     """The images that `push_product` pushes, except simulated drivers, by name and tag. Missing images are built.
 
@@ -81,6 +86,7 @@ def product_layouts(
     """
     return {
         "node": images.node_image(),
+        "simulated-gpus": images.simulated_gpus_image(),
         "controller": images.upgrader_image(programs.cosign(), simulated_gpus=True),
         "trainer": images.trainer_image(),
         **{f"plugin:{version}": images.plugin_image(version) for version in plugins},

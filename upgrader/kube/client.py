@@ -25,10 +25,10 @@ from upgrader.core.errors import (
     TwoBudgetsError,
     UnreachableError,
 )
-from upgrader.core.replies import Ran, Reply
+from upgrader.core.replies import CommandResult, Reply
 from upgrader.kube import events
-from upgrader.kube.connect import Access, Login
-from upgrader.kube.discovery import DISCOVERY, Discovery, served_versions
+from upgrader.kube.connect import Access, ApiServerLogin
+from upgrader.kube.discovery import DISCOVERY, ApiDiscovery, served_versions
 from upgrader.kube.listing import Listing, Page
 from upgrader.kube.refusals import ExpiredError, is_status, response_error
 from upgrader.kube.transport import JSON, Call, Transport
@@ -59,7 +59,7 @@ class Version(Wire, frozen=True, kw_only=True):
 class KubeCluster:
     """A client for objects by REST. It is a context manager; otherwise call close()."""
 
-    def __init__(self, login: Login) -> None:
+    def __init__(self, login: ApiServerLogin) -> None:
         self._login = login
         self._transport = Transport(login.configuration, login.load)
         self._guard: Callable[[], None] | None = None
@@ -76,7 +76,7 @@ class KubeCluster:
         Raises:
             ConfigurationError: no cluster is configured.
         """
-        login = Login(kubeconfig, context)
+        login = ApiServerLogin(kubeconfig, context)
         await login.load()
         return cls(login)
 
@@ -159,7 +159,7 @@ class KubeCluster:
         """See ports.Cluster."""
         if time.monotonic() >= self._served_until:
             body = await self._transport.read(Call(method="GET", path="/apis", accept=DISCOVERY))
-            self._served = served_versions(_decode_body(body, Discovery, "list of kinds"))
+            self._served = served_versions(_decode_body(body, ApiDiscovery, "list of kinds"))
             self._served_until = time.monotonic() + SERVED_SECONDS
         return self._served
 
@@ -169,14 +169,14 @@ class KubeCluster:
         output = await self._exec(pod, container, ("sh", "-c", 'cat -- "$1" && printf %s "$2"', "sh", path, marker))
         return output.removesuffix(marker.encode()) if output is not None and output.endswith(marker.encode()) else None
 
-    async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> Ran | None:
+    async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> CommandResult | None:
         """See ports.Cluster. The container needs `sh`."""
         marker = secrets.token_hex(16)
         variables = (f"{name}={value}" for name, value in env.items())
         # The exit code is in the output: the status of a connection that was cut may be success.
         raw = await self._exec(pod, container, ("sh", "-c", _RUN, "sh", marker, *variables, "--", *argv), acts=True)
         output, separator, code = (raw or b"").rpartition(f"\n{marker} ".encode())
-        return Ran(output=output, code=int(code)) if separator and len(code) < 4 and code.isdigit() else None
+        return CommandResult(output=output, code=int(code)) if separator and len(code) < 4 and code.isdigit() else None
 
     async def call(self, pod: Pod, method: str, endpoint: str, body: object = None) -> Reply | None:
         """See ports.Cluster. By the proxy of the API server, so no route to pods is required."""

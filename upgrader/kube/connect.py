@@ -31,7 +31,7 @@ class Access(Struct, frozen=True, kw_only=True):
         return f"Access(server={self.server!r})"
 
 
-class Login:
+class ApiServerLogin:
     """Loads the configuration, also again when the API server rejects it (tokens of exec plugins expire)."""
 
     def __init__(

@@ -24,14 +24,14 @@ class DiscoveredGroup(Wire, frozen=True, kw_only=True):
     versions: tuple[DiscoveredVersion, ...] = ()
 
 
-class Discovery(Wire, frozen=True, kw_only=True):
+class ApiDiscovery(Wire, frozen=True, kw_only=True):
     """Served kinds by group; `kind` rejects the response of an API server without aggregated discovery."""
 
     kind: Literal["APIGroupDiscoveryList"]
     items: tuple[DiscoveredGroup, ...] = ()
 
 
-def served_versions(discovery: Discovery) -> Mapping[tuple[str, str], tuple[str, ...]]:
+def served_versions(discovery: ApiDiscovery) -> Mapping[tuple[str, str], tuple[str, ...]]:
     """Versions by group and plural, in the order of the API server: the preferred first."""
     served: dict[tuple[str, str], tuple[str, ...]] = {}
     for group in discovery.items:

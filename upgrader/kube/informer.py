@@ -33,17 +33,17 @@ _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 15.0
 
 
-class Meta(Protocol):
+class ApiObject(Protocol):
     """An object of the API server."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
 
 
-T = TypeVar("T", bound=Meta)
+T = TypeVar("T", bound=ApiObject)
 
 
-class Source(Protocol):
+class WatchSource(Protocol):
     """The methods of KubeCluster that an informer uses."""
 
     async def listing(self, kind: ResourceKind[Any], namespace: str = "") -> Listing[Any]: ...
@@ -80,7 +80,7 @@ class Informer(Generic[T]):
 
     def __init__(
         self,
-        source: Source,
+        source: WatchSource,
         kind: ResourceKind[T],
         namespace: str = "",
         *,
@@ -221,7 +221,7 @@ class Informer(Generic[T]):
 
 
 def node_informer(
-    source: Source, *, clock: Callable[[], float] = time.monotonic, pause: Callable[[int], float] | None = None
+    source: WatchSource, *, clock: Callable[[], float] = time.monotonic, pause: Callable[[int], float] | None = None
 ) -> Informer[Node]:
     """An informer of all nodes, which implements ports.Nodes."""
     return Informer(source, NODES, clock=clock, pause=pause)
@@ -232,7 +232,7 @@ def object_key(name: str, namespace: str = "") -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-def _object_key(value: Meta) -> str:
+def _object_key(value: ApiObject) -> str:
     return object_key(value.metadata.name, value.metadata.namespace)
 
 

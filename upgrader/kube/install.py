@@ -17,18 +17,18 @@ class DefinitionStatus(Wire, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] | None = None
 
 
-class Definition(Wire, frozen=True, kw_only=True):
+class CustomResourceDefinition(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta
     status: DefinitionStatus = DefinitionStatus()
 
 
-CRDS: ResourceKind[Definition] = ResourceKind(
+CRDS: ResourceKind[CustomResourceDefinition] = ResourceKind(
     group="apiextensions.k8s.io",
     version="v1",
     kind="CustomResourceDefinition",
     plural="customresourcedefinitions",
     namespaced=False,
-    type=Definition,
+    type=CustomResourceDefinition,
 )
 
 

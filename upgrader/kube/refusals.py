@@ -35,7 +35,7 @@ class Details(Struct, frozen=True, rename="camel"):
     retry_after_seconds: float | None = None
 
 
-class Status(Struct, frozen=True, rename="camel"):
+class ApiStatus(Struct, frozen=True, rename="camel"):
     kind: str = ""
     api_version: str = ""
     message: str = ""
@@ -61,7 +61,7 @@ def response_error(code: int, headers: Mapping[str, str], body: bytes, request: 
     return error
 
 
-def _typed_error(code: int, headers: Mapping[str, str], status: Status, text: str, details: str) -> UpgraderError:
+def _typed_error(code: int, headers: Mapping[str, str], status: ApiStatus, text: str, details: str) -> UpgraderError:
     if code == 404 and status.details is not None and status.details.name:
         return NotFoundError(f"{status.details.kind} {status.details.name} does not exist", details=details)
     if code == 409 and status.reason == "AlreadyExists":
@@ -84,11 +84,11 @@ def is_status(body: bytes) -> bool:
     return (status.kind, status.api_version) == ("Status", "v1")
 
 
-def _decode_status(body: bytes) -> Status:
-    return untrusted.read_json(body, Status) or Status()
+def _decode_status(body: bytes) -> ApiStatus:
+    return untrusted.read_json(body, ApiStatus) or ApiStatus()
 
 
-def _retry_after(headers: Mapping[str, str], status: Status) -> float | None:
+def _retry_after(headers: Mapping[str, str], status: ApiStatus) -> float | None:
     """The delay in seconds; Kubernetes does not use the form with a date."""
     seconds = untrusted.parse_duration(headers.get("Retry-After"))
     if seconds is not None:

@@ -7,14 +7,14 @@ from typing import Any, Protocol, TypeVar, cast
 
 from upgrader.api.kubernetes import Node, Pod
 from upgrader.api.resources import JOBS, NAMESPACES, NODES, PODS, ResourceKind
-from upgrader.kube.informer import Informer, Source
+from upgrader.kube.informer import Informer, WatchSource
 
 T = TypeVar("T")
 
 BY_NODE = "spec.nodeName="
 
 
-class Cluster(Source, Protocol):
+class ReadableCluster(WatchSource, Protocol):
     """The methods of KubeCluster that are used here."""
 
     async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None: ...
@@ -24,7 +24,7 @@ class Cluster(Source, Protocol):
     async def served(self) -> Mapping[tuple[str, str], tuple[str, ...]]: ...
 
 
-class Watched:
+class WatchedReads:
     """Reads nodes, pods, namespaces and the Jobs of one namespace from informers, and all else by requests.
 
     An informer that is out of sync is replaced by requests. Implements ports.Reads. `run()` must run in parallel, and
@@ -33,7 +33,7 @@ class Watched:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ReadableCluster,
         nodes: Informer[Node],
         namespace: str,
         *,

@@ -6,7 +6,7 @@ Not here: which programs are run.
 
 from upgrader.process.finished import (
     Command,
-    Finished,
+    FinishedProgram,
     ProgramFailedError,
     ProgramMissingError,
     ProgramTimeoutError,
@@ -16,7 +16,7 @@ from upgrader.process.run import run
 
 __all__ = [
     "Command",
-    "Finished",
+    "FinishedProgram",
     "ProgramFailedError",
     "ProgramMissingError",
     "ProgramTimeoutError",

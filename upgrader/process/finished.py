@@ -52,7 +52,7 @@ class Command(Struct, frozen=True, kw_only=True):
         return f"Command({str(self)!r})"
 
 
-class Finished(Struct, frozen=True, kw_only=True):
+class FinishedProgram(Struct, frozen=True, kw_only=True):
     """Result of a program: `code` as in a shell (128 + signal), its complete output, and `seconds` that it took."""
 
     command: Command
@@ -70,7 +70,7 @@ class Finished(Struct, frozen=True, kw_only=True):
 class ProgramFailedError(ProcessError):
     """A program ended with an error; `finished` has its complete output, the message the last lines."""
 
-    def __init__(self, finished: Finished, brief: str = "") -> None:
+    def __init__(self, finished: FinishedProgram, brief: str = "") -> None:
         super().__init__(
             brief or f"`{finished.command}` ended with exit code {finished.code}", details=_last_lines(finished)
         )
@@ -80,7 +80,7 @@ class ProgramFailedError(ProcessError):
 class ProgramTimeoutError(ProgramFailedError):
     """A program was ended after its timeout; `finished` has its output until then."""
 
-    def __init__(self, finished: Finished) -> None:
+    def __init__(self, finished: FinishedProgram) -> None:
         super().__init__(finished, f"`{finished.command}` did not end within {finished.command.timeout:g} s")
 
 
@@ -109,7 +109,7 @@ def signal_group(pid: int, number: signal.Signals) -> None:
         return
 
 
-def check_result(finished: Finished, *, check: bool, overdue: bool) -> Finished:
+def check_result(finished: FinishedProgram, *, check: bool, overdue: bool) -> FinishedProgram:
     """The result, or ProgramTimeoutError after a timeout, or ProgramFailedError for an exit code other than 0."""
     if overdue:
         raise ProgramTimeoutError(finished)
@@ -118,7 +118,7 @@ def check_result(finished: Finished, *, check: bool, overdue: bool) -> Finished:
     return finished
 
 
-def _last_lines(finished: Finished) -> str:
+def _last_lines(finished: FinishedProgram) -> str:
     output: Sequence[str] = (finished.stdout + b"\n" + finished.stderr).decode(errors="replace").splitlines()
     lines = [line for line in output if line.strip()][-_LINES_SHOWN:]
     return redact_text("\n".join(lines), finished.command.secrets)

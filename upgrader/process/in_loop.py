@@ -11,7 +11,7 @@ from pathlib import Path
 from upgrader.process.finished import (
     GRACE_SECONDS,
     Command,
-    Finished,
+    FinishedProgram,
     ProgramMissingError,
     check_result,
     exit_code,
@@ -29,7 +29,7 @@ async def run_async(
     stdin: bytes = b"",
     secrets: Sequence[str] = (),
     check: bool = True,
-) -> Finished:
+) -> FinishedProgram:
     """Like `run`; if the caller is cancelled, the process group is killed."""
     command = Command.from_arguments(words, timeout, cwd, env, stdin, secrets)
     started = time.monotonic()
@@ -62,7 +62,7 @@ async def run_async(
                 io.cancel()
                 process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
             await process.wait()
-    finished = Finished(
+    finished = FinishedProgram(
         command=command,
         code=exit_code(await process.wait()),
         stdout=bytes(stdout),

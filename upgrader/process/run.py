@@ -12,7 +12,7 @@ from typing import IO
 from upgrader.process.finished import (
     GRACE_SECONDS,
     Command,
-    Finished,
+    FinishedProgram,
     ProgramMissingError,
     check_result,
     exit_code,
@@ -33,7 +33,7 @@ def run(
     secrets: Sequence[str] = (),
     check: bool = True,
     on_line: Line | None = None,
-) -> Finished:
+) -> FinishedProgram:
     """Run a program to its end. `on_line` receives the lines of its standard error while it runs, in another thread.
 
     Raises:
@@ -56,7 +56,7 @@ def run(
     if overdue:
         _end_process(process)
         streams.wait_until_drained(GRACE_SECONDS)
-    finished = Finished(
+    finished = FinishedProgram(
         command=command,
         code=exit_code(process.wait()),
         stdout=streams.stdout,

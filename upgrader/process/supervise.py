@@ -17,7 +17,7 @@ RESTART_SECONDS = 0.5
 """Minimum seconds between two starts of a program."""
 
 
-class Program(Struct, frozen=True, kw_only=True):
+class SupervisedProgram(Struct, frozen=True, kw_only=True):
     """A program that is restarted when it ends."""
 
     name: str
@@ -28,7 +28,7 @@ class Program(Struct, frozen=True, kw_only=True):
 
 
 class _Run(Struct, kw_only=True):
-    program: Program
+    program: SupervisedProgram
     pid: int | None = None
     started: float = 0.0
     ends: int = 0
@@ -48,7 +48,7 @@ class Supervisor:
         # blocked, so that no signal is lost between two waits; programs are started with an empty mask
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
 
-    def add(self, program: Program) -> None:
+    def add(self, program: SupervisedProgram) -> None:
         """Start a program and keep it running."""
         self._runs[program.name] = _Run(program=program)
         self._start_due()
@@ -112,7 +112,7 @@ class Supervisor:
             journal.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
 
-def _spawn_program(program: Program) -> int:
+def _spawn_program(program: SupervisedProgram) -> int:
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawnp(
         program.words[0],

@@ -14,7 +14,7 @@ from upgrader.api.resources import ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.driver_build.driver_builds import Identity, Verdict
-from upgrader.core.replies import Ran, Reply
+from upgrader.core.replies import CommandResult, Reply
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class Cluster(Reads, Protocol):
         """A file in a container, read by exec with an end marker; None if it does not exist or is incomplete."""
         ...
 
-    async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> Ran | None:
+    async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> CommandResult | None:
         """Run a short command in a container; None if its end is unknown."""
         ...
 
@@ -149,7 +149,7 @@ class Registry(Protocol):
         ...
 
 
-class Trust(Protocol):
+class ImageVerifier(Protocol):
     """Verification of images."""
 
     async def verify(self, image: str, identity: Identity) -> tuple[Verdict, ...]:

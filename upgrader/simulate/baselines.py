@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from upgrader.simulate import stack
-from upgrader.simulate.world import World
+from upgrader.simulate.world import SimulatedCluster
 
 _PERCENT = re.compile(r"^(\d{1,3})%$")
 
@@ -44,7 +44,9 @@ class Slot:
 class BaselineUpgrader:
     """Upgrades node by node, a limited number at the same time; `kill`: whether jobs are ended or waited for."""
 
-    def __init__(self, world: World, max_unavailable: int | str, *, kill: bool, write_seconds: int = 1) -> None:
+    def __init__(
+        self, world: SimulatedCluster, max_unavailable: int | str, *, kill: bool, write_seconds: int = 1
+    ) -> None:
         self.world, self.kill, self.write_seconds = world, kill, write_seconds
         sizes = [node.spec.gpus for node in world.nodes.values()]
         self.width = allowed_nodes(max_unavailable, len(sizes), sum(sizes))

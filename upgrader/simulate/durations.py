@@ -8,7 +8,7 @@ import math
 import random
 import statistics
 
-from upgrader.simulate.fleets.fleet import SimJob
+from upgrader.simulate.fleets.fleet import FleetJob
 
 PREPARE, UPGRADE = (60, 120), (240, 480)
 """Seconds, median and 95th percentile: the preparation of a node while its jobs run; from operands off to validated."""
@@ -33,13 +33,13 @@ class DurationSampler:
             self._upgrades[key] = self.draw_seconds("upgrade", f"{node} {attempt}", *self._upgrade)
         return self._upgrades[key]
 
-    def draw_checkpoint(self, job: SimJob, attempt: int = 0) -> int:
+    def draw_checkpoint(self, job: FleetJob, attempt: int = 0) -> int:
         """Seconds from the request until all members are parked."""
         return self.draw_seconds(
             "checkpoint", f"{job.name} {attempt}", job.checkpoint, job.checkpoint * CHECKPOINT_TAIL
         )
 
-    def draw_restart(self, job: SimJob, attempt: int = 0) -> int:
+    def draw_restart(self, job: FleetJob, attempt: int = 0) -> int:
         """Seconds from the assignment of nodes until training continues."""
         return self.draw_seconds("restart", f"{job.name} {attempt}", job.restart, job.restart * RESTART_TAIL)
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from upgrader.simulate.fleets.fleet import Event, EventKind
+from upgrader.simulate.fleets.fleet import EventKind, FleetEvent
 from upgrader.simulate.job import HAS_PODS, JobState
 
 if TYPE_CHECKING:
-    from upgrader.simulate.job import Job
-    from upgrader.simulate.node import Node
-    from upgrader.simulate.world import World
+    from upgrader.simulate.job import SimulatedJob
+    from upgrader.simulate.node import SimulatedNode
+    from upgrader.simulate.world import SimulatedCluster
 
 NODE_EVENTS = frozenset(
     {
@@ -28,7 +28,7 @@ NODE_EVENTS = frozenset(
 """Events of nodes; the others are events of jobs."""
 
 
-def apply_event(world: World, event: Event) -> None:
+def apply_event(world: SimulatedCluster, event: FleetEvent) -> None:
     """Apply an event to the cluster."""
     if event.what is EventKind.NODE_JOINS:
         template = world.nodes.get(event.value)
@@ -44,7 +44,7 @@ def apply_event(world: World, event: Event) -> None:
             _apply_to_job(world, job, event)
 
 
-def _apply_to_node(world: World, node: Node, event: Event) -> None:
+def _apply_to_node(world: SimulatedCluster, node: SimulatedNode, event: FleetEvent) -> None:
     match event.what:
         case EventKind.NODE_NOT_READY:
             node.set_fields(ready=False)
@@ -64,7 +64,7 @@ def _apply_to_node(world: World, node: Node, event: Event) -> None:
     world.notify_change(node.name)
 
 
-def _apply_to_job(world: World, job: Job, event: Event) -> None:
+def _apply_to_job(world: SimulatedCluster, job: SimulatedJob, event: FleetEvent) -> None:
     match event.what:
         case EventKind.JOB_ENDS:
             world.finish_job(job)

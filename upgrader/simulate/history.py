@@ -10,13 +10,13 @@ from upgrader.core.model.prediction import Durations
 from upgrader.simulate.controller.rollout import Controller
 from upgrader.simulate.fleets.fleet import Fleet
 from upgrader.simulate.run import Simulation
-from upgrader.simulate.settings import Settings, SimulatedStrategy
+from upgrader.simulate.settings import SimulatedStrategy, SimulationSettings
 
 _N, _R = NodePhase, RequestPhase
 Phase = TypeVar("Phase", NodePhase, RequestPhase)
 
 
-def measure_earlier_rollout(fleet: Fleet, settings: Settings) -> Durations:
+def measure_earlier_rollout(fleet: Fleet, settings: SimulationSettings) -> Durations:
     """Durations of one whole rollout of the same fleet, with these settings and seed.
 
     Raises:

@@ -10,7 +10,7 @@ from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.checkpoint_request.request_state import OwnerFacts
 from upgrader.core.model.fleet import Gang, MemberFacts, Owner
 from upgrader.core.workloads.placement import Placement
-from upgrader.simulate.fleets.fleet import SimJob
+from upgrader.simulate.fleets.fleet import FleetJob
 
 NAMESPACE = "ml"
 VOLUME = "/data"
@@ -32,10 +32,10 @@ HAS_PODS = frozenset({JobState.STARTING, JobState.TRAINING, JobState.HALTED, Job
 
 
 @dataclass(kw_only=True)
-class Job:
+class SimulatedJob:
     """Changed only together with `touch`, so that cached facts are never stale."""
 
-    spec: SimJob
+    spec: FleetJob
     state: JobState = JobState.WAITING
     places: tuple[str, ...] = ()  # nodes of its members, while it has pods
     homes: tuple[str, ...] = ()  # its last nodes

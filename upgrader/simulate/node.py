@@ -6,14 +6,14 @@ from datetime import datetime
 from upgrader.core.forecast.canaries import MODEL_LABEL
 from upgrader.core.model.fleet import NodeFacts
 from upgrader.simulate import stack
-from upgrader.simulate.fleets.fleet import SimNode
+from upgrader.simulate.fleets.fleet import FleetNode
 
 
 @dataclass(kw_only=True)
-class Node:
+class SimulatedNode:
     """Changed only with `change`, so that cached facts are never stale."""
 
-    spec: SimNode
+    spec: FleetNode
     uid: str
     ready: bool = True
     cordoned: bool = False
@@ -78,7 +78,7 @@ class Node:
         return self._facts
 
 
-def make_node(spec: SimNode, uid: str) -> Node:
+def make_node(spec: FleetNode, uid: str) -> SimulatedNode:
     """A node in service on the old revision."""
     key = stack.make_image(stack.OLD, spec.kernel).key
-    return Node(spec=spec, uid=uid, driver_key=key, revision=stack.make_target(stack.OLD).revision)
+    return SimulatedNode(spec=spec, uid=uid, driver_key=key, revision=stack.make_target(stack.OLD).revision)

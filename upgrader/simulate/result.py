@@ -5,7 +5,7 @@ from msgspec import Struct
 HOUR = 3600
 
 
-class Predicted(Struct, frozen=True, kw_only=True):
+class InitialForecast(Struct, frozen=True, kw_only=True):
     """The forecast before the start; times in seconds from the begin."""
 
     batches: int
@@ -39,7 +39,7 @@ class Result(Struct, frozen=True, kw_only=True):
     lower_bound_gpu_hours: float
     left: int = 0  # nodes still on the old revision
     batches: int = 0
-    predicted: Predicted | None = None
+    predicted: InitialForecast | None = None
 
     @property
     def over_bound(self) -> float:

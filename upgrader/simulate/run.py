@@ -10,20 +10,20 @@ from upgrader.simulate.controller.rollout import Controller
 from upgrader.simulate.durations import DurationSampler
 from upgrader.simulate.event_queue import EventQueue
 from upgrader.simulate.fleets.fleet import Fleet
-from upgrader.simulate.result import HOUR, Predicted, Result
-from upgrader.simulate.settings import Settings, SimulatedStrategy
-from upgrader.simulate.world import World
+from upgrader.simulate.result import HOUR, InitialForecast, Result
+from upgrader.simulate.settings import SimulatedStrategy, SimulationSettings
+from upgrader.simulate.world import SimulatedCluster
 
 
 class Simulation:
     """A fleet, its upgrader, and the virtual time; it runs step by step, or to the end."""
 
-    def __init__(self, fleet: Fleet, strategy: SimulatedStrategy, settings: Settings) -> None:
+    def __init__(self, fleet: Fleet, strategy: SimulatedStrategy, settings: SimulationSettings) -> None:
         self.fleet, self.strategy, self.settings = fleet, strategy, settings
         ties = Random(f"ties {settings.seed}") if settings.shuffle else None  # noqa: S311 - not a secret
         self.queue = EventQueue(settings.begin, ties)
         self.sampler = DurationSampler(settings.seed, settings.upgrade, spread=settings.spread)
-        self.world = World(fleet, self.queue, self.sampler, skew=settings.skew, refill=settings.refill)
+        self.world = SimulatedCluster(fleet, self.queue, self.sampler, skew=settings.skew, refill=settings.refill)
         rollout = settings.rollout
         self.controller: Controller | None = None
         self.baseline: BaselineUpgrader | None = None
@@ -118,12 +118,12 @@ class Simulation:
             "waiting for jobs that do not end" if self.strategy is SimulatedStrategy.WAIT else "jobs cannot be placed"
         )
 
-    def _predicted(self) -> Predicted | None:
+    def _predicted(self) -> InitialForecast | None:
         if self.controller is None or self.controller.first is None:
             return None
         forecast = self.controller.first
         prediction, seconds = forecast.prediction, self.queue.seconds_at
-        return Predicted(
+        return InitialForecast(
             batches=forecast.summary.batches,
             interruptions=forecast.summary.interruptions,
             lost_gpu_hours=prediction.lost_gpu_hours,
@@ -133,7 +133,7 @@ class Simulation:
         )
 
 
-def simulate_rollout(fleet: Fleet, strategy: SimulatedStrategy, settings: Settings) -> Result:
+def simulate_rollout(fleet: Fleet, strategy: SimulatedStrategy, settings: SimulationSettings) -> Result:
     """Simulate one rollout of a fleet from its begin to its end, or to the horizon.
 
     Raises:

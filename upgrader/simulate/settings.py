@@ -17,12 +17,12 @@ BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 class SimulatedStrategy(StrEnum):
     """How a simulated fleet is upgraded: by the controller, or by a baseline that kills jobs or waits for them."""
 
-    CONTROLLER = "ours"
+    CONTROLLER = "upgrader"
     KILL = "kill"
     WAIT = "wait"
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class SimulationSettings(Struct, frozen=True, kw_only=True):
     """Durations are in seconds."""
 
     rollout: StrategyFacts = StrategyFacts(max_unavailable="5%")

@@ -10,10 +10,10 @@ from upgrader.core.workloads.placement import Placement
 from upgrader.simulate import faults, stack
 from upgrader.simulate.durations import DurationSampler
 from upgrader.simulate.event_queue import EventQueue
-from upgrader.simulate.fleets.fleet import Fleet, SimJob, SimNode
-from upgrader.simulate.job import HAS_PODS, VOLUME, Job, JobState
+from upgrader.simulate.fleets.fleet import Fleet, FleetJob, FleetNode
+from upgrader.simulate.job import HAS_PODS, VOLUME, JobState, SimulatedJob
 from upgrader.simulate.ledger import Ledger, Stall
-from upgrader.simulate.node import Node, make_node
+from upgrader.simulate.node import SimulatedNode, make_node
 
 GRACE = 5
 """Seconds from SIGTERM until a pod is removed."""
@@ -22,7 +22,7 @@ REFUSAL = 1
 """Seconds until a job refuses."""
 
 
-class World:
+class SimulatedCluster:
     """The state of the cluster. `changed`: listeners that get the name of each changed job or node."""
 
     def __init__(
@@ -30,14 +30,14 @@ class World:
     ) -> None:
         self.queue, self.sampler, self.ledger = queue, sampler, Ledger()
         self.skew, self.refill = timedelta(seconds=skew), refill
-        self.nodes: dict[str, Node] = {}
-        self.jobs: dict[str, Job] = {}
+        self.nodes: dict[str, SimulatedNode] = {}
+        self.jobs: dict[str, SimulatedJob] = {}
         self.changed: list[Callable[[str], None]] = []
         self.images = stack.make_images(node.kernel for node in fleet.nodes)
         self.failing: dict[str, int] = {}
         """Nodes on which the upgrade Job fails, with the remaining number of failures."""
         self._stalls: dict[str, Stall] = {}
-        self._waiting: list[Job] = []
+        self._waiting: list[SimulatedJob] = []
         self._is_scheduled = False
         self._count = 0
         for node in fleet.nodes:
@@ -78,7 +78,7 @@ class World:
 
     # ---------------------------------------------------------------------------------------------- nodes
 
-    def add_node(self, spec: SimNode) -> None:
+    def add_node(self, spec: FleetNode) -> None:
         """Add a node on the old revision."""
         self._count += 1
         self.nodes[spec.name] = make_node(spec, f"uid-{self._count}-{spec.name}")
@@ -102,9 +102,9 @@ class World:
 
     # ----------------------------------------------------------------------------------------------- jobs
 
-    def _add_job(self, spec: SimJob) -> None:
+    def _add_job(self, spec: FleetJob) -> None:
         trained = -spec.start if spec.running else 0
-        job = Job(
+        job = SimulatedJob(
             spec=spec,
             done=trained,
             work=None if spec.end is None else spec.end - spec.start,
@@ -118,14 +118,14 @@ class World:
         job.pods_at = spec.start
         self._start_training(job)
 
-    def add_member(self, job: Job, place: str) -> None:
+    def add_member(self, job: SimulatedJob, place: str) -> None:
         """Add a member."""
         node = self.nodes[place]
         node.used[job.spec.name] = node.used.get(job.spec.name, 0) + job.spec.gpus
         job.places = job.homes = (*job.places, place)
         self.handle_change(job)
 
-    def resume_by_user(self, job: Job) -> None:
+    def resume_by_user(self, job: SimulatedJob) -> None:
         """The user resumes a job; the controller's record stays."""
         if job.suspended:
             job.suspended = False
@@ -133,30 +133,30 @@ class World:
                 self._queue_job(job)
             self.handle_change(job)
 
-    def _queue_job(self, job: Job) -> None:
+    def _queue_job(self, job: SimulatedJob) -> None:
         job.state = JobState.WAITING
         self._waiting.append(job)
         self.handle_change(job)
 
-    def handle_change(self, job: Job) -> None:
+    def handle_change(self, job: SimulatedJob) -> None:
         """Handle a change of a job."""
         job.discard_cache()
         self.notify_change(job.spec.name)
 
-    def _bind_pods(self, job: Job, places: tuple[str, ...]) -> None:
+    def _bind_pods(self, job: SimulatedJob, places: tuple[str, ...]) -> None:
         for place in places:
             self.nodes[place].used[job.spec.name] = self.nodes[place].used.get(job.spec.name, 0) + job.spec.gpus
         job.places = job.homes = places
         job.generation += 1
         job.pods_at = self.now
 
-    def _release_nodes(self, job: Job) -> None:
+    def _release_nodes(self, job: SimulatedJob) -> None:
         for place in job.places:
             if place in self.nodes:
                 self.nodes[place].used.pop(job.spec.name, None)
         job.places = ()
 
-    def _start_training(self, job: Job) -> None:
+    def _start_training(self, job: SimulatedJob) -> None:
         stall = self._stalls.pop(job.spec.name, None)
         if stall is not None:
             stall.until = self.now
@@ -167,7 +167,7 @@ class World:
             self.queue.schedule_after(max(0, job.work - job.done), lambda: self._finish_if_current(job, token))
         self.handle_change(job)
 
-    def _stop_training(self, job: Job) -> None:
+    def _stop_training(self, job: SimulatedJob) -> None:
         """Stop its training; the caller sets its next state."""
         if job.state is JobState.TRAINING:
             job.done = job.step_at(self.now)
@@ -177,11 +177,11 @@ class World:
         job.since = self.now
         job.token += 1
 
-    def _finish_if_current(self, job: Job, token: int) -> None:
+    def _finish_if_current(self, job: SimulatedJob, token: int) -> None:
         if job.token == token:
             self.finish_job(job)
 
-    def finish_job(self, job: Job) -> None:
+    def finish_job(self, job: SimulatedJob) -> None:
         """Complete a job."""
         self._stop_training(job)
         stall = self._stalls.pop(job.spec.name, None)
@@ -193,7 +193,7 @@ class World:
         job.state, job.suspended, job.request, job.answer = JobState.OVER, False, 0, None
         self.handle_change(job)
 
-    def send_request(self, job: Job, request: int, park_seconds: int) -> None:
+    def send_request(self, job: SimulatedJob, request: int, park_seconds: int) -> None:
         """Send a request to all members: as soon as they train they write a checkpoint and park, or refuse."""
         if job.request == request:
             return
@@ -201,7 +201,7 @@ class World:
         if job.state is JobState.TRAINING:
             self._handle_request(job)
 
-    def _handle_request(self, job: Job) -> None:
+    def _handle_request(self, job: SimulatedJob) -> None:
         request = job.request
         job.request_count += 1
         if job.request_count <= job.spec.refuses:
@@ -217,27 +217,27 @@ class World:
         self.queue.schedule_after(seconds + job.parks, lambda: self._unpark_job(job, request))
         self.handle_change(job)
 
-    def _set_answer(self, job: Job, request: int, answer: Ack) -> None:
+    def _set_answer(self, job: SimulatedJob, request: int, answer: Ack) -> None:
         if job.request == request and job.state in {JobState.HALTED, JobState.TRAINING}:
             job.answer = answer
             self.handle_change(job)
 
-    def _unpark_job(self, job: Job, request: int) -> None:
+    def _unpark_job(self, job: SimulatedJob, request: int) -> None:
         if job.request == request and job.state is JobState.HALTED:
             self._resume_training(job)
 
-    def _resume_training(self, job: Job) -> None:
+    def _resume_training(self, job: SimulatedJob) -> None:
         job.answer = None
         self._start_training(job)
 
-    def withdraw_request(self, job: Job) -> None:
+    def withdraw_request(self, job: SimulatedJob) -> None:
         """Withdraw the request; the job continues to train."""
         job.request, job.answer = 0, None
         if job.state is JobState.HALTED:
             self._start_training(job)
         self.handle_change(job)
 
-    def stop_job(self, job: Job, record: str) -> None:
+    def stop_job(self, job: SimulatedJob, record: str) -> None:
         """Suspend a job, with the controller's record; its pods end."""
         if job.state not in HAS_PODS:
             job.suspended, job.record = True, record
@@ -250,7 +250,7 @@ class World:
         self.queue.schedule_after(GRACE, lambda: self._remove_pods(job))
         self.handle_change(job)
 
-    def _remove_pods(self, job: Job) -> None:
+    def _remove_pods(self, job: SimulatedJob) -> None:
         if job.state is not JobState.ENDING:
             return
         self._release_nodes(job)
@@ -261,7 +261,7 @@ class World:
         else:
             self._queue_job(job)
 
-    def resume_job(self, job: Job, placement: Placement) -> None:
+    def resume_job(self, job: SimulatedJob, placement: Placement) -> None:
         """Remove the controller's record, so that the job may run again."""
         job.suspended, job.record, job.placement = False, "", placement
         if job.state is JobState.AWAY:
@@ -269,7 +269,7 @@ class World:
         else:
             self.handle_change(job)
 
-    def kill_job(self, job: Job, *, lose: bool) -> None:
+    def kill_job(self, job: SimulatedJob, *, lose: bool) -> None:
         """Evict or lose a member: the gang stops, and resumes from its last periodic checkpoint.
 
         With `lose`, its work since then is lost.
@@ -300,7 +300,7 @@ class World:
         if self.refill:
             self._fill_free_nodes()
 
-    def _find_nodes(self, job: Job) -> tuple[str, ...] | None:
+    def _find_nodes(self, job: SimulatedJob) -> tuple[str, ...] | None:
         """Nodes for all its members: its previous nodes first, then by name."""
         size = max(job.spec.size, len(job.homes))
         own = [name for name in job.homes if name in self.nodes and self._fits_node(self.nodes[name], job)]
@@ -314,7 +314,7 @@ class World:
                 chosen.append(name)
         return tuple(chosen) if len(chosen) >= size else None
 
-    def _fits_node(self, node: Node, job: Job) -> bool:
+    def _fits_node(self, node: SimulatedNode, job: SimulatedJob) -> bool:
         placement = job.placement
         if not node.in_service or node.free < job.spec.gpus or node.revision in placement.left_behind:
             return False
@@ -322,7 +322,7 @@ class World:
             return False
         return bool(node.revision) or not placement.settled
 
-    def _place_job(self, job: Job, places: tuple[str, ...]) -> None:
+    def _place_job(self, job: SimulatedJob, places: tuple[str, ...]) -> None:
         self._bind_pods(job, places)
         job.state = JobState.STARTING
         job.token += 1
@@ -333,7 +333,7 @@ class World:
         self.queue.schedule_after(seconds, lambda: self._finish_start(job, token))
         self.handle_change(job)
 
-    def _finish_start(self, job: Job, token: int) -> None:
+    def _finish_start(self, job: SimulatedJob, token: int) -> None:
         if job.token == token:
             job.restored += 1
             self._start_training(job)
@@ -347,7 +347,7 @@ class World:
             if node.in_service and not node.maintenance and node.free:
                 self._count += 1
                 length = self.sampler.draw_seconds("filler", str(self._count), self.refill, 3 * self.refill)
-                spec = SimJob(
+                spec = FleetJob(
                     name=f"filler-{self._count:05}",
                     size=1,
                     gpus=node.free,
@@ -355,7 +355,7 @@ class World:
                     end=self.now + length,
                     declared_end=self.now + length,
                 )
-                job = Job(spec=spec, work=length, declared=length)
+                job = SimulatedJob(spec=spec, work=length, declared=length)
                 self.jobs[spec.name] = job
                 self._bind_pods(job, (name,))
                 self._start_training(job)

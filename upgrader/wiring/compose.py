@@ -11,7 +11,7 @@ from upgrader.checkpoint.methods import checkpoint_methods
 from upgrader.core.errors import ConfigurationError
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.facts.workloads import SHARED_SECONDS, Workloads
-from upgrader.reconcile.ports import Cluster, CrashPoints, Leadership, Nodes, Reads, Registry, Trust
+from upgrader.reconcile.ports import Cluster, CrashPoints, ImageVerifier, Leadership, Nodes, Reads, Registry
 from upgrader.reconcile.runtime.context import Context
 from upgrader.stack.settings import BuildSettings, StackSettings
 from upgrader.wiring.settings import Settings
@@ -138,7 +138,7 @@ async def _pin_node_image(settings: Settings, registry: Registry) -> str:
     return digest
 
 
-def _create_verifier(settings: Settings, registry: "RegistryClient") -> Trust | None:
+def _create_verifier(settings: Settings, registry: "RegistryClient") -> ImageVerifier | None:
     """The verifier of driver images; None if no key is set, which the status of images then states."""
     if not settings.image_key:
         return None

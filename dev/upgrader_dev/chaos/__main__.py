@@ -12,7 +12,7 @@ from functools import partial
 from msgspec import Struct
 
 from upgrader_dev.chaos.faults import Fault
-from upgrader_dev.chaos.run import Outcome, play_run
+from upgrader_dev.chaos.run import RunOutcome, play_run
 
 
 class FailedRun(Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class FailedRun(Struct, frozen=True, kw_only=True):
         return f"seed {self.seed}: raised an error\n{self.text}"
 
 
-def main(arguments: list[str] | None = None, run_seed: Callable[..., Outcome] = play_run) -> int:
+def main(arguments: list[str] | None = None, run_seed: Callable[..., RunOutcome] = play_run) -> int:
     """Play seeds; the exit status is 1 if a seed broke a law or raised an error."""
     parser = argparse.ArgumentParser(prog="chaos", description="Seeded rollouts with faults, judged by the laws.")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
@@ -54,7 +54,9 @@ def main(arguments: list[str] | None = None, run_seed: Callable[..., Outcome] = 
     return int(failed > 0)
 
 
-def play_seed(run_seed: Callable[..., Outcome], seed: int, *, nodes: int, off: Container[Fault]) -> Outcome | FailedRun:
+def play_seed(
+    run_seed: Callable[..., RunOutcome], seed: int, *, nodes: int, off: Container[Fault]
+) -> RunOutcome | FailedRun:
     """Play one seed; an error in it does not end the other runs."""
     try:
         return run_seed(seed, nodes=nodes, off=off)
@@ -62,7 +64,7 @@ def play_seed(run_seed: Callable[..., Outcome], seed: int, *, nodes: int, off: C
         return FailedRun(seed=seed, text=traceback.format_exc())
 
 
-def play_seeds(play: partial[Outcome | FailedRun], seeds: range, workers: int) -> Iterator[Outcome | FailedRun]:
+def play_seeds(play: partial[RunOutcome | FailedRun], seeds: range, workers: int) -> Iterator[RunOutcome | FailedRun]:
     """The outcome of each seed, in the order of the seeds."""
     if workers < 2:
         yield from map(play, seeds)
@@ -71,7 +73,7 @@ def play_seeds(play: partial[Outcome | FailedRun], seeds: range, workers: int) -
         yield from pool.map(play, seeds)
 
 
-def print_outcome(outcome: Outcome | FailedRun, nodes: int) -> None:
+def print_outcome(outcome: RunOutcome | FailedRun, nodes: int) -> None:
     sys.stdout.write(f"{outcome}\n")
     if outcome.failed:
         size = f" NODES={nodes}" if nodes else ""

@@ -8,7 +8,7 @@ from upgrader.api.resources import JOBS, NODES, PDBS, PODS
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader_dev.chaos.draws import Draws
 from upgrader_dev.chaos.faults import Fault, Rates
-from upgrader_dev.chaos.fleets import KERNELS, FleetSpec
+from upgrader_dev.chaos.fleets import KERNELS, ChaosFleetSpec
 from upgrader_dev.chaos.gangs import JOB, OF_JOBS, STATEFUL_SET, GangSpec, put_gang
 from upgrader_dev.chaos.laws.cluster_state import read_stop_record
 from upgrader_dev.simulated.apiserver.objects import Object
@@ -29,7 +29,7 @@ NODE_POD_FAILURES = 0.3
 class Events:
     """All events of nodes, gangs and pods."""
 
-    def __init__(self, rig: Rig, fleet: FleetSpec, draws: Draws) -> None:
+    def __init__(self, rig: Rig, fleet: ChaosFleetSpec, draws: Draws) -> None:
         self._rig, self._fleet, self._draws = rig, fleet, draws
         self._store, self._clock = rig.cluster.store, rig.cluster.clock
         self._pods = 0

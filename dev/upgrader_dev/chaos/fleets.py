@@ -29,7 +29,7 @@ KERNELS = ("6.1.0-47-amd64", "6.1.0-50-amd64")
 REBOOT = {"reboot": {"kernel": KERNELS[1], "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}}
 
 
-class FleetSpec(Struct, frozen=True, kw_only=True):
+class ChaosFleetSpec(Struct, frozen=True, kw_only=True):
     """A fleet and the plan for it. `replicas` and `bare`: GPUs of pods by pod name."""
 
     nodes: int
@@ -67,7 +67,7 @@ class FleetSpec(Struct, frozen=True, kw_only=True):
         return f"{self.nodes} nodes; {pods}; {stack}{clocks}; plan: {self.plan}"
 
 
-def draw_fleet(draws: Draws, nodes: int = 0) -> FleetSpec:
+def draw_fleet(draws: Draws, nodes: int = 0) -> ChaosFleetSpec:
     """A random fleet. `nodes`: the number of nodes; 0: a random number."""
     count = nodes or draws.draw_choice([1, 2, 2, 3, 4, 5, 6, 8])
     gangs: list[GangSpec] = []
@@ -87,7 +87,7 @@ def draw_fleet(draws: Draws, nodes: int = 0) -> FleetSpec:
     clocks = _draw_clocks(draws.stream_for("clocks of nodes"), count)
     if clocks:  # the clock of the node determines since when a pod runs
         varied = add_time_slices(varied, draws.stream_for("time slices"))
-    return FleetSpec(
+    return ChaosFleetSpec(
         nodes=count,
         kernels=KERNELS if draws.is_hit(0.3) else KERNELS[:1],
         gangs=varied,
@@ -145,7 +145,7 @@ def _plan_spec(draws: Draws, expendable: tuple[str, ...], *, unguaranteed: bool)
     }
 
 
-async def install_fleet(rig: Rig, fleet: FleetSpec, schedule: ApplySchedule) -> None:
+async def install_fleet(rig: Rig, fleet: ChaosFleetSpec, schedule: ApplySchedule) -> None:
     """Create the nodes and install the first driver on them; there are no jobs yet."""
     for number in range(fleet.nodes):
         name = f"gpu-{number}"
@@ -162,7 +162,7 @@ def _is_installed(rig: Rig) -> bool:
     return given == len(nodes) and all(is_final(upgrade.status.phase) for upgrade in rig.upgrades())
 
 
-def put_images(rig: Rig, fleet: FleetSpec) -> None:
+def put_images(rig: Rig, fleet: ChaosFleetSpec) -> None:
     """Create the driver images that do not exist: at the beginning, all."""
     existing = {stored.value["spec"]["image"] for stored in rig.cluster.store.list_stored(DRIVER_IMAGES)}
     newest = fleet.rollouts.next_plan
@@ -173,7 +173,7 @@ def put_images(rig: Rig, fleet: FleetSpec) -> None:
                 rig.put_image(version, kernel)
 
 
-def populate_fleet(rig: Rig, fleet: FleetSpec) -> None:
+def populate_fleet(rig: Rig, fleet: ChaosFleetSpec) -> None:
     """Create the gangs and the other pods."""
     for gang in fleet.gangs:
         put_gang(rig, gang)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from upgrader_dev.chaos.draws import Draws
 from upgrader_dev.chaos.faults import Fault
 from upgrader_dev.chaos.laws.cluster_state import starts_batch
-from upgrader_dev.chaos.laws.journal import Entry
+from upgrader_dev.chaos.laws.journal import JournalEntry
 from upgrader_dev.chaos.ports import FaultyCluster
 
 OFTEN = 10.0
@@ -18,7 +18,7 @@ class Interruptions:
     def __init__(self, cluster: FaultyCluster, draws: Draws, move_node: Callable[[], None]) -> None:
         self._cluster, self._draws, self._strays = cluster, draws, move_node
 
-    def read_entry(self, entry: Entry) -> None:
+    def read_entry(self, entry: JournalEntry) -> None:
         """Interrupt the controller, with the rate of the fault."""
         rate = self._cluster.rates.rate_of(Fault.BATCH_INTERRUPTED) * OFTEN
         if starts_batch(entry) and self._draws.is_hit(rate):

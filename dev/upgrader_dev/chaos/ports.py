@@ -14,7 +14,7 @@ from upgrader_dev.chaos.faults import Fault, Rates
 from upgrader_dev.chaos.laws.cluster_state import NAMESPACE
 from upgrader_dev.chaos.laws.journal import Journal
 from upgrader_dev.simulated.apiserver.cluster import FakeCluster, Write
-from upgrader_dev.simulated.cluster.ports import Killed
+from upgrader_dev.simulated.cluster.ports import ProcessKilled
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class FaultyCluster(FakeCluster):
         self.journal = Journal(self.store)
         self.rates = CALM
         self.killed = False
-        """Whether the process that uses this client is dead: its calls raise Killed."""
+        """Whether the process that uses this client is dead: its calls raise ProcessKilled."""
         self.pass_second: Callable[[], None] = lambda: self.clock.advance(1)
         """Simulates one second while a response is delayed."""
         self._draws, self._delay_draws = draws, draws.stream_for("slow reads")
@@ -145,8 +145,8 @@ class FaultyCluster(FakeCluster):
 
     def _require_alive(self) -> None:
         if self.killed:
-            raise Killed("this process is dead")
+            raise ProcessKilled("this process is dead")
 
     def _kill_process(self, write: Write) -> None:
         self.killed = True
-        raise Killed(str(write))
+        raise ProcessKilled(str(write))

@@ -20,7 +20,7 @@ from upgrader.api.resources import (
 )
 from upgrader.core.errors import ConflictError, ThrottledError, UpgraderError
 from upgrader.kube.informer import Informer, node_informer
-from upgrader.kube.watched import Watched
+from upgrader.kube.watched import WatchedReads
 from upgrader.reconcile.driver_image import image_reconciler
 from upgrader.reconcile.gpu_stack import stack_reconciler, stackless
 from upgrader.reconcile.runtime.context import Context
@@ -31,12 +31,12 @@ from upgrader_dev.chaos.faults import Fault
 from upgrader_dev.chaos.laws.cluster_state import NAMESPACE
 from upgrader_dev.chaos.ports import FaultyCluster
 from upgrader_dev.simulated.apiserver.objects import Object
-from upgrader_dev.simulated.apiserver.store import Change, ObjectStore
-from upgrader_dev.simulated.cluster.ports import FakeClock, Killed
+from upgrader_dev.simulated.apiserver.store import ObjectChange, ObjectStore
+from upgrader_dev.simulated.cluster.ports import FakeClock, ProcessKilled
 from upgrader_dev.simulated.cluster.rig import Rig
 
 FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
-"""As in controller.loops.Pace."""
+"""As in controller.loops.LoopPauses."""
 LEASE_SECONDS = 30
 SKEWS = (0, 0, 2, -2, 20, -20, 90, -90, 600, -600)
 """Seconds by which the clock of a controller process is ahead."""
@@ -151,7 +151,7 @@ class Process:
         self._rig.skew = timedelta(seconds=self._draws.draw_choice(SKEWS) if self._has_skew() else 0)
         seconds, pause = (lambda: clock.now().timestamp()), (lambda _failures: 0.0)
         cache = node_informer(self._cluster, clock=seconds, pause=pause)
-        watched = Watched(self._cluster, cache, NAMESPACE, clock=seconds, pause=pause)
+        watched = WatchedReads(self._cluster, cache, NAMESPACE, clock=seconds, pause=pause)
         self._rig.node_cache, self._rig.watched = cache, watched
         self._cache = cache
         self._watching = asyncio.gather(cache.run(), watched.run())
@@ -196,7 +196,7 @@ class Process:
     def _dispatch_step(self, kind: str, name: str) -> Awaitable[float | None]:
         context = self._context
         if context is None:
-            raise Killed("no process leads")
+            raise ProcessKilled("no process leads")
         steps: dict[str, Callable[[], Awaitable[float | None]]] = {
             DRIVER_IMAGES.kind: lambda: image_reconciler.reconcile_image(context, name),
             GPU_STACKS.kind: lambda: stack_reconciler.reconcile_stack(context, name, self._rig.sightings),
@@ -205,7 +205,7 @@ class Process:
         }
         return steps[kind]()
 
-    def _wake_for_change(self, change: Change) -> None:
+    def _wake_for_change(self, change: ObjectChange) -> None:
         if self._context is None or change.kind.kind not in {kind.kind for kind in _WATCHED}:
             return
         value: Object | None = change.after or change.before

@@ -15,7 +15,7 @@ from upgrader.core.model.phases import PlanPhase, is_final
 from upgrader_dev.chaos.draws import Draws
 from upgrader_dev.chaos.events import LONGEST_DISTURBANCE, Events
 from upgrader_dev.chaos.faults import Fault, Rates, draw_rates
-from upgrader_dev.chaos.fleets import FleetSpec, draw_fleet, install_fleet, populate_fleet, put_images
+from upgrader_dev.chaos.fleets import ChaosFleetSpec, draw_fleet, install_fleet, populate_fleet, put_images
 from upgrader_dev.chaos.gangs import serve_gangs
 from upgrader_dev.chaos.interruptions import Interruptions
 from upgrader_dev.chaos.laws.cluster_state import Violation
@@ -43,11 +43,11 @@ SETTLED_SECONDS = 60
 _ENDED = frozenset(phase.value for phase in PlanPhase if is_final(phase))
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class RunOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of a run."""
 
     seed: int
-    fleet: FleetSpec
+    fleet: ChaosFleetSpec
     faults: Rates
     violations: tuple[Violation, ...]
     phase: str
@@ -73,7 +73,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return "\n".join(lines)
 
 
-class World:
+class ChaosRun:
     """A fleet with faults, its controller and its judge."""
 
     def __init__(self, seed: int, *, nodes: int = 0, off: Container[Fault] = frozenset()) -> None:
@@ -241,13 +241,13 @@ def without_logs() -> Iterator[ErrorCollector]:
 
 
 def play_run(
-    seed: int, *, nodes: int = 0, off: Container[Fault] = frozenset(), world_of: Callable[..., World] = World
-) -> Outcome:
+    seed: int, *, nodes: int = 0, off: Container[Fault] = frozenset(), world_of: Callable[..., ChaosRun] = ChaosRun
+) -> RunOutcome:
     """Play one seed in a world of this class."""
     world = world_of(seed, nodes=nodes, off=off)
     with without_logs() as unknown:
         asyncio.run(world.play())
-    return Outcome(
+    return RunOutcome(
         seed=seed,
         fleet=world.fleet,
         faults=world.rates,

@@ -11,7 +11,7 @@ from upgrader.core.model.phases import NodePhase, is_final
 from upgrader_dev.chaos.draws import Draws
 from upgrader_dev.chaos.events import EVERYWHERE
 from upgrader_dev.chaos.faults import Fault
-from upgrader_dev.chaos.fleets import FleetSpec
+from upgrader_dev.chaos.fleets import ChaosFleetSpec
 from upgrader_dev.chaos.rollouts import PLAN
 from upgrader_dev.simulated.apiserver.objects import Object
 from upgrader_dev.simulated.cluster.placing import RESOURCE
@@ -66,7 +66,7 @@ _WANTED = {"Preparing": "prepare", "Upgrading": "upgrade", "Validating": "valida
 class Tenants:
     """Creates the objects of hostile tenants, all in their namespace."""
 
-    def __init__(self, rig: Rig, fleet: FleetSpec, draws: Draws) -> None:
+    def __init__(self, rig: Rig, fleet: ChaosFleetSpec, draws: Draws) -> None:
         self._rig, self._fleet, self._draws = rig, fleet, draws
         self._store = rig.cluster.store
         self._count = 0

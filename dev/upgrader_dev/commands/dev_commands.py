@@ -106,16 +106,25 @@ def status(output: str) -> int:
     help="Base image with Python 3.11 and busybox: the folder of an OCI layout, or a name that buildah"
     " can pull. Defaults to an image that is built from the archive of this machine.",
 )
+@click.option("--node", is_flag=True, help="Build the image of the pods on nodes instead (for UPGRADER_NODE_IMAGE).")
 @click.option("--builder", is_flag=True, help="Build the image of build pods instead (for UPGRADER_BUILDER_IMAGE).")
-@click.option("--simulated-gpus", is_flag=True, help="Add the vendor `sim`, for clusters without GPUs.")
-def image(out: Path, base_image: str, *, builder: bool, simulated_gpus: bool) -> int:
-    """Build the image of the controller, or that of the pods that build driver images."""
+@click.option(
+    "--simulated-gpus",
+    is_flag=True,
+    help="Add the vendor `sim`, for clusters without GPUs: to the image of the controller its manifests, with --node"
+    " the programs of its operands.",
+)
+def image(out: Path, base_image: str, *, node: bool, builder: bool, simulated_gpus: bool) -> int:
+    """Build the image of the controller, of the pods on nodes, or of the pods that build driver images."""
+    if builder and (node or simulated_gpus):
+        raise click.UsageError("--builder cannot be used with --node or --simulated-gpus")
     with Images(_print_progress, base_image=base_image) as images:
-        cosign = devcluster.cosign_program(_print_progress)
-        if builder:
-            layout = images.builder_image(cosign)
+        if node:
+            layout = images.simulated_gpus_image() if simulated_gpus else images.node_image()
+        elif builder:
+            layout = images.builder_image(devcluster.cosign_program(_print_progress))
         else:
-            layout = images.upgrader_image(cosign, simulated_gpus=simulated_gpus)
+            layout = images.upgrader_image(devcluster.cosign_program(_print_progress), simulated_gpus=simulated_gpus)
         write_archive(layout, out)
     click.echo(layout.image.digest)
     click.echo(f"{out}: {layout.size / 1e6:.0f} MB", err=True)

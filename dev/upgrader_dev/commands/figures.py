@@ -6,11 +6,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from upgrader.cli.base.render import empty_table, list_names, show_change, titled_table
-from upgrader_dev.demo.report import JobReport, Report
-from upgrader_dev.devcluster import Status
+from upgrader_dev.demo.report import DemoReport, JobReport
+from upgrader_dev.devcluster import ClusterStatus
 
 
-def cluster_table(clusters: Sequence[Status]) -> RenderableType:
+def cluster_table(clusters: Sequence[ClusterStatus]) -> RenderableType:
     """The clusters on this machine."""
     if not clusters:
         return Text("No embedded cluster found on this machine.")
@@ -34,7 +34,7 @@ def _format_powers(nodes: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({power})" for name, power in sorted(nodes.items()))
 
 
-def demo_tables(report: Report) -> RenderableType:
+def demo_tables(report: DemoReport) -> RenderableType:
     """The measurements of the demo."""
     jobs = empty_table(
         "Job", "Members", "Steps done", "Refusals", "Acknowledged", "Resumed from", "Lost", "Stops", "Not running"

@@ -29,7 +29,7 @@ class User(Struct, frozen=True):
     username: str = ""
 
 
-class Meta(Struct, frozen=True):
+class AuditMetadata(Struct, frozen=True):
     name: str = ""
 
 
@@ -41,15 +41,15 @@ class Regarding(Struct, frozen=True):
 class Body(Struct, frozen=True, rename="camel"):
     """The part of a created object that identifies its node."""
 
-    metadata: Meta = Meta()
+    metadata: AuditMetadata = AuditMetadata()
     involved_object: Regarding = Regarding()
 
 
-class Status(Struct, frozen=True):
+class ResponseStatus(Struct, frozen=True):
     code: int = 0
 
 
-class Entry(Struct, frozen=True, rename="camel"):
+class AuditEvent(Struct, frozen=True, rename="camel"):
     """The fields of an audit.k8s.io/v1 Event that are read."""
 
     verb: str = ""
@@ -58,7 +58,7 @@ class Entry(Struct, frozen=True, rename="camel"):
     object_ref: ObjectRef | None = None
     request_received_timestamp: str = ""
     request_object: Body | None = None
-    response_status: Status = Status()
+    response_status: ResponseStatus = ResponseStatus()
 
     @property
     def is_write(self) -> bool:
@@ -67,13 +67,13 @@ class Entry(Struct, frozen=True, rename="camel"):
         return self.verb in WRITES and self.response_status.code < REFUSED and not is_dry_run
 
 
-def parse_entries(text: bytes) -> list[Entry]:
+def parse_entries(text: bytes) -> list[AuditEvent]:
     """The entries of an audit log, without an incomplete last line."""
-    return [msgspec.json.decode(line, type=Entry) for line in text.split(b"\n")[:-1]]
+    return [msgspec.json.decode(line, type=AuditEvent) for line in text.split(b"\n")[:-1]]
 
 
 def writes_per_node(
-    log: Iterable[Entry], *, user: str, since: str, namespace: str, upgrades: Mapping[str, str]
+    log: Iterable[AuditEvent], *, user: str, since: str, namespace: str, upgrades: Mapping[str, str]
 ) -> dict[str, int]:
     """The number of writes by node.
 
@@ -99,7 +99,7 @@ def writes_per_node(
     return counts
 
 
-def _find_node(entry: Entry, ref: ObjectRef, upgrades: Mapping[str, str]) -> str:
+def _find_node(entry: AuditEvent, ref: ObjectRef, upgrades: Mapping[str, str]) -> str:
     body = entry.request_object or Body()
     if ref.resource == "events":
         return body.involved_object.name if body.involved_object.kind == "Node" else ""

@@ -14,7 +14,7 @@ from upgrader.core.errors import DevClusterError
 from upgrader.kube.lease import CONTROLLER
 from upgrader.process import daemon
 from upgrader.process.waiting import wait_until_true
-from upgrader_dev.devcluster import Cluster
+from upgrader_dev.devcluster import DevCluster
 
 NAMESPACE = "gpu-upgrader-system"
 ACCOUNT = "gpu-upgrader"
@@ -22,11 +22,11 @@ USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 _STOP_SECONDS = 20.0
 
 
-class Controller:
+class ControllerProcess:
     """A process of `upgrader controller`."""
 
     def __init__(
-        self, cluster: Cluster, folder: Path, node_image: str, name: str = "controller", *, server: str = ""
+        self, cluster: DevCluster, folder: Path, node_image: str, name: str = "controller", *, server: str = ""
     ) -> None:
         """`server`: the address of the API server, if it is not the cluster's (a proxy)."""
         self._cluster = cluster
@@ -118,7 +118,7 @@ class Controller:
         self.pid = 0
 
 
-def service_account_kubeconfig(cluster: Cluster, folder: Path, server: str = "") -> Path:
+def service_account_kubeconfig(cluster: DevCluster, folder: Path, server: str = "") -> Path:
     """A kubeconfig with a token of the controller's service account, so that the shipped RBAC rules are tested.
 
     `server`: the address of the API server, if it is not the cluster's.

@@ -15,7 +15,7 @@ from upgrader.stack.naming import upgrade_of
 from upgrader_dev.demo.audit import parse_entries, writes_per_node
 from upgrader_dev.demo.controller import NAMESPACE, USER
 from upgrader_dev.demo.journals import read_job
-from upgrader_dev.demo.report import Change, JobReport, NodeReport, UpgradeReport
+from upgrader_dev.demo.report import JobReport, NodeReport, UpgradeReport, VersionChange
 from upgrader_dev.demo.stage import Stage
 
 
@@ -91,9 +91,9 @@ async def read_nodes(
         NodeReport(
             name=name,
             kind=kinds.get(name, ""),
-            driver=Change(before=before[name].driver, after=versions.driver),
-            device_plugin=Change(before=before[name].device_plugin, after=versions.device_plugin),
-            kubelet=Change(before=before[name].kubelet, after=versions.kubelet),
+            driver=VersionChange(before=before[name].driver, after=versions.driver),
+            device_plugin=VersionChange(before=before[name].device_plugin, after=versions.device_plugin),
+            kubelet=VersionChange(before=before[name].kubelet, after=versions.kubelet),
             api_writes=writes.get(name, 0),
         )
         for name, versions in sorted(now.items())

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 
-class Line(Struct, frozen=True):
+class JournalLine(Struct, frozen=True):
     """A line of a journal; `time` in seconds since 1970, by the clock of the member's node."""
 
     time: float
@@ -91,15 +91,15 @@ def read_job(folder: Path) -> JobHistory:
     )
 
 
-def parse_lines(text: bytes) -> list[Line]:
+def parse_lines(text: bytes) -> list[JournalLine]:
     """The complete lines of a journal."""
-    return [msgspec.json.decode(line, type=Line) for line in text.split(b"\n")[:-1]]
+    return [msgspec.json.decode(line, type=JournalLine) for line in text.split(b"\n")[:-1]]
 
 
-def summarize_journal(journal: Sequence[Line]) -> MemberHistory:
+def summarize_journal(journal: Sequence[JournalLine]) -> MemberHistory:
     """The history in a member's journal."""
     lost, resumed, paused = 0, None, 0.0
-    last_step: Line | None = None
+    last_step: JournalLine | None = None
     is_resuming = False
     starts = sum(line.event == "start" for line in journal)
     for line in journal:

@@ -1,37 +1,29 @@
 """The demo on boxes: a pool with three training jobs is upgraded to another driver, device plugin and kubelet."""
 
-import asyncio
 import time
-from datetime import UTC, datetime
-
-import msgspec
 
 from upgrader.api import names
-from upgrader.core import timing
-from upgrader_dev.demo import evidence, scenes, stage
+from upgrader_dev.demo import stage, upgrade_play
 from upgrader_dev.demo.manifests import POOL
-from upgrader_dev.demo.report import Report
-from upgrader_dev.demo.scenes import Jobs, JobSettings
+from upgrader_dev.demo.report import DemoReport
+from upgrader_dev.demo.scenes import TrainingJobSettings
 from upgrader_dev.demo.stage import Progress, Stage
-from upgrader_dev.devcluster import Cluster, ClusterSpec
+from upgrader_dev.demo.upgrade_play import CLUSTER, Play
+from upgrader_dev.devcluster import ClusterSpec, DevCluster
 
-CLUSTER = "demo"
 FORMER, NEXT = ("1.0.0", "1.34.4", "1"), ("2.0.0", "1.35.4", "2")
 """Driver, kubelet and device plugin before and after."""
 
 
 JOBS = {
-    "gang": JobSettings(members=2),
-    "short": JobSettings(arguments=("--steps", "900"), annotations={names.ANNOTATION_EXPECTED_RUNTIME: "2m"}),
-    "unwilling": JobSettings(arguments=("--behaviour", "refuse-once", "--retry-after", "10")),
+    "gang": TrainingJobSettings(members=2),
+    "short": TrainingJobSettings(arguments=("--steps", "900"), annotations={names.ANNOTATION_EXPECTED_RUNTIME: "2m"}),
+    "unwilling": TrainingJobSettings(arguments=("--behaviour", "refuse-once", "--retry-after", "10")),
 }
 """A job with two members, one that ends by itself and is waited for, and one that refuses once."""
 
-STEPS_BEFORE = 30
-INSTALL_SECONDS, TRAIN_SECONDS = 180.0, 60.0
 
-
-async def play_demo(progress: Progress, show: Progress, *, boxes: int = 4, kwok: int = 20) -> Report:
+async def play_demo(progress: Progress, show: Progress, *, boxes: int = 4, kwok: int = 20) -> DemoReport:
     """Run the whole demo on a new cluster, which is deleted afterwards; returns the measurements.
 
     `progress` receives the progress, `show` the output of the commands.
@@ -39,47 +31,21 @@ async def play_demo(progress: Progress, show: Progress, *, boxes: int = 4, kwok:
     started = time.monotonic()
     spec = ClusterSpec(name=CLUSTER, boxes=boxes, kwok=kwok, kubelet=FORMER[1], box_labels=POOL)
 
-    async def build_stage(cluster: Cluster) -> Stage:
+    async def build_stage(cluster: DevCluster) -> Stage:
         return await stage.set_up(cluster, (FORMER[0], NEXT[0]), (FORMER[1], NEXT[1]), progress)
 
-    async with stage.open_stage(spec, build_stage, progress) as demo_stage:
-        report = await _play_upgrade(demo_stage, progress, show)
-    return msgspec.structs.replace(report, seconds=round(time.monotonic() - started, 1))
+    return await upgrade_play.run_play(spec, build_stage, _make_play, progress, show, started=started)
 
 
-async def _play_upgrade(demo_stage: Stage, progress: Progress, show: Progress) -> Report:
-    controller = demo_stage.controller()
-    await asyncio.to_thread(controller.start)
-    try:
-        driver, kubelet, plugin = FORMER
-        progress(f"installing driver {driver} (simulated), device plugin {plugin} and kubelet {kubelet}")
-        body, count = demo_stage.stack(driver, kubelet, plugin), len(demo_stage.cluster.box_nodes())
-        await scenes.install_stack(demo_stage, controller, body, count, INSTALL_SECONDS)
-        jobs = Jobs(demo_stage=demo_stage, job_settings=JOBS, seconds=TRAIN_SECONDS)
-        await jobs.start_jobs()
-        await jobs.wait_for_steps(progress, additional=STEPS_BEFORE)
-        async with demo_stage.admin() as kube:
-            before = await evidence.read_versions(kube, demo_stage)
-        since = timing.format_time(datetime.now(UTC))
-        await scenes.upgrade_nodes(demo_stage, show, _stack_changes(demo_stage))
-        await jobs.wait_for_steps(progress, additional=STEPS_BEFORE)
-        members = {name: job_settings.members for name, job_settings in JOBS.items()}
-        async with demo_stage.admin() as kube:
-            return Report(
-                jobs=await evidence.read_jobs(kube, demo_stage, members),
-                nodes=await evidence.read_nodes(kube, demo_stage, before, since),
-                upgrades=await evidence.read_upgrades(kube),
-                seconds=0.0,
-            )
-    finally:
-        await asyncio.to_thread(controller.stop)
-
-
-def _stack_changes(demo_stage: Stage) -> dict[str, str]:
-    driver, kubelet, plugin = NEXT
-    return {
-        "driver.version": driver,
-        "devicePlugin.image": demo_stage.images.plugins[plugin],
-        "kubelet.version": kubelet,
-        "kubelet.artifact": demo_stage.images.kubelets[kubelet],
-    }
+def _make_play(demo_stage: Stage) -> Play:
+    driver, kubelet, plugin = FORMER
+    return Play(
+        summary=f"driver {driver} (simulated), device plugin {plugin} and kubelet {kubelet}",
+        body=demo_stage.stack(driver, kubelet, plugin),
+        nodes=len(demo_stage.cluster.box_nodes()),
+        changes={"driver.version": NEXT[0], **upgrade_play.version_changes(demo_stage, *NEXT[1:])},
+        jobs=JOBS,
+        steps=30,
+        install_seconds=180.0,
+        train_seconds=60.0,
+    )

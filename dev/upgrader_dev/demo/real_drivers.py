@@ -16,27 +16,25 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.images.drivers.builder.assembly import take_modules
 from upgrader.images.drivers.builder.catalog import Catalog
 from upgrader.images.drivers.publish.publication import Publisher
-from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.drivers.workspace import Site, WorkspaceSettings
 from upgrader.images.layout import Layout
 from upgrader.process.places import Progress
 from upgrader_dev.demo.manifests import Manifest
 
 OS = "bookworm"
 REPOSITORY = "drivers"
-MODULES = ("nvidia",)
-"""One of five modules, which the others require; all five take two minutes for each image."""
 
 
-class Driver(Struct, frozen=True, kw_only=True):
+class DeclaredDriver(Struct, frozen=True, kw_only=True):
     """A driver in the spec of a stack."""
 
     recipe: str
     version: str
 
 
-OPEN = Driver(recipe="nvidia-open", version="535.261.03")
-PROPRIETARY = Driver(recipe="nvidia", version="535.309.01")
-_HARDWARE = Driver(recipe="fakebridge", version="1.0")
+OPEN = DeclaredDriver(recipe="nvidia-open", version="535.261.03")
+PROPRIETARY = DeclaredDriver(recipe="nvidia", version="535.309.01")
+_HARDWARE = DeclaredDriver(recipe="fakebridge", version="1.0")
 
 
 def build_hardware(kernels: Sequence[str], folder: Path, progress: Progress) -> dict[str, Path]:
@@ -45,40 +43,40 @@ def build_hardware(kernels: Sequence[str], folder: Path, progress: Progress) -> 
     Raises:
         ConfigurationError: it cannot be built here; with the first error.
     """
-    site = Site(Settings(), progress)
+    site = Site(WorkspaceSettings(), progress)
     modules = {}
     for kernel in kernels:
-        (built,) = _build_drivers(site, [(_HARDWARE, kernel)], ())
+        (built,) = _build_drivers(site, [(_HARDWARE, kernel)])
         (module,) = take_modules(site.shelf.open_layout(built.digest), folder / kernel)
         modules[kernel] = module
     return modules
 
 
-def build_layouts(requests: Sequence[tuple[Driver, str]], progress: Progress) -> list[Layout]:
+def build_layouts(requests: Sequence[tuple[DeclaredDriver, str]], progress: Progress) -> list[Layout]:
     """Images of drivers for kernels, on this machine; missing images are built.
 
     Raises:
         ConfigurationError: an image cannot be built; with the first error.
     """
-    site = Site(Settings(), progress)
-    return [site.shelf.open_layout(result.digest) for result in _build_drivers(site, requests, MODULES)]
+    site = Site(WorkspaceSettings(), progress)
+    return [site.shelf.open_layout(result.digest) for result in _build_drivers(site, requests)]
 
 
 def push_drivers(
-    registry: str, requests: Sequence[tuple[Driver, str]], progress: Progress
-) -> dict[tuple[Driver, str], str]:
+    registry: str, requests: Sequence[tuple[DeclaredDriver, str]], progress: Progress
+) -> dict[tuple[DeclaredDriver, str], str]:
     """Images of drivers for kernels, in a registry; missing images are built. Returns `name@sha256:...`.
 
     Raises:
         ConfigurationError: an image cannot be built or pushed; with the first error.
     """
-    site = Site(Settings(), progress)
+    site = Site(WorkspaceSettings(), progress)
     publisher = Publisher(f"{registry}/{REPOSITORY}", site.shelf, insecure=(registry,), keys=None, progress=progress)
-    results = _build_drivers(site, requests, MODULES, publisher)
+    results = _build_drivers(site, requests, publisher)
     return {requested: result.digest for requested, result in zip(requests, results, strict=True)}
 
 
-def driver_image(driver: Driver, kernel: str, image: str) -> Manifest:
+def driver_image(driver: DeclaredDriver, kernel: str, image: str) -> Manifest:
     """A DriverImage of a real driver that is in a registry."""
     flavour = "open" if driver.recipe.endswith("-open") else "proprietary"
     return {
@@ -99,15 +97,13 @@ def driver_image(driver: Driver, kernel: str, image: str) -> Manifest:
 
 def _build_drivers(
     site: Site,
-    requests: Sequence[tuple[Driver, str]],
-    modules: tuple[str, ...],
+    requests: Sequence[tuple[DeclaredDriver, str]],
     publisher: Publisher | None = None,
 ) -> list[BuildResult]:
     catalog: Catalog = site.current_catalog()
     cells = [
         Cell(
             identity=site.find_identity(catalog, driver=driver.version, kernel=kernel, os=OS, recipe=driver.recipe),
-            modules=modules,
         )
         for driver, kernel in requests
     ]

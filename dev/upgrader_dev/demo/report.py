@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Change(Struct, frozen=True, kw_only=True, rename={"before": "from", "after": "to"}):
+class VersionChange(Struct, frozen=True, kw_only=True, rename={"before": "from", "after": "to"}):
     """A version before and after."""
 
     before: str
@@ -34,12 +34,12 @@ class NodeReport(Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    driver: Change
-    device_plugin: Change
-    kubelet: Change
+    driver: VersionChange
+    device_plugin: VersionChange
+    kubelet: VersionChange
     api_writes: int
-    kernel: Change | None = None
-    module: Change | None = None
+    kernel: VersionChange | None = None
+    module: VersionChange | None = None
 
 
 class UpgradeReport(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class UpgradeReport(Struct, frozen=True, kw_only=True):
     closed_seconds: float | None
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class DemoReport(Struct, frozen=True, kw_only=True):
     """The whole demo."""
 
     jobs: tuple[JobReport, ...]

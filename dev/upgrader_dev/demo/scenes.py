@@ -8,20 +8,20 @@ from pathlib import Path
 from msgspec import Struct
 
 from upgrader.api.resources import GPU_STACKS
-from upgrader.process import Finished, run
+from upgrader.process import FinishedProgram, run
 from upgrader_dev.demo import stage, waiting
-from upgrader_dev.demo.controller import Controller
+from upgrader_dev.demo.controller import ControllerProcess
 from upgrader_dev.demo.journals import read_job
 from upgrader_dev.demo.manifests import Manifest
 from upgrader_dev.demo.stage import Progress, Stage
-from upgrader_dev.devcluster import Cluster
+from upgrader_dev.devcluster import DevCluster
 
 GPUS = 8
 STRATEGY = ("--max-unavailable", "100%", "--no-canary", "--wait-for-completion", "5m")
 COMMAND_SECONDS = 900.0
 
 
-class JobSettings(Struct, frozen=True, kw_only=True):
+class TrainingJobSettings(Struct, frozen=True, kw_only=True):
     """The settings of a job of the demo."""
 
     members: int = 1
@@ -33,7 +33,7 @@ class Jobs(Struct, frozen=True, kw_only=True):
     """The jobs of the demo, and how long to wait for their steps."""
 
     demo_stage: Stage
-    job_settings: Mapping[str, JobSettings]
+    job_settings: Mapping[str, TrainingJobSettings]
     seconds: float
 
     async def start_jobs(self) -> None:
@@ -67,7 +67,9 @@ class Jobs(Struct, frozen=True, kw_only=True):
         return read_job(self.demo_stage.journals(name)).finished
 
 
-async def install_stack(demo_stage: Stage, controller: Controller, body: Manifest, count: int, seconds: float) -> None:
+async def install_stack(
+    demo_stage: Stage, controller: ControllerProcess, body: Manifest, count: int, seconds: float
+) -> None:
     """Apply the stack, and wait until all its nodes are ready."""
     async with demo_stage.admin() as kube:
         await stage.apply_stack(kube, body)
@@ -89,7 +91,9 @@ async def upgrade_nodes(demo_stage: Stage, show: Progress, changes: Mapping[str,
     await run_command(demo_stage.cluster, show, "apply", str(forecast_file), "--auto-approve", "--watch")
 
 
-async def run_command(cluster: Cluster, show: Callable[[str], None], *words: str, check: bool = True) -> Finished:
+async def run_command(
+    cluster: DevCluster, show: Callable[[str], None], *words: str, check: bool = True
+) -> FinishedProgram:
     """Run one `upgrader` command and show its output.
 
     Raises:

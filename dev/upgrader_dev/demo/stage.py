@@ -18,13 +18,20 @@ from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS
 from upgrader.core.errors import DevClusterError
 from upgrader.images.layout import Layout
 from upgrader.images.product import Images
-from upgrader.images.publish import Product, Programs, product_layouts, push_kubelet, push_product
+from upgrader.images.publish import Product, StaticPrograms, product_layouts, push_kubelet, push_product
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader_dev.demo import manifests, real_drivers
-from upgrader_dev.demo.controller import Controller
-from upgrader_dev.demo.real_drivers import Driver
-from upgrader_dev.devcluster import Cluster, ClusterSpec, cosign_program, delete_cluster, kubelet_program, start_cluster
+from upgrader_dev.demo.controller import ControllerProcess
+from upgrader_dev.demo.real_drivers import DeclaredDriver
+from upgrader_dev.devcluster import (
+    ClusterSpec,
+    DevCluster,
+    cosign_program,
+    delete_cluster,
+    kubelet_program,
+    start_cluster,
+)
 
 Progress = Callable[[str], None]
 
@@ -45,14 +52,14 @@ COLLECTIONS = {
 class Stage:
     """A cluster that is prepared for a controller."""
 
-    cluster: Cluster
+    cluster: DevCluster
     images: Product
     kernel: str
     folder: Path
 
-    def controller(self, name: str = "controller") -> Controller:
+    def controller(self, name: str = "controller") -> ControllerProcess:
         """A controller process that is not started yet."""
-        return Controller(self.cluster, self.folder, self.images.node, name)
+        return ControllerProcess(self.cluster, self.folder, self.images.node, name)
 
     @asynccontextmanager
     async def admin(self) -> AsyncIterator[KubeCluster]:
@@ -70,7 +77,7 @@ class Stage:
             artifact=self.images.kubelets[kubelet],
         )
 
-    def real_stack(self, driver: Driver, kubelet: str, plugin: str, **more: Any) -> manifests.Manifest:  # noqa: ANN401
+    def real_stack(self, driver: DeclaredDriver, kubelet: str, plugin: str, **more: Any) -> manifests.Manifest:  # noqa: ANN401
         """The same with a real driver under the simulated devices; `more` are additional fields of the spec."""
         body = self.stack(driver.version, kubelet, plugin)
         body["spec"]["driver"] |= {"recipe": driver.recipe, "version": driver.version}
@@ -91,7 +98,7 @@ class Stage:
 
 @asynccontextmanager
 async def open_stage(
-    spec: ClusterSpec, build: Callable[[Cluster], Awaitable[Stage]], progress: Progress
+    spec: ClusterSpec, build: Callable[[DevCluster], Awaitable[Stage]], progress: Progress
 ) -> AsyncIterator[Stage]:
     """A prepared cluster, which is deleted at the end."""
     cluster = await asyncio.to_thread(start_cluster, spec, progress)
@@ -107,7 +114,7 @@ async def open_stage(
         progress("the cluster is deleted")
 
 
-async def set_up(cluster: Cluster, drivers: tuple[str, ...], kubelets: tuple[str, ...], progress: Progress) -> Stage:
+async def set_up(cluster: DevCluster, drivers: tuple[str, ...], kubelets: tuple[str, ...], progress: Progress) -> Stage:
     """Push images, install CRDs and RBAC rules, and create driver images.
 
     Raises:
@@ -124,7 +131,7 @@ async def set_up(cluster: Cluster, drivers: tuple[str, ...], kubelets: tuple[str
 
 
 def images_of_virtual_nodes(
-    kernels: Sequence[str], drivers: Sequence[Driver], kubelets: tuple[str, ...], progress: Progress
+    kernels: Sequence[str], drivers: Sequence[DeclaredDriver], kubelets: tuple[str, ...], progress: Progress
 ) -> tuple[Layout, ...]:
     """All images that `set_up_virtual` pushes and nodes run, for their disks before they boot.
 
@@ -138,7 +145,7 @@ def images_of_virtual_nodes(
 
 
 async def set_up_virtual(
-    cluster: Cluster, drivers: Sequence[Driver], kubelets: tuple[str, ...], progress: Progress
+    cluster: DevCluster, drivers: Sequence[DeclaredDriver], kubelets: tuple[str, ...], progress: Progress
 ) -> Stage:
     """The same for virtual nodes: NVIDIA's real drivers, each for every kernel of the nodes.
 
@@ -158,7 +165,7 @@ async def set_up_virtual(
 
 
 async def _push_images(
-    cluster: Cluster, drivers: tuple[str, ...], kernel: str, kubelets: tuple[str, ...], progress: Progress
+    cluster: DevCluster, drivers: tuple[str, ...], kernel: str, kubelets: tuple[str, ...], progress: Progress
 ) -> Stage:
     images = await asyncio.to_thread(
         push_product,
@@ -172,11 +179,13 @@ async def _push_images(
     return Stage(cluster=cluster, images=images, kernel=kernel, folder=Path(tempfile.mkdtemp(prefix="upgrader-")))
 
 
-def _find_programs(progress: Progress) -> Programs:
-    return Programs(kubelet=lambda version: kubelet_program(version, progress), cosign=lambda: cosign_program(progress))
+def _find_programs(progress: Progress) -> StaticPrograms:
+    return StaticPrograms(
+        kubelet=lambda version: kubelet_program(version, progress), cosign=lambda: cosign_program(progress)
+    )
 
 
-def _pair_with_kernels(kernels: Sequence[str], drivers: Sequence[Driver]) -> list[tuple[Driver, str]]:
+def _pair_with_kernels(kernels: Sequence[str], drivers: Sequence[DeclaredDriver]) -> list[tuple[DeclaredDriver, str]]:
     return [(driver, kernel) for kernel in kernels for driver in drivers]
 
 
@@ -199,7 +208,7 @@ def remove_stage(stage: Stage) -> None:
     shutil.rmtree(stage.folder, ignore_errors=True)
 
 
-def apply_file(cluster: Cluster, path: Path, **placeholders: str) -> None:
+def apply_file(cluster: DevCluster, path: Path, **placeholders: str) -> None:
     """Apply a manifest of deploy/; the given placeholders (words in capitals) are replaced."""
     text = path.read_text(encoding="utf-8")
     for word, value in placeholders.items():

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from upgrader.core.model.phases import NodePhase
-from upgrader_dev.demo.report import JobReport, NodeReport, Report
+from upgrader_dev.demo.report import DemoReport, JobReport, NodeReport
 
 
-def find_faults(report: Report) -> tuple[str, ...]:
+def find_faults(report: DemoReport) -> tuple[str, ...]:
     """Missing results, as sentences; empty if the demo showed everything."""
     last_upgrades = {upgrade.node: upgrade for upgrade in report.upgrades}
     return (

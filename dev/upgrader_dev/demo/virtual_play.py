@@ -7,42 +7,40 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from upgrader.api.resources import NODE_UPGRADES
-from upgrader.core import timing
 from upgrader.core.model.phases import NodePhase, UpgradeReason
-from upgrader_dev.demo import evidence, real_drivers, scenes, stage, waiting
+from upgrader_dev.demo import real_drivers, stage, upgrade_play, waiting
 from upgrader_dev.demo.manifests import POOL
 from upgrader_dev.demo.real_drivers import OPEN, PROPRIETARY
-from upgrader_dev.demo.report import Change, NodeReport, Report
-from upgrader_dev.demo.scenes import Jobs, JobSettings
+from upgrader_dev.demo.report import DemoReport, NodeReport, VersionChange
+from upgrader_dev.demo.scenes import TrainingJobSettings
 from upgrader_dev.demo.stage import Progress, Stage
-from upgrader_dev.devcluster import Cluster, ClusterSpec, VirtualNode, kernels_of_virtual_nodes
+from upgrader_dev.demo.upgrade_play import CLUSTER, Play
+from upgrader_dev.devcluster import ClusterSpec, DevCluster, VirtualNode, kernels_of_virtual_nodes
 
-CLUSTER = "demo"
 FORMER, NEXT = ("1.34.4", "1"), ("1.35.4", "2")
 """Kubelet and device plugin before and after."""
 
-JOBS = {"gang": JobSettings(members=2, arguments=("--step-seconds", "0.5"))}
+JOBS = {"gang": TrainingJobSettings(members=2, arguments=("--step-seconds", "0.5"))}
 """Steps that are not too short: a node's preparation competes with its computation, and an emulated node is slow."""
 
-STEPS_BEFORE = 10
-INSTALL_SECONDS, TRAIN_SECONDS, BACK_SECONDS = 600.0, 300.0, 600.0
+BACK_SECONDS = 600.0
 
 
-class Loaded(Struct, frozen=True, kw_only=True):
+class LoadedVersions(Struct, frozen=True, kw_only=True):
     """The versions that a node's kernel reports: its release, and the version of the loaded NVIDIA module."""
 
     kernel: str
     module: str
 
 
-async def play_demo(progress: Progress, show: Progress, *, vms: int = 2) -> Report:
+async def play_demo(progress: Progress, show: Progress, *, vms: int = 2) -> DemoReport:
     """Run the whole demo on a new cluster, which is deleted afterwards; returns the measurements.
 
     Raises:
@@ -65,48 +63,57 @@ async def play_demo(progress: Progress, show: Progress, *, vms: int = 2) -> Repo
             vm_images=images,
         )
 
-        async def build_stage(cluster: Cluster) -> Stage:
+        async def build_stage(cluster: DevCluster) -> Stage:
             return await stage.set_up_virtual(cluster, *versions, progress)
 
-        async with stage.open_stage(spec, build_stage, progress) as demo_stage:
-            report = await _play_upgrade(demo_stage, progress, show)
-    return msgspec.structs.replace(report, seconds=round(time.monotonic() - started, 1))
+        make_play = partial(_make_play, progress)
+        return await upgrade_play.run_play(spec, build_stage, make_play, progress, show, started=started)
 
 
-async def _play_upgrade(demo_stage: Stage, progress: Progress, show: Progress) -> Report:
-    controller = demo_stage.controller()
-    await asyncio.to_thread(controller.start)
-    try:
-        machines = demo_stage.cluster.virtual_nodes()
-        progress(f"installing {OPEN.recipe} {OPEN.version}, kubelet {FORMER[0]} (the GPUs alone are simulated)")
-        await scenes.install_stack(
-            demo_stage, controller, demo_stage.real_stack(OPEN, *FORMER), len(machines), INSTALL_SECONDS
+def _make_play(progress: Progress, demo_stage: Stage) -> Play:
+    machines = demo_stage.cluster.virtual_nodes()
+    return Play(
+        summary=f"{OPEN.recipe} {OPEN.version}, kubelet {FORMER[0]} (the GPUs alone are simulated)",
+        body=demo_stage.real_stack(OPEN, *FORMER),
+        nodes=len(machines),
+        changes={
+            "driver.version": PROPRIETARY.version,
+            "driver.recipe": PROPRIETARY.recipe,
+            **upgrade_play.version_changes(demo_stage, *NEXT),
+        },
+        jobs=JOBS,
+        steps=10,
+        install_seconds=600.0,
+        train_seconds=300.0,
+        measurements=_RealDrivers(demo_stage, machines, progress),
+    )
+
+
+class _RealDrivers:
+    """The kernels and drivers of the nodes before the upgrade, and after a reboot that follows it."""
+
+    def __init__(self, demo_stage: Stage, machines: list[VirtualNode], progress: Progress) -> None:
+        self._demo_stage, self._machines, self._progress = demo_stage, machines, progress
+        self._before: Mapping[str, LoadedVersions] = {}
+        self._after: Mapping[str, LoadedVersions] = {}
+
+    async def before_upgrade(self) -> None:
+        """Read the drivers."""
+        self._before = await asyncio.to_thread(_loaded_drivers, self._machines)
+
+    async def after_upgrade(self) -> None:
+        """Reboot a node into the other kernel, and read the drivers."""
+        await _reboot_machine(self._demo_stage, self._machines[-1], self._progress)
+        self._after = await asyncio.to_thread(_loaded_drivers, self._machines)
+
+    def add_to_node(self, report: NodeReport) -> NodeReport:
+        """The report with the kernel and the driver before and after."""
+        first, last = self._before[report.name], self._after[report.name]
+        return msgspec.structs.replace(
+            report,
+            kernel=VersionChange(before=first.kernel, after=last.kernel),
+            module=VersionChange(before=first.module, after=last.module),
         )
-        jobs = Jobs(demo_stage=demo_stage, job_settings=JOBS, seconds=TRAIN_SECONDS)
-        await jobs.start_jobs()
-        await jobs.wait_for_steps(progress, additional=STEPS_BEFORE)
-        loaded = await asyncio.to_thread(_loaded_drivers, machines)
-        async with demo_stage.admin() as kube:
-            before = await evidence.read_versions(kube, demo_stage)
-        since = timing.format_time(datetime.now(UTC))
-        await scenes.upgrade_nodes(demo_stage, show, _stack_changes(demo_stage))
-        await jobs.wait_for_steps(progress, additional=STEPS_BEFORE)
-        members = {name: job_settings.members for name, job_settings in JOBS.items()}
-        async with demo_stage.admin() as kube:
-            job_reports = await evidence.read_jobs(kube, demo_stage, members)
-        await _reboot_machine(demo_stage, machines[-1], progress)
-        after = await asyncio.to_thread(_loaded_drivers, machines)
-        async with demo_stage.admin() as kube:
-            nodes = await evidence.read_nodes(kube, demo_stage, before, since)
-            upgrades = await evidence.read_upgrades(kube)
-        return Report(
-            jobs=job_reports,
-            nodes=tuple(_with_drivers(node, loaded, after) for node in nodes),
-            upgrades=upgrades,
-            seconds=0.0,
-        )
-    finally:
-        await asyncio.to_thread(controller.stop)
 
 
 async def _reboot_machine(demo_stage: Stage, machine: VirtualNode, progress: Progress) -> None:
@@ -130,31 +137,11 @@ async def _reboot_machine(demo_stage: Stage, machine: VirtualNode, progress: Pro
     progress(f"{machine.name} was repaired: the driver's image for {other} is loaded")
 
 
-def _stack_changes(demo_stage: Stage) -> dict[str, str]:
-    kubelet, plugin = NEXT
+def _loaded_drivers(machines: list[VirtualNode]) -> dict[str, LoadedVersions]:
     return {
-        "driver.version": PROPRIETARY.version,
-        "driver.recipe": PROPRIETARY.recipe,
-        "devicePlugin.image": demo_stage.images.plugins[plugin],
-        "kubelet.version": kubelet,
-        "kubelet.artifact": demo_stage.images.kubelets[kubelet],
-    }
-
-
-def _loaded_drivers(machines: list[VirtualNode]) -> dict[str, Loaded]:
-    return {
-        machine.name: Loaded(
+        machine.name: LoadedVersions(
             kernel=machine.enter("uname", "-r").text.strip(),
             module=machine.enter("cat", "/sys/module/nvidia/version").text.strip(),
         )
         for machine in machines
     }
-
-
-def _with_drivers(report: NodeReport, before: Mapping[str, Loaded], after: Mapping[str, Loaded]) -> NodeReport:
-    first, last = before[report.name], after[report.name]
-    return msgspec.structs.replace(
-        report,
-        kernel=Change(before=first.kernel, after=last.kernel),
-        module=Change(before=first.module, after=last.module),
-    )

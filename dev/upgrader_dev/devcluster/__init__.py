@@ -1,13 +1,13 @@
 """The embedded cluster: a real Kubernetes in its own network namespaces, which removes everything at its end."""
 
 from upgrader_dev.devcluster.base.binaries import build_all, cosign_program, kubelet_program
-from upgrader_dev.devcluster.base.nodes import Node, NodeState
-from upgrader_dev.devcluster.base.spec import BoxSpec, ClusterSpec, KwokSpec, Taint, VmSpec
+from upgrader_dev.devcluster.base.nodes import DevNode, ReportedNodeState
+from upgrader_dev.devcluster.base.spec import BoxSpec, ClusterSpec, KwokSpec, NodeTaint, VmSpec
 from upgrader_dev.devcluster.box.box_node import BoxNode
-from upgrader_dev.devcluster.cluster import Cluster
+from upgrader_dev.devcluster.cluster import DevCluster
 from upgrader_dev.devcluster.kwok.kwok_node import KwokNode
 from upgrader_dev.devcluster.lifecycle import (
-    Status,
+    ClusterStatus,
     cluster_names,
     cluster_status,
     delete_cluster,
@@ -21,14 +21,14 @@ from upgrader_dev.devcluster.virtual.node import VirtualNode
 __all__ = [
     "BoxNode",
     "BoxSpec",
-    "Cluster",
     "ClusterSpec",
+    "ClusterStatus",
+    "DevCluster",
+    "DevNode",
     "KwokNode",
     "KwokSpec",
-    "Node",
-    "NodeState",
-    "Status",
-    "Taint",
+    "NodeTaint",
+    "ReportedNodeState",
     "VirtualNode",
     "VmSpec",
     "build_all",

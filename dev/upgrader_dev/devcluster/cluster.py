@@ -16,7 +16,7 @@ from upgrader_dev.devcluster.base import record
 from upgrader_dev.devcluster.base.api import ApiServer
 from upgrader_dev.devcluster.base.credentials import Credentials
 from upgrader_dev.devcluster.base.network import CONTROL_PLANE_LAST
-from upgrader_dev.devcluster.base.nodes import Node, NodeState
+from upgrader_dev.devcluster.base.nodes import DevNode, ReportedNodeState
 from upgrader_dev.devcluster.base.record import BoxRecord, VmRecord
 from upgrader_dev.devcluster.base.spec import MOST_BOXES, BoxSpec, KwokSpec, VmSpec, check_fleet, check_name
 from upgrader_dev.devcluster.box.box_node import BoxNode
@@ -32,7 +32,7 @@ API_SECONDS = 180.0
 _END_SECONDS = 15.0
 
 
-class Cluster:
+class DevCluster:
     """A cluster that was started or loaded. Every method reads the current state; nothing is cached."""
 
     def __init__(self, folder: Path) -> None:
@@ -95,10 +95,12 @@ class Cluster:
     # ---- nodes
 
     @property
-    def nodes(self) -> Mapping[str, Node]:
+    def nodes(self) -> Mapping[str, DevNode]:
         """All nodes of all sorts, by name."""
         current = record.read_record(self.folder)
-        boxes: dict[str, Node] = {box.name: BoxNode(self.folder, current, box.name, self.api) for box in current.boxes}
+        boxes: dict[str, DevNode] = {
+            box.name: BoxNode(self.folder, current, box.name, self.api) for box in current.boxes
+        }
         vms = {vm.name: VirtualNode(self.folder, current, vm.name, self.api) for vm in current.vms}
         fleet = {name: KwokNode(self.folder, name, self.api) for spec in current.kwok for name in spec.names()}
         return {**boxes, **vms, **fleet}
@@ -181,7 +183,7 @@ class Cluster:
         kwok_node.create_nodes(self.api, spec)
         return [KwokNode(self.folder, name, self.api) for name in spec.names()]
 
-    def wait_ready(self) -> dict[str, NodeState]:
+    def wait_ready(self) -> dict[str, ReportedNodeState]:
         """Wait until all nodes are Ready; returns their states."""
         nodes: list[BoxNode | VirtualNode] = [*self.box_nodes(), *self.virtual_nodes()]
         real = {node.name: node.wait_ready() for node in nodes}
@@ -270,7 +272,7 @@ class Cluster:
             raise DevClusterError(f"{program} does not run", resolution=f"See {self.control_plane.log(program)}")
 
 
-def _free_index(recorded: record.Record, name: str) -> int:
+def _free_index(recorded: record.ClusterRecord, name: str) -> int:
     nodes: list[BoxRecord | VmRecord] = [*recorded.boxes, *recorded.vms]
     if name in {other.name for other in nodes} | {FOLDER, "pki", "shared"}:
         raise DevClusterError(f"a node or folder named {name} already exists")

@@ -18,12 +18,12 @@ from upgrader.process.places import Progress, hold_lock, state_root
 from upgrader_dev.devcluster import cgroups, check
 from upgrader_dev.devcluster.base import network, record
 from upgrader_dev.devcluster.base.addresses import PORT_FIELDS, Addresses, pick_ports, pick_subnet
-from upgrader_dev.devcluster.base.record import Record
+from upgrader_dev.devcluster.base.record import ClusterRecord
 from upgrader_dev.devcluster.base.spec import BoxSpec, ClusterSpec, KwokSpec, VmSpec, check_fleet, check_name
 from upgrader_dev.devcluster.box import kernel_names, pause, watchers
 from upgrader_dev.devcluster.box.box_node import BoxNode
 from upgrader_dev.devcluster.box.boxes import Box
-from upgrader_dev.devcluster.cluster import Cluster
+from upgrader_dev.devcluster.cluster import DevCluster
 from upgrader_dev.devcluster.control_plane.control_plane import FOLDER
 from upgrader_dev.devcluster.virtual.image import Image, find_image
 from upgrader_dev.devcluster.virtual.node import MODULES, VirtualNode
@@ -33,7 +33,7 @@ from upgrader_dev.devcluster.virtual.preloaded import find_disk
 _BOXES_AT_ONCE = 4
 
 
-class Status(Struct, frozen=True, kw_only=True):
+class ClusterStatus(Struct, frozen=True, kw_only=True):
     """The current state of a cluster."""
 
     name: str
@@ -56,7 +56,7 @@ def folder_of(name: str, root: Path | None = None) -> Path:
     return (root or state_root()) / name
 
 
-def start_cluster(spec: ClusterSpec, progress: Progress, root: Path | None = None) -> Cluster:
+def start_cluster(spec: ClusterSpec, progress: Progress, root: Path | None = None) -> DevCluster:
     """Start a cluster and wait until all its nodes are Ready. After an error nothing of it remains.
 
     Raises:
@@ -68,7 +68,7 @@ def start_cluster(spec: ClusterSpec, progress: Progress, root: Path | None = Non
     check.require_host(namespaces=namespaces, boxes=bool(boxes), vms=bool(vms))
     folder = folder_of(spec.name, root)
     if record.is_cluster(folder):
-        if Cluster(folder).box.find_holder() is not None:
+        if DevCluster(folder).box.find_holder() is not None:
             raise DevClusterError(
                 f"cluster {spec.name} is already running", resolution=f"`upgrader dev down {spec.name}` ends it."
             )
@@ -103,13 +103,13 @@ def kernels_of_virtual_nodes(progress: Progress) -> tuple[str, ...]:
     return find_image(progress).kernels
 
 
-def load_cluster(name: str, root: Path | None = None) -> Cluster:
+def load_cluster(name: str, root: Path | None = None) -> DevCluster:
     """A running cluster.
 
     Raises:
         DevClusterError: the cluster does not exist or does not run.
     """
-    cluster = Cluster(folder_of(name, root))
+    cluster = DevCluster(folder_of(name, root))
     if cluster.box.find_holder() is None:
         raise DevClusterError(
             f"cluster {name} does not run", resolution=f"`upgrader dev down {name}` removes its remains."
@@ -136,12 +136,12 @@ def delete_cluster(name: str, root: Path | None = None) -> None:
     shutil.rmtree(folder)
 
 
-def cluster_status(name: str, root: Path | None = None) -> Status:
+def cluster_status(name: str, root: Path | None = None) -> ClusterStatus:
     """The current state of a cluster; DevClusterError if it does not exist."""
-    cluster = Cluster(folder_of(name, root))
+    cluster = DevCluster(folder_of(name, root))
     recorded = record.read_record(cluster.folder)
     running = cluster.box.find_holder() is not None
-    return Status(
+    return ClusterStatus(
         name=name,
         folder=str(cluster.folder),
         running=running,
@@ -166,11 +166,11 @@ def _power_state(node: BoxNode | VirtualNode) -> str:
     return "on" if node.connected else "cut"
 
 
-def _owner_of(recorded: Record) -> str:
+def _owner_of(recorded: ClusterRecord) -> str:
     return f"upgrader:{recorded.token}"
 
 
-def _claim_addresses(spec: ClusterSpec, folder: Path, *, namespaces: bool) -> Record:
+def _claim_addresses(spec: ClusterSpec, folder: Path, *, namespaces: bool) -> ClusterRecord:
     """Choose free addresses and record them, under the lock of all clusters of this user."""
     with hold_lock(state_root() / ".lock"):
         if record.is_cluster(folder):
@@ -183,7 +183,7 @@ def _claim_addresses(spec: ClusterSpec, folder: Path, *, namespaces: bool) -> Re
             addresses = pick_subnet(other.octet for other in others)
         else:
             addresses = pick_ports(port for other in others for port in _api_ports(other))
-        cluster_record = Record(
+        cluster_record = ClusterRecord(
             name=spec.name,
             token=uuid.uuid4().hex,
             addresses=addresses,
@@ -206,8 +206,8 @@ def _bring_up(
     vms: list[tuple[VmSpec, Image]],
     kwok: KwokSpec,
     progress: Progress,
-) -> Cluster:
-    cluster = Cluster(folder)
+) -> DevCluster:
+    cluster = DevCluster(folder)
     cluster.pki.make_authority(cluster.name)
     cluster.control_plane.write_files(progress)
     progress(f"control plane at {cluster.server}, registry at {cluster.registry}")
@@ -242,11 +242,11 @@ def _keep_modules(folder: Path, modules: Mapping[str, Path]) -> None:
         shutil.copy(module, folder / MODULES / f"{release}.ko")
 
 
-def _boot_box(cluster: Cluster, box: BoxSpec, progress: Progress) -> None:
+def _boot_box(cluster: DevCluster, box: BoxSpec, progress: Progress) -> None:
     cluster.record_box(box).boot(progress)
     progress(f"box {box.name}: kubelet {box.kubelet}")
 
 
-def _boot_vm(cluster: Cluster, vm: VmSpec, over: Image, progress: Progress) -> None:
+def _boot_vm(cluster: DevCluster, vm: VmSpec, over: Image, progress: Progress) -> None:
     cluster.record_vm(vm, over).boot()
     progress(f"virtual node {vm.name}: kubelet {vm.kubelet}, kernel {vm.kernel or over.kernels[-1]}")

@@ -1,28 +1,30 @@
 """The simulated vendor: real gRPC to the kubelet and real files, without GPUs. All its output states that."""
 
 from upgrader.core.model.operands import Operand, PluginSettings
-from upgrader.core.model.vendors import NVIDIA, Recipe, VendorFacts
+from upgrader.core.model.vendors import NVIDIA, RecipeDriver, VendorFacts
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.core.node_protocol.orders import NODE_VARIABLE, POD_VARIABLE
-from upgrader.stack.parts import CDI, METRICS_PORT, NODE_PROGRAM, PLUGIN_SOCKETS, POD_RESOURCES
-from upgrader.stack.vendors.programs import Mount, Program, Vendor
+from upgrader.stack.parts import CDI, METRICS_PORT, PLUGIN_SOCKETS, POD_RESOURCES
+from upgrader.stack.vendors.programs import Mount, OperandProgram, Vendor
 from upgrader_dev.vendor.labels import gpu_labels
 
+PROGRAM = ("python3", "-m", "upgrader_dev.node")
+"""The program in the images of the operands."""
 PLUGIN_PORT = 8080
 GPU_FEATURES = "gpu-features.json"
-"""File in RUN_DIRECTORY that feature discovery writes (upgrader/node/sim/gpu_features.py)."""
+"""File in RUN_DIRECTORY that feature discovery writes (upgrader_dev/node/gpu_features.py)."""
 READY_PATH = "/ready"
 RUN = Mount(name="run", path=RUN_DIRECTORY)
 
 
-def plugin_program(settings: PluginSettings) -> Program:
+def plugin_program(settings: PluginSettings) -> OperandProgram:
     """The simulated device plugin; it is ready when it is registered with the running kubelet."""
-    words = [*NODE_PROGRAM, "device-plugin", "--resource", settings.resource_name, "--port", str(PLUGIN_PORT)]
+    words = [*PROGRAM, "device-plugin", "--resource", settings.resource_name, "--port", str(PLUGIN_PORT)]
     if settings.driver_vendor != settings.vendor:
         words += ["--driver", settings.driver_vendor]
     words += ["--slices", str(settings.time_slices)] if settings.time_slices else []
     words += ["--cdi"] if settings.cdi else []
-    return Program(
+    return OperandProgram(
         command=tuple(words),
         mounts=(Mount(name="sockets", path=PLUGIN_SOCKETS), RUN),
         port=PLUGIN_PORT,
@@ -32,14 +34,14 @@ def plugin_program(settings: PluginSettings) -> Program:
     )
 
 
-def runtime_program(settings: PluginSettings) -> Program:
+def runtime_program(settings: PluginSettings) -> OperandProgram:
     """The simulated runtime hook; it reads the features of the container runtime, which requires access to its
     process.
     """
-    words = [*NODE_PROGRAM, "runtime"]
+    words = [*PROGRAM, "runtime"]
     if settings.driver_vendor != settings.vendor:
         words += ["--driver", settings.driver_vendor]
-    return Program(
+    return OperandProgram(
         command=tuple(words),
         mounts=(Mount(name="cdi", path=CDI), RUN),
         pod_variable=POD_VARIABLE,
@@ -50,14 +52,14 @@ def runtime_program(settings: PluginSettings) -> Program:
     )
 
 
-def exporter_program(settings: PluginSettings) -> Program:
+def exporter_program(settings: PluginSettings) -> OperandProgram:
     """The simulated exporter, with the metric names of dcgm-exporter; it has read access to the processes of the
     node.
     """
-    words = [*NODE_PROGRAM, "exporter", "--resource", settings.resource_name]
+    words = [*PROGRAM, "exporter", "--resource", settings.resource_name]
     if settings.driver_vendor != settings.vendor:
         words += ["--driver", settings.driver_vendor]
-    return Program(
+    return OperandProgram(
         command=tuple(words),
         node_variable=NODE_VARIABLE,
         mounts=(
@@ -71,14 +73,14 @@ def exporter_program(settings: PluginSettings) -> Program:
     )
 
 
-def discovery_program(settings: PluginSettings) -> Program:
+def discovery_program(settings: PluginSettings) -> OperandProgram:
     """The simulated feature discovery: it reports the loaded driver and number of devices; the controller sets the
     labels.
     """
-    words = [*NODE_PROGRAM, "gpu-features"]
+    words = [*PROGRAM, "gpu-features"]
     if settings.driver_vendor != settings.vendor:
         words += ["--driver", settings.driver_vendor]
-    return Program(
+    return OperandProgram(
         command=(*words, "--watch"),
         report_command=tuple(words),
         mounts=(RUN,),
@@ -88,23 +90,23 @@ def discovery_program(settings: PluginSettings) -> Program:
     )
 
 
-def _runtime_check(settings: PluginSettings | None) -> Program:
+def _runtime_check(settings: PluginSettings | None) -> OperandProgram:
     return _check_program("runtime", runtime_program(settings) if settings is not None else None)
 
 
-def _plugin_check(settings: PluginSettings | None) -> Program:
+def _plugin_check(settings: PluginSettings | None) -> OperandProgram:
     return _check_program("device-plugin", plugin_program(settings) if settings is not None else None)
 
 
-def _check_program(name: str, program: Program | None) -> Program:
+def _check_program(name: str, program: OperandProgram | None) -> OperandProgram:
     # `--help` exits before unknown options are rejected.
-    words = (*NODE_PROGRAM, name, "--help") if program is None else (*program.command, "--check")
-    return Program(command=words)
+    words = (*PROGRAM, name, "--help") if program is None else (*program.command, "--check")
+    return OperandProgram(command=words)
 
 
 FACTS = VendorFacts(
     name="sim",
-    recipes={"sim": Recipe(vendor="sim"), **NVIDIA.recipes},
+    recipes={"sim": RecipeDriver(vendor="sim"), **NVIDIA.recipes},
     workload=False,
     notice="The GPUs are simulated: no GPU is used, and a driver of recipe sim loads no kernel module.",
 )

@@ -71,7 +71,7 @@ stopped() { # SIGTERM: a parked program must not take another step, any other ma
   exit 143 # never 0, which would count as finished
 }
 trap stopped TERM
-ended() { # the program's own exit code is ours
+ended() { # the exit code of the program is that of the script
   kill -0 "$app" 2>/dev/null && return
   wait "$app"
   exit $?

@@ -13,7 +13,7 @@ from tests.support import manifests as m
 from tests.support.repository import documented_manifests
 from upgrader.api import resources
 from upgrader.api.crd import SchemaError, crd_manifest, structural_schema
-from upgrader.api.kinds import KINDS, Rule
+from upgrader.api.kinds import KINDS, ValidationRule
 from upgrader.api.names import GROUP
 from upgrader.api.resources import ResourceKind
 from upgrader.core.model.operands import Operand
@@ -32,10 +32,10 @@ def nodes_of(part: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, A
 
 
 def test_every_kind_of_our_group_has_a_definition():
-    ours = {
+    shipped = {
         value.kind for value in vars(resources).values() if isinstance(value, ResourceKind) and value.group == GROUP
     }
-    assert ours == set(BY_KIND)
+    assert shipped == set(BY_KIND)
 
 
 A_ROW = re.compile(r'\[\?\(@\.(type|operand)=="(\w+)"\)\]')
@@ -147,7 +147,7 @@ def test_what_has_no_structural_form_is_refused_with_its_path(type_, where):
 def test_a_rule_for_a_field_that_is_not_there_is_refused():
     with pytest.raises(SchemaError, match=r"rules for fields that do not exist: spec\.length"):
         structural_schema(
-            kind_with(size=Annotated[int, Meta(description="S.")]), (Rule("spec.length", "self > 1", "s"),)
+            kind_with(size=Annotated[int, Meta(description="S.")]), (ValidationRule("spec.length", "self > 1", "s"),)
         )
 
 

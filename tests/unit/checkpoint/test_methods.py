@@ -22,7 +22,7 @@ from upgrader.checkpoint.http import HttpMethod
 from upgrader.checkpoint.methods import checkpoint_methods
 from upgrader.checkpoint.signal import SignalMethod
 from upgrader.core.errors import ConflictError, UnreachableError
-from upgrader.core.replies import Ran, Reply
+from upgrader.core.replies import CommandResult, Reply
 from upgrader.core.workloads.checkpoint_annotations import METHODS
 from upgrader.workload import CheckpointListener
 from upgrader_dev.simulated.apiserver.cluster import FakeCluster
@@ -35,7 +35,7 @@ def cluster():
 
 @pytest.fixture(params=[FileMethod, ApiMethod, ExecMethod, HttpMethod, SignalMethod])
 def method(request, cluster):
-    cluster.program = lambda *_: Ran(output=b"", code=0)
+    cluster.program = lambda *_: CommandResult(output=b"", code=0)
     cluster.server = lambda *_: Reply(status=202)
     return request.param(cluster)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.asked import ack, add_pod, answer, marked, request_for
 from upgrader.api.resources import PODS
-from upgrader.api.v1alpha1.checkpoint_request import Missed
+from upgrader.api.v1alpha1.checkpoint_request import MissedMember
 from upgrader.checkpoint.answers import ACK, PROGRESS
 from upgrader.checkpoint.api import ApiMethod
 from upgrader.checkpoint.exec import ExecMethod
@@ -15,7 +15,7 @@ from upgrader.checkpoint.file import FileMethod
 from upgrader.checkpoint.http import HttpMethod
 from upgrader.checkpoint.signal import ASK, WITHDRAW, SignalMethod
 from upgrader.core.errors import ClusterError, UnaskableError
-from upgrader.core.replies import Ran, Reply
+from upgrader.core.replies import CommandResult, Reply
 from upgrader_dev.simulated.apiserver.cluster import FakeCluster
 
 
@@ -29,7 +29,7 @@ class Heard:
 
     def __init__(self, cluster):
         self.said = []
-        self.ran, self.reply = Ran(output=b"", code=0), Reply(status=202)
+        self.ran, self.reply = CommandResult(output=b"", code=0), Reply(status=202)
         cluster.program, cluster.server = self.program, self.server
 
     def program(self, pod, argv, env):
@@ -71,7 +71,7 @@ async def test_a_command_is_run_with_all_that_it_must_know_for_each_thing_that_i
 async def test_what_a_command_prints_is_the_answer_and_where_it_prints_nothing_the_file_is(cluster, heard):
     pods = [add_pod(cluster, name) for name in "abc"]
     printed = {"a": ack(pods[0], step=9) + b"\n", "b": b"", "c": b""}
-    heard.ran = lambda pod: Ran(output=printed[pod.metadata.name], code=0)
+    heard.ran = lambda pod: CommandResult(output=printed[pod.metadata.name], code=0)
     cluster.files[pods[1].metadata.uid, ACK] = ack(pods[1])
     found = await ExecMethod(cluster).answers(request_for(*pods), pods)
     assert found == (answer(pods[0].metadata.uid, step=9), answer(pods[1].metadata.uid))
@@ -83,15 +83,15 @@ async def test_what_a_command_prints_is_the_answer_and_where_it_prints_nothing_t
     }
 
 
-@pytest.mark.parametrize("ran", [None, Ran(output=b"{}", code=1)], ids=["unknown", "failed"])
+@pytest.mark.parametrize("ran", [None, CommandResult(output=b"{}", code=1)], ids=["unknown", "failed"])
 async def test_a_command_that_is_not_known_to_have_worked_is_run_again(cluster, heard, ran):
     pods = [add_pod(cluster, name) for name in "ab"]
-    heard.ran = lambda pod: ran if pod.metadata.name == "a" else Ran(output=b"", code=0)
+    heard.ran = lambda pod: ran if pod.metadata.name == "a" else CommandResult(output=b"", code=0)
     method, request = ExecMethod(cluster), request_for(*pods)
     await method.send_request(request, pods)
     assert [marked(cluster, pod)[0] for pod in pods] == [None, "100"]
     assert await method.answers(request, pods[:1]) == ()
-    heard.ran = Ran(output=b"", code=0)
+    heard.ran = CommandResult(output=b"", code=0)
     await method.send_request(request, [await cluster.get(PODS, name, "default") for name in "ab"])
     assert [name for name, _, env in heard.said if env["CHECKPOINT_ACTION"] == "request"] == ["a", "b", "a"]
 
@@ -99,7 +99,7 @@ async def test_a_command_that_is_not_known_to_have_worked_is_run_again(cluster, 
 @pytest.mark.parametrize(("code", "why"), [(127, "is not there"), (126, "cannot be run")])
 async def test_a_command_that_is_not_in_the_container_is_told(cluster, heard, code, why):
     pod = add_pod(cluster, "a")
-    heard.ran = Ran(output=b"", code=code)
+    heard.ran = CommandResult(output=b"", code=code)
     with pytest.raises(UnaskableError, match=f"/app/save {why} in pod a"):
         await ExecMethod(cluster).send_request(request_for(pod), [pod])
     assert marked(cluster, pod) == (None, None)
@@ -194,7 +194,7 @@ async def test_a_signal_follows_the_request_and_none_its_withdrawal(cluster, hea
 
 async def test_a_signal_that_cannot_be_sent_is_told(cluster, heard):
     pod = add_pod(cluster, "a")
-    heard.ran = Ran(output=b"", code=1)
+    heard.ran = CommandResult(output=b"", code=1)
     with pytest.raises(UnaskableError, match="pod a could not get SIGUSR1"):
         await SignalMethod(cluster).send_request(request_for(pod), [pod])
     assert marked(cluster, pod) == (None, None)
@@ -202,7 +202,7 @@ async def test_a_signal_that_cannot_be_sent_is_told(cluster, heard):
 
 def deaf(heard, name):
     """One member cannot be asked by any way; all others can."""
-    heard.ran = lambda pod: Ran(output=b"", code=127 if pod.metadata.name == name else 0)
+    heard.ran = lambda pod: CommandResult(output=b"", code=127 if pod.metadata.name == name else 0)
     heard.reply = lambda pod: None if pod.metadata.name == name else Reply(status=202)
 
 
@@ -223,7 +223,7 @@ async def test_who_heard_the_request_carries_its_mark_although_another_may_not_b
     def forbidden(pod):
         if pod.metadata.name == "b":
             raise ClusterError("forbidden")
-        return Ran(output=b"", code=0) if kind is not HttpMethod else Reply(status=202)
+        return CommandResult(output=b"", code=0) if kind is not HttpMethod else Reply(status=202)
 
     heard.ran = heard.reply = forbidden
     with pytest.raises(ClusterError, match="forbidden"):
@@ -236,7 +236,7 @@ async def test_who_may_have_heard_the_request_is_released_too(cluster, heard, ki
     """The call may have arrived and only its answer got lost; who was never spoken to is left in peace."""
     pods = [add_pod(cluster, name) for name in "abc"]
     request = request_for(*pods)
-    missed = [Missed(pod_uid=pods[1].metadata.uid, method="http", request_id=100, at="2026-11-21T09:00:00Z")]
+    missed = [MissedMember(pod_uid=pods[1].metadata.uid, method="http", request_id=100, at="2026-11-21T09:00:00Z")]
     request = msgspec.structs.replace(request, status=msgspec.structs.replace(request.status, missed=missed))
     await kind(cluster).withdraw(request, pods)
     assert [said[0] for said in heard.said] == ["b"]
@@ -253,7 +253,7 @@ async def test_only_the_leader_is_spoken_to_and_all_are_marked(cluster, heard, k
 
 async def test_all_ways_give_the_same_answer(cluster, heard):
     pod = add_pod(cluster, "a")
-    heard.ran, heard.reply = Ran(output=ack(pod), code=0), Reply(status=200, body=ack(pod))
+    heard.ran, heard.reply = CommandResult(output=ack(pod), code=0), Reply(status=200, body=ack(pod))
     cluster.files[pod.metadata.uid, ACK] = ack(pod)
     acks = [json.loads(ack(pod))]
     found = {

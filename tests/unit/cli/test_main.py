@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from click import Context
+from click.testing import CliRunner
 
 import upgrader_dev
 from tests.support.repository import ROOT
 from tests.support.terminal import upgrader
 from upgrader import __version__
 from upgrader.cli.base import exit_codes
+from upgrader.cli.base import program as program_module
 from upgrader.cli.main import COMMANDS, program
 from upgrader.core.errors import ConfigurationError, UpgraderError
 from upgrader.core.node_protocol.node_features import label_value
@@ -57,7 +59,7 @@ def test_every_command_is_documented():
 
 
 def test_commands_are_listed_with_their_own_short_help():
-    commands = {name: program.load(name) for name in COMMANDS}
+    commands = {name: program.load(Context(program), name) for name in COMMANDS}
     assert {name: command.name for name, command in commands.items()} == {name: name for name in COMMANDS}
     listed = {name: short for name, (_, short) in COMMANDS.items()}
     assert listed == {name: command.get_short_help_str(200) for name, command in commands.items()}
@@ -66,8 +68,19 @@ def test_commands_are_listed_with_their_own_short_help():
 def test_commands_of_another_distribution_are_found():
     assert {"dev", "demo"} <= set(program.list_commands(Context(program)))
     assert "dev" not in COMMANDS
-    assert program.load("demo").name == "demo"
+    assert program.load(Context(program), "demo").name == "demo"
     assert program.get_command(Context(program), "demo").get_short_help_str() == "Command of gpu-upgrader-dev."
+
+
+@pytest.mark.parametrize("words", [["--help"], ["demo", "--help"], ["nothing"]])
+def test_installed_distributions_are_scanned_once_per_invocation(words, monkeypatch):
+    scans = []
+    scan = program_module.entry_points
+    monkeypatch.setattr(program_module, "entry_points", lambda **group: scans.append(group) or scan(**group))
+    CliRunner().invoke(program, words)
+    assert scans == [{"group": "gpu_upgrader.commands"}]
+    CliRunner().invoke(program, words)
+    assert len(scans) == 2
 
 
 def test_both_distributions_have_one_version():
@@ -76,7 +89,14 @@ def test_both_distributions_have_one_version():
 
 @pytest.mark.parametrize(
     "words",
-    [["nothing"], ["plan", "--nothing"], ["apply"], ["apply", "/nowhere"], ["demo", "--boxes", "4", "--vm-nodes", "2"]],
+    [
+        ["nothing"],
+        ["plan", "--nothing"],
+        ["apply"],
+        ["apply", "/nowhere"],
+        ["demo", "--boxes", "4", "--vm-nodes", "2"],
+        ["dev", "image", "--output", "x", "--builder", "--node"],
+    ],
 )
 def test_wrong_usage(words):
     assert upgrader(Rig(), *words).exit_code == exit_codes.USAGE

@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from tests.support.waiting import eventually
-from upgrader.controller.loops import Key, Loops, Pace
+from upgrader.controller.loops import Key, LoopPauses, Loops
 from upgrader.core.errors import (
     ClusterError,
     ConflictError,
@@ -17,7 +17,7 @@ from upgrader.core.errors import (
 )
 from upgrader.telemetry import metrics
 
-QUICK = Pace(between=0.001, first_retry=0.001, longest_retry=0.004)
+QUICK = LoopPauses(between=0.001, first_retry=0.001, longest_retry=0.004)
 
 
 class Script:
@@ -137,7 +137,7 @@ async def test_what_wakes_during_a_step_is_not_forgotten():
         ClusterError("refused"),
         UnreachableError("no answer"),
         ThrottledError("wait", retry_after=0.002),
-        KeyError("a fault of ours"),
+        KeyError("a fault of the program"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -165,7 +165,7 @@ async def test_one_objects_trouble_is_not_the_others():
 
 async def test_after_errors_the_pause_grows_up_to_a_limit_and_nothing_shortens_it():
     script = Script(*[ClusterError("no")] * 3)
-    async with serving({"Plan": script}, Pace(between=0.001, first_retry=3600, longest_retry=3600)) as loops:
+    async with serving({"Plan": script}, LoopPauses(between=0.001, first_retry=3600, longest_retry=3600)) as loops:
         with structlog.testing.capture_logs() as lines:
             loops.wake("Plan", "a")
             await seen(script, 1)

@@ -40,12 +40,12 @@ class ApiServer:
 
     def answer(self, path):
         core = ["Namespace", "Event"]
-        ours = [one.kind for one in rim.WATCHED]
+        watched_kinds = [one.kind for one in rim.WATCHED]
         return {
             "/api": {"versions": ["v1"]},
             "/api/v1": _resources(core),
             "/apis": {"groups": [_group(GROUP), _group(DEFINITIONS)]},
-            f"/apis/{GROUP}": _resources(ours),
+            f"/apis/{GROUP}": _resources(watched_kinds),
             f"/apis/{DEFINITIONS}": _resources(["CustomResourceDefinition"]),
         }.get(path, LIST)
 

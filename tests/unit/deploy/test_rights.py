@@ -122,10 +122,10 @@ async def bereft() -> set[Use]:
     rig.fleet.add_node("gpu-0")
     rig.put_image("1.0")
     rig.apply_stack(rig.make_spec("1.0"))
-    ours = rig.context.stack.namespace
+    own_namespace = rig.context.stack.namespace
 
     def upgrading() -> list[dict]:
-        return [one for one in rig.cluster.store.copy_all(JOBS) if one["metadata"]["namespace"] == ours]
+        return [one for one in rig.cluster.store.copy_all(JOBS) if one["metadata"]["namespace"] == own_namespace]
 
     await rig.run_until(lambda: bool(upgrading()))
     rig.cluster.store.remove(NODES, "gpu-0")
@@ -245,7 +245,7 @@ async def labelled() -> set[Use]:
 
 
 async def stuck() -> set[Use]:
-    """A pod of ours does not start, and it is looked up why."""
+    """A pod of the operator does not start, and the reason is looked up."""
     rig = Rig()
     await pool(rig)
     rig.others.append(StuckPods(rig.cluster, "driver", {"gpu-0"}))

@@ -32,10 +32,10 @@ def values_of(module):
 
 
 def marks_in_code():
-    """Marks of ours that any module writes as a literal, wherever it takes the group from."""
+    """Labels, annotations and taints of the operator that a module writes as literals."""
     pattern = re.compile(r"""(?:\{(?:names\.)?GROUP\}|gpu-upgrader\.io)/([a-z][a-z-]+)["']""")
-    product = [folder for folder in (ROOT / "upgrader").iterdir() if folder.name not in {"api", "devcluster", "demo"}]
-    sources = [path for folder in product for path in folder.rglob("*.py")]
+    product = [folder for folder in (ROOT / "upgrader").iterdir() if folder.name != "api"]
+    sources = [path for folder in (*product, ROOT / "dev/upgrader_dev/node") for path in folder.rglob("*.py")]
     return {f"{names.GROUP}/{name}" for path in sources for name in pattern.findall(path.read_text())}
 
 
@@ -50,10 +50,10 @@ def test_every_mark_is_listed_and_nothing_else():
 
 
 def test_every_annotation_for_job_authors_is_on_their_page():
-    theirs = re.findall(r"^\| annotation `gpu-upgrader\.io/([a-z-]+)` .* job authors \|$", MARKS, re.MULTILINE)
+    annotations = re.findall(r"^\| annotation `gpu-upgrader\.io/([a-z-]+)` .* job authors \|$", MARKS, re.MULTILINE)
     page = (ROOT / "docs/guides/job-authors/checkpointing.md").read_text()
-    assert len(theirs) > 10
-    assert [name for name in theirs if f"`{name}" not in page and f"/{name}" not in page] == []
+    assert len(annotations) > 10
+    assert [name for name in annotations if f"`{name}" not in page and f"/{name}" not in page] == []
 
 
 def options(command, path=()):
@@ -74,8 +74,8 @@ def test_every_option_of_the_command_line_is_documented():
 
 def test_every_setting_is_listed_and_nothing_else():
     listed = set(re.findall(r"`(UPGRADER_[A-Z_]+)`", CLI))
-    ours = set(settings.VARIABLES) | {archives.MIRROR, archives.KEYRING, archives.FROZEN}
-    assert listed == ours | {crash.CRASH_FILE, crash.FREEZE_AT, crash.FREEZE_FILE}
+    known = set(settings.VARIABLES) | {archives.MIRROR, archives.KEYRING, archives.FROZEN}
+    assert listed == known | {crash.CRASH_FILE, crash.FREEZE_AT, crash.FREEZE_FILE}
 
 
 @pytest.mark.parametrize("where", MANIFESTS)

@@ -5,13 +5,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from click import Context
 
 from tests.support.image_registry import write_layout
 from tests.support.programs import soon
 from tests.support.repository import ROOT
+from upgrader import __version__
 from upgrader.cli.base.program import Program
 from upgrader.core.errors import ConfigurationError
-from upgrader.images import product, python, store
+from upgrader.images import image_parts, product, python, store
 from upgrader.images.buildah import OVERLAY, Storage
 from upgrader.images.store import Store
 from upgrader.process import run
@@ -89,7 +91,7 @@ def _build_slowly(folder, started, go):
     def build(layout):
         started.set()
         go.wait(20)
-        write_layout(layout, b"theirs", b"{}")
+        write_layout(layout, b"other", b"{}")
 
     Store(folder, lambda _line: None).build_once("node", "aaaa", build)
 
@@ -108,7 +110,7 @@ def test_two_processes_build_it_once(tmp_path):
 
     mine = Store(tmp_path, progress).build_once("node", "aaaa", lambda layout: pytest.fail(f"built again at {layout}"))
     other.join()
-    assert mine.blob_path(mine.blobs[0]).read_bytes() == b"theirs"
+    assert mine.blob_path(mine.blobs[0]).read_bytes() == b"other"
     assert said == ["image node: waiting for another build"]
 
 
@@ -163,49 +165,70 @@ for module in pkgutil.walk_packages(upgrader.node.__path__, "upgrader.node."):
     importlib.import_module(module.name)
 """
 CONTROLLER = """import upgrader.__main__, upgrader.controller.run, upgrader.images.trust, upgrader.images.registry.login
+from click import Context
 from upgrader.cli.main import program
 for name, (module, _) in program.lazy.items():
     if not module.startswith(("upgrader.cli.images", "upgrader.cli.simulate")) and name != "node-labels":
-        program.load(name)
+        program.load(Context(program), name)
 """
 
 
 def test_the_node_image_has_what_the_node_imports_and_nothing_else():
-    difference, packages = loaded_by(ALL_OF_NODE, product.NODE_PARTS)
+    difference, packages = loaded_by(ALL_OF_NODE, image_parts.NODE_PARTS)
     assert difference == (set(), [])
     modules = {"google": "protobuf", "grpc": "grpcio", "msgspec": "msgspec", "typing_extensions": "typing-extensions"}
-    modules |= {"prometheus_client": "prometheus-client"}
     optional = {"cython_runtime", "grpc_tools", "upgrader"}  # of grpc, which imports grpc_tools if it is installed
     assert packages - optional == set(modules)
-    assert set(product.NODE_PACKAGES) == {*modules.values(), "pyyaml"}  # which msgspec loads to read a kubeconfig
+    assert set(image_parts.NODE_PACKAGES) == {*modules.values(), "pyyaml"}  # which msgspec loads to read a kubeconfig
 
 
 def test_the_controllers_image_has_what_its_commands_import_and_nothing_else():
-    difference, packages = loaded_by(CONTROLLER, product.CONTROLLER_PARTS)
+    difference, packages = loaded_by(CONTROLLER, image_parts.CONTROLLER_PARTS)
     assert difference == (set(), [])
     assert packages & {"grpc", "elftools", "upgrader_dev"} == set()
 
 
-def test_the_controllers_image_may_have_the_simulated_vendor(tmp_path):
-    app, site = tmp_path / "app", tmp_path / "site"
-    parts = {f"upgrader/{part}": ROOT / "upgrader" / part for part in product.CONTROLLER_PARTS}
-    parts |= {target: ROOT / source for target, source in product.SIMULATED_VENDOR.items()}
-    for target, source in parts.items():
-        product._copy_part(source, app / target)
+def run_in_image(folder, parts, added, program):
+    """Output of a program that has these parts of the product, files of the other distribution, and all packages."""
+    app, site = folder / "app", folder / "site"
+    for target, source in (image_parts.product_parts(parts) | added).items():
+        product._copy_part(ROOT / source, app / target)
     site.mkdir()
     packages = next(Path(path) for path in sys.path if path.endswith("site-packages"))
     for entry in packages.iterdir():
         if not entry.name.startswith("gpu_upgrader"):
             (site / entry.name).symlink_to(entry)
-    program = "import sys; sys.path[:0] = sys.argv[1:]\nfrom upgrader.stack.vendors import load_vendors\n"
-    words = [sys.executable, "-I", "-S", "-c", f"{program}print(*sorted(load_vendors()))", str(app), str(site)]
-    assert run(words, timeout=60).text == "nvidia sim"
+    text = f"import sys; sys.path[:0] = sys.argv[1:]\n{program}"
+    return run([sys.executable, "-I", "-S", "-c", text, str(app), str(site)], timeout=60).text
+
+
+def test_the_controllers_image_may_have_the_simulated_vendor(tmp_path):
+    program = "from upgrader.stack.vendors import load_vendors\nprint(*sorted(load_vendors()))"
+    program += "\nfrom importlib.metadata import version\nprint(version('gpu-upgrader-dev'))"
+    output = run_in_image(tmp_path, image_parts.CONTROLLER_PARTS, image_parts.SIMULATED_VENDOR, program)
+    assert output.splitlines() == ["nvidia sim", __version__]
+
+
+ALL_OF_SIMULATED_GPUS = """import importlib, pkgutil, upgrader_dev.node
+for module in pkgutil.walk_packages(upgrader_dev.node.__path__, "upgrader_dev.node."):
+    importlib.import_module(module.name)
+packages = {name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)
+print(*sorted(name for name in packages if not name.startswith('_')))
+"""
+
+
+def test_the_image_of_simulated_gpus_has_what_their_operands_import(tmp_path):
+    loaded = run_in_image(tmp_path, image_parts.NODE_PARTS, image_parts.SIMULATED_GPUS, ALL_OF_SIMULATED_GPUS).split()
+    optional = {"cython_runtime", "grpc_tools"}
+    of_node = {"google", "grpc", "msgspec", "typing_extensions"}
+    assert set(loaded) - optional - of_node == {"prometheus_client", "upgrader", "upgrader_dev"}
+    assert image_parts.SIMULATED_GPU_PACKAGES == ("prometheus-client",)
 
 
 def test_a_command_that_the_controllers_image_lacks_is_refused_with_a_way_out():
     program = Program("upgrader", lazy={"build": ("upgrader.cli.not_there:build", "Build.")})
     with pytest.raises(ConfigurationError, match="`upgrader build` is not part of this image"):
-        program.load("build")
+        program.load(Context(program), "build")
 
 
 def test_packages_are_left_out_of_the_lock():

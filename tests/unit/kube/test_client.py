@@ -87,7 +87,7 @@ async def test_what_is_written_carries_the_version_that_was_read(cluster, stub):
     assert headers["Content-Type"] == "application/merge-patch+json"
 
 
-async def test_a_merge_without_the_version_that_was_read_is_a_fault_of_ours(cluster):
+async def test_a_merge_without_the_version_that_was_read_is_a_fault_of_the_controller(cluster):
     with pytest.raises(ValueError, match="requires the resourceVersion"):
         await cluster.merge(NODES, ObjectMeta(name="n1"), {})
 
@@ -215,7 +215,7 @@ async def test_the_guard_is_asked_right_before_every_write(cluster, stub):
     stub.answers = [json(NODE)]
 
     def lost():
-        raise LostLeadershipError("no longer ours")
+        raise LostLeadershipError("held by another process")
 
     guarded = cluster.guarded(lost)
     for write in (

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.http import write_kubeconfig
 from upgrader.core.errors import ConfigurationError
-from upgrader.kube.connect import Access, Login
+from upgrader.kube.connect import Access, ApiServerLogin
 
 
 @pytest.fixture
@@ -22,25 +22,25 @@ async def server_of(login):
 
 async def test_a_named_kubeconfig_comes_first(home, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", write_kubeconfig(home / "b", "https://b"))
-    assert await server_of(Login(write_kubeconfig(home / "a", "https://a"))) == "https://a"
-    assert await server_of(Login()) == "https://b"
+    assert await server_of(ApiServerLogin(write_kubeconfig(home / "a", "https://a"))) == "https://a"
+    assert await server_of(ApiServerLogin()) == "https://b"
 
 
 async def test_the_usual_place_is_found(home):
     (home / ".kube").mkdir()
     write_kubeconfig(home / ".kube" / "config", "https://usual")
-    assert await server_of(Login()) == "https://usual"
+    assert await server_of(ApiServerLogin()) == "https://usual"
 
 
 async def test_the_access_is_told_in_plain_words(home):
-    login = Login(write_kubeconfig(home / "a", "https://a"))
+    login = ApiServerLogin(write_kubeconfig(home / "a", "https://a"))
     await login.load()
     assert await login.access() == Access(server="https://a", token="t0")  # noqa: S106 - of a stub
 
 
 async def test_no_cluster_is_said(home):
     with pytest.raises(ConfigurationError, match="no cluster is configured") as raised:
-        await Login().load()
+        await ApiServerLogin().load()
     assert "upgrader dev up" in raised.value.resolution
 
 
@@ -51,7 +51,7 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named(home, name, context):
     (home / "broken").write_text("clusters: {")
     write_kubeconfig(home / "good", "https://a")
     with pytest.raises(ConfigurationError, match=f"the kubeconfig {home / name} cannot be used") as raised:
-        await Login(str(home / name), context).load()
+        await ApiServerLogin(str(home / name), context).load()
     assert "--kubeconfig" in raised.value.resolution
 
 
@@ -66,7 +66,7 @@ def pod(home, monkeypatch):
 
 
 async def test_a_pod_uses_its_service_account(pod):
-    login = Login(service_account=pod)
+    login = ApiServerLogin(service_account=pod)
     await login.load()
     found = Access(server="https://10.0.0.1:443", ca_file=str(pod / "ca.crt"), token="t0")  # noqa: S106 - of a stub
     assert await login.access() == found
@@ -79,7 +79,7 @@ async def test_a_pod_uses_its_service_account(pod):
 async def test_a_service_account_that_cannot_be_used_is_named(pod, token, why):
     (pod / "token").write_bytes(token)
     with pytest.raises(ConfigurationError) as raised:
-        await Login(service_account=pod).load()
+        await ApiServerLogin(service_account=pod).load()
     assert (raised.value.brief, raised.value.details, raised.value.resolution) == (
         f"the service account in {pod} cannot be used",
         why,

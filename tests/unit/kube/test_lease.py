@@ -89,7 +89,7 @@ async def test_a_renewal_whose_answer_was_lost_does_not_count(cluster):
         await leader.attempt()
     cluster.clock.advance(6)
     assert not leads(leader)
-    assert await leader.attempt(), "the lease is still ours: read again, renewed"
+    assert await leader.attempt(), "the lease is still held: read again, renewed"
     assert leads(leader)
 
 
@@ -174,8 +174,8 @@ async def test_work_is_cancelled_when_the_lease_is_lost(cluster):
 
 async def test_an_error_of_the_work_ends_the_run_and_gives_the_lease_back(cluster):
     async def work():
-        raise RuntimeError("a fault of ours")
+        raise RuntimeError("a fault of the program")
 
-    with pytest.raises(RuntimeError, match="a fault of ours"):
+    with pytest.raises(RuntimeError, match="a fault of the program"):
         await candidate(cluster, "a").run(work)
     assert (await spec(cluster)).holder_identity is None

@@ -10,10 +10,10 @@ from tests.support.http import json, write_kubeconfig
 from tests.support.secrets import Secrets, programs
 from tests.support.waiting import eventually
 from upgrader.api.resources import NODES, PODS
-from upgrader.controller.loops import Loops, Pace
+from upgrader.controller.loops import LoopPauses, Loops
 from upgrader.core.errors import ConfigurationError, UpgraderError
 from upgrader.kube.client import KubeCluster
-from upgrader.kube.connect import Login
+from upgrader.kube.connect import ApiServerLogin
 from upgrader.telemetry import metrics
 
 REFUSALS = (400, 401, 403, 404, 409, 422, 429, 500, 503)
@@ -42,7 +42,7 @@ async def test_a_refused_step_is_logged_without_the_token(stub, address, tmp_pat
                 await cluster.listing(NODES if name == "nodes" else PODS)
                 return None
 
-            loops = Loops({"GpuStack": step}, Pace(first_retry=30))
+            loops = Loops({"GpuStack": step}, LoopPauses(first_retry=30))
             serving = asyncio.create_task(loops.serve())
             await asyncio.sleep(0)
             loops.wake("GpuStack", "nodes")
@@ -82,6 +82,6 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named_and_not_quoted(tmp_path
     text = user.format(token=secrets.make("token"))
     path.write_bytes((text + (REST if text.startswith("users") else "")).encode("latin-1"))
     with pytest.raises(ConfigurationError, match=str(path)) as raised:
-        await Login(str(path)).load()
+        await ApiServerLogin(str(path)).load()
     shown = "".join(traceback.format_exception(raised.value)) + raised.value.details
     assert secrets.shown_in(shown) == []

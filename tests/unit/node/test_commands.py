@@ -9,16 +9,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.support.examples import examples
-from upgrader.core.model.operands import Operand, PluginSettings
-from upgrader.core.node_protocol.orders import Driver, OrderResult, Reason, UpgradeOrder, ValidateOrder
+from upgrader.core.node_protocol.orders import NodeDriver, OrderResult, Reason, UpgradeOrder, ValidateOrder
 from upgrader.node.host.task_result import EXIT_CODES
 from upgrader.process import run
-from upgrader.stack.parts import NODE_PROGRAM
-from upgrader.stack.vendors import find_vendor
 
 
 def command(name, order="", **env):
@@ -42,7 +36,7 @@ def test_an_order_that_cannot_be_read(name, order):
 
 
 def test_a_pod_without_the_driver_fails_validation():
-    order = ValidateOrder(driver=Driver(vendor="sim", version="1.0.0"), boot_id="b", devices=1)
+    order = ValidateOrder(driver=NodeDriver(vendor="sim", version="1.0.0"), boot_id="b", devices=1)
     result = answer(command("validate", order))
     assert (result.reason, result.message) == (
         Reason.DRIVER_MISMATCH,
@@ -63,41 +57,17 @@ def test_a_node_upgrade_without_a_name():
 def test_what_is_no_command_says_which_there_are(words):
     finished = command(words)
     assert finished.code == EXIT_CODES[Reason.BAD_ORDER]
-    assert b"x" in finished.stderr
+    assert b"prepare|upgrade|validate-driver|validate|node-labels|wait" in finished.stderr
 
 
 def test_arguments_are_no_orders():
     assert b"reads its order from UPGRADER_ORDER" in command("upgrade now").stderr
 
 
-@given(
-    operand=st.sampled_from([Operand.DEVICE_PLUGIN, Operand.RUNTIME]),
-    driver=st.sampled_from(["sim", "nvidia"]),
-    slices=st.sampled_from([0, 4]),
-    cdi=st.booleans(),
-)
-@examples(6)
-def test_our_operands_take_the_options_that_a_stack_starts_them_with(operand, driver, slices, cdi):
-    settings = PluginSettings(
-        vendor="sim", driver_vendor=driver, resource_name="nvidia.com/gpu", time_slices=slices, cdi=cdi
-    )
-    for proven in (settings, None):
-        words = find_vendor("sim").image_checks[operand](proven).command
-        assert words[:3] == NODE_PROGRAM
-        assert command(" ".join(words[3:])).code == 0
-
-
-def test_a_plugin_that_does_not_know_an_option_says_so_while_it_is_only_checked():
-    finished = command("device-plugin --from-a-later-release --check")
-    assert finished.code == 2
-    assert b"--from-a-later-release" in finished.stderr
-
-
-@pytest.mark.parametrize("name", ["wait --for driver --file {here}", "device-plugin --check", "runtime --check"])
-def test_what_has_no_order_does_not_load_what_decodes_them(name, tmp_path):
+def test_what_has_no_order_does_not_load_what_decodes_them(tmp_path):
     here = tmp_path / "loaded.json"
     here.touch()
-    words = name.format(here=here).split()
+    words = ["wait", "--for", "driver", "--file", str(here)]
     tried = f"import sys; from upgrader.node.__main__ import main; print(main({words!r}), 'msgspec' in sys.modules)"
     assert run([sys.executable, "-c", tried], timeout=30).stdout == b"0 False\n"
 

@@ -10,11 +10,11 @@ import pytest
 
 from tests.support.programs import soon, started
 from tests.support.repository import ROOT
-from upgrader.core.node_protocol.orders import Driver, Reason
+from upgrader.core.node_protocol.orders import NodeDriver, Reason
 from upgrader.node.driver import devices
 from upgrader.node.driver.driver_unload import unload_driver
 from upgrader.node.driver.loaded_driver import LoadedDriver, read_loaded_driver
-from upgrader.node.host.clock import SystemClock
+from upgrader.node.host.clock import MonotonicClock
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import SystemPrograms
 from upgrader.node.host.task_result import OrderFailedError
@@ -183,7 +183,9 @@ def test_prepare_leaves_the_manifest_and_loads_nothing(image):
 
 def unloaded(image, version="1.0.0"):
     host = Host(root=image.folder / "host")
-    return unload_driver(host, Driver(vendor="sim", version=version), SystemPrograms(), SystemClock(), patience=0)
+    return unload_driver(
+        host, NodeDriver(vendor="sim", version=version), SystemPrograms(), MonotonicClock(), patience=0
+    )
 
 
 def test_the_upgrade_unloads_with_what_the_driver_left_on_the_node(image):

@@ -28,6 +28,15 @@ def nvidia(tmp_path):
     return ModuleImage(tmp_path, vendor="nvidia", version="535.261.03", modules=NVIDIA, in_tree=("drm",))
 
 
+@pytest.fixture(params=["system", "busybox"])
+def busybox(request):
+    """The program with the commands of an image; empty for the commands of this machine."""
+    program = shutil.which("busybox") or ""
+    if request.param == "busybox" and not program:
+        pytest.skip("busybox is not installed")
+    return program if request.param == "busybox" else ""
+
+
 def record(image):
     return read_loaded_driver(image.run_folder, image.vendor)
 
@@ -52,7 +61,7 @@ def test_load_again_asks_the_kernel_for_nothing(nvidia):
 def test_load_again_brings_what_is_missing(nvidia):
     nvidia.load()
     run([nvidia.folder / "bin/rmmod", "nvidia_uvm"], timeout=5, env=nvidia.env)
-    assert b"not all modules are loaded: nvidia_uvm" in nvidia.program("probe").stderr
+    assert b"not all required modules are loaded: nvidia_uvm" in nvidia.program("probe").stderr
     nvidia.load()
     assert nvidia.program("probe").code == 0
 
@@ -61,7 +70,8 @@ def test_load_again_brings_what_is_missing(nvidia):
 def test_device_files_are_made_with_the_kernels_numbers_and_removed_with_the_driver(nvidia):
     (nvidia.proc / "driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
     nvidia.load()
-    found = {path.name: path.stat() for path in (nvidia.host / "dev").iterdir()}
+    found = {path.name: path.stat() for path in (nvidia.host / "dev").iterdir() if path.name != "char"}
+    links = {path.name: path.resolve().name for path in (nvidia.host / "dev/char").iterdir()}
     numbers = {name: (os.major(one.st_rdev), os.minor(one.st_rdev)) for name, one in found.items()}
     assert numbers == {
         "nvidiactl": (195, 255),
@@ -70,10 +80,11 @@ def test_device_files_are_made_with_the_kernels_numbers_and_removed_with_the_dri
         "nvidia-uvm": (511, 0),
         "nvidia-uvm-tools": (511, 1),
     }
+    assert links == {f"{major}:{minor}": name for name, (major, minor) in numbers.items()}
     assert all(stat.S_IMODE(one.st_mode) == 0o666 for one in found.values())
     assert record(nvidia).devices == 1
     assert nvidia.unload().code == 0
-    assert list((nvidia.host / "dev").iterdir()) == []
+    assert [path.name for path in (nvidia.host / "dev").rglob("*")] == ["char"]
 
 
 def test_a_device_that_went_away_fails_the_probe(nvidia):
@@ -99,7 +110,7 @@ def test_another_version_is_not_loaded_over_the_present_one(image):
     assert not (image.state / "lock").exists()
 
 
-def test_a_module_that_somebody_else_has_loaded_is_not_taken_for_ours(image):
+def test_a_module_that_another_program_has_loaded_is_not_the_drivers(image):
     ModuleImage(image.folder, version="0.9").load()
     shutil.rmtree(image.run_folder)  # nobody knows who loaded it
     refused = image.program("load")
@@ -108,14 +119,66 @@ def test_a_module_that_somebody_else_has_loaded_is_not_taken_for_ours(image):
 
 
 def test_what_was_loaded_before_a_refusal_is_unloaded_again(nvidia):
-    module = nvidia.driver / "nvidia_uvm.ko"
-    module.write_text(module.read_text() + "refused=Invalid module format\n")
-    run(["sh", "-c", "sha256sum *.ko > modules.sha256"], timeout=5, cwd=nvidia.driver)
+    nvidia.refuse("nvidia_uvm", "Invalid module format")
     refused = nvidia.program("load")
     assert refused.code == 18
     assert b"nvidia_uvm is not loaded" in refused.stderr
     assert b"Invalid module format; [    1.0] NVRM: said by the kernel" in refused.stderr
     assert (nvidia.loaded(), record(nvidia)) == ({"drm"}, None)
+
+
+FIVE = (*NVIDIA, ("nvidia_drm", "nvidia_modeset"), ("nvidia_peermem", "nvidia"))
+OPTIONAL = ("video", "nvidia_modeset", "nvidia_drm", "nvidia_peermem")
+
+
+@pytest.fixture
+def five(tmp_path, busybox):
+    return ModuleImage(
+        tmp_path,
+        vendor="nvidia",
+        version="535.261.03",
+        modules=FIVE,
+        in_tree=("drm", "video"),
+        optional=OPTIONAL,
+        busybox=busybox,
+    )
+
+
+def test_a_driver_is_loaded_without_an_optional_module_and_records_why(five):
+    five.refuse("nvidia_peermem", "Invalid argument")
+    five.load()
+    assert five.loaded() == {"drm", "video", "nvidia", "nvidia_modeset", "nvidia_uvm", "nvidia_drm"}
+    rejected = {"nvidia_peermem": "Invalid argument; [    1.0] NVRM: said by the kernel "}
+    assert record(five).not_loaded == rejected
+    assert five.program("probe").code == 0
+    before = five.done
+    five.load()
+    assert (five.done, record(five).not_loaded) == (before, rejected)
+    assert five.unload().code == 0
+    assert five.loaded() == {"drm", "video"}
+
+
+def test_what_needs_a_rejected_module_is_rejected_too_and_an_unknown_in_tree_module_is_no_error(five):
+    (five.sys / "unknown/video").mkdir(parents=True)
+    five.refuse("nvidia_modeset", 'Unknown symbol "acpi_video_get_backlight_type" in module')
+    five.load()
+    assert five.loaded() == {"drm", "nvidia", "nvidia_uvm", "nvidia_peermem"}
+    assert list(record(five).not_loaded) == ["video", "nvidia_modeset", "nvidia_drm"]
+    assert "Unknown symbol  acpi_video_get_backlight_type  in module" in record(five).not_loaded["nvidia_modeset"]
+    assert five.program("probe").code == 0
+
+
+def test_an_in_tree_module_that_a_required_module_depends_on_must_be_loaded(five):
+    (five.sys / "unknown/drm").mkdir(parents=True)
+    refused = five.program("load")
+    assert (refused.code, five.loaded(), record(five)) == (14, set(), None)
+    assert b"the node cannot load drm of its own kernel" in refused.stderr
+
+
+def test_a_required_module_that_is_rejected_unloads_optional_ones_too(five):
+    five.refuse("nvidia_uvm", "Invalid module format")
+    refused = five.program("load")
+    assert (refused.code, five.loaded(), record(five)) == (18, {"drm", "video"}, None)
 
 
 @pytest.mark.parametrize("program", ["load", "prepare"])
@@ -197,17 +260,89 @@ def test_libraries_and_firmware_come_to_the_node_per_build_and_current_leads_to_
     nvidia.load()
     place = nvidia.host / "var/lib/gpu-upgrader/drivers/nvidia"
     assert (place / "current/usr/bin/nvidia-smi").read_text() == "tool"
-    assert (place / "current").readlink() == Path("535.261.03-0123456789abcdef")
+    assert not (place / "current").is_symlink()
     path = (nvidia.sys / "module/firmware_class/parameters/path").read_text()
-    assert path == "/var/lib/gpu-upgrader/drivers/nvidia/535.261.03-0123456789abcdef/lib/firmware"
+    assert path == "/var/lib/gpu-upgrader/drivers/nvidia/current/lib/firmware"
 
 
-def test_a_firmware_path_that_somebody_else_has_set_is_left_alone(nvidia):
+def shipping(folder, version):
+    """An image with a library of its version."""
+    image = ModuleImage(folder, vendor="nvidia", version=version, modules=NVIDIA)
+    (image.driver / "files/usr/lib").mkdir(parents=True)
+    (image.driver / "files/usr/lib/libcuda.so").write_text(version)
+    return image
+
+
+def test_current_has_the_files_of_the_loaded_build_and_only_the_build_before_is_kept(tmp_path):
+    for version in ("1.0", "2.0", "3.0"):
+        image = shipping(tmp_path, version)
+        image.load()
+        assert image.unload().code == 0
+    place = image.host / "var/lib/gpu-upgrader/drivers/nvidia"
+    assert {path.name: (path / "usr/lib/libcuda.so").read_text() for path in place.iterdir()} == {
+        "current": "3.0",
+        "2.0-0123456789abcdef": "2.0",
+    }
+
+
+def test_a_swap_of_files_that_was_killed_between_its_two_renames_is_completed(tmp_path):
+    image = shipping(tmp_path, "1.0")
+    image.load()
+    place = image.host / "var/lib/gpu-upgrader/drivers/nvidia"
+    (place / "current").rename(place / "1.0-0123456789abcdef")
+    image.load()
+    assert {path.name for path in place.iterdir()} == {"current"}
+
+
+def test_a_link_of_an_earlier_version_of_the_operator_is_replaced(tmp_path):
+    image = shipping(tmp_path, "1.0")
+    place = image.host / "var/lib/gpu-upgrader/drivers/nvidia"
+    shutil.copytree(image.driver / "files", place / "1.0-0123456789abcdef")
+    (place / "current").symlink_to("1.0-0123456789abcdef")
+    image.load()
+    assert (place / "current/usr/lib/libcuda.so").read_text() == "1.0"
+    assert not (place / "current").is_symlink()
+
+
+@pytest.mark.parametrize("left", ["/run/nvidia/driver/lib/firmware", "/opt/gone"])
+def test_a_firmware_path_that_is_nvidias_or_leads_nowhere_is_replaced_until_the_driver_is_unloaded(nvidia, left):
     (nvidia.driver / "files/lib/firmware").mkdir(parents=True)
+    parameter = nvidia.sys / "module/firmware_class/parameters/path"
+    parameter.write_text(left)
+    nvidia.load()
+    assert parameter.read_text() == "/var/lib/gpu-upgrader/drivers/nvidia/current/lib/firmware"
+    nvidia.load()
+    assert nvidia.unload().code == 0
+    assert parameter.read_text() == left
+
+
+def test_a_firmware_path_that_another_program_has_set_is_left_alone(nvidia):
+    (nvidia.driver / "files/lib/firmware").mkdir(parents=True)
+    (nvidia.host / "opt/firmware").mkdir(parents=True)
     parameter = nvidia.sys / "module/firmware_class/parameters/path"
     parameter.write_text("/opt/firmware")
     refused = nvidia.program("load")
     assert (refused.code, parameter.read_text(), nvidia.loaded()) == (18, "/opt/firmware", set())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes device files")
+def test_a_device_file_with_the_number_of_an_earlier_driver_is_made_anew(nvidia):
+    os.mknod(nvidia.host / "dev/nvidia-uvm", stat.S_IFCHR | 0o600, os.makedev(510, 0))
+    nvidia.load()
+    status = (nvidia.host / "dev/nvidia-uvm").stat()
+    assert (os.major(status.st_rdev), stat.S_IMODE(status.st_mode)) == (511, 0o666)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes device files")
+def test_switches_have_device_files(nvidia):
+    with (nvidia.proc / "devices").open("a") as devices:
+        devices.write("234 nvidia-nvswitch\n")
+    for switch in ("0000:05:00.0", "0000:06:00.0"):
+        (nvidia.proc / "driver/nvidia-nvswitch/devices" / switch).mkdir(parents=True)
+    nvidia.load()
+    files = sorted((nvidia.host / "dev").glob("nvidia-nvswitch*"))
+    numbers = {path.name: (os.major(path.stat().st_rdev), os.minor(path.stat().st_rdev)) for path in files}
+    assert numbers == {"nvidia-nvswitch0": (234, 0), "nvidia-nvswitch1": (234, 1), "nvidia-nvswitchctl": (234, 255)}
 
 
 def test_busybox_has_every_command_that_the_programs_call():

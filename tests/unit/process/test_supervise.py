@@ -13,14 +13,14 @@ from upgrader.process.daemon import child_pids, command_line, is_alive, reap_chi
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from upgrader.process.supervise import Program, Supervisor
+from upgrader.process.supervise import SupervisedProgram, Supervisor
 
 folder = Path(sys.argv[1])
 supervisor = Supervisor(holds=folder / "holds", journal=folder / "journal")
 line = f"echo $WHO; ! test -e {folder}/left-behind || (sleep 0.1 & echo orphan $!); exec sleep 100"
-supervisor.add(Program(name="a", words=("sh", "-c", line), log=str(folder / "a.log"), env={"WHO": "me"}))
+supervisor.add(SupervisedProgram(name="a", words=("sh", "-c", line), log=str(folder / "a.log"), env={"WHO": "me"}))
 reached = supervisor.run_until((folder / "go-on").exists, 20)
-supervisor.add(Program(name="b", words=("sleep", "200"), log=str(folder / "b.log")))
+supervisor.add(SupervisedProgram(name="b", words=("sleep", "200"), log=str(folder / "b.log")))
 (folder / "reached.new").write_text(str(reached))
 (folder / "reached.new").rename(folder / "reached")
 supervisor.run()

@@ -9,7 +9,7 @@ import upgrader
 
 HOLDS_SECRETS = {
     "upgrader.images.registry.transport._Token",
-    "upgrader.images.registry.login.Login",
+    "upgrader.images.registry.login.RegistryLogin",
     "upgrader.images.registry.login._Entry",
     "upgrader.images.trust.values.SigningKey",
     "upgrader.kube.connect.Access",
@@ -18,7 +18,7 @@ HOLDS_SECRETS = {
     "upgrader.process.finished.Command",
 }
 SECRET = {"password", "token", "access_token", "bearer", "secrets", "client_key_data", "passphrase", "auth"}
-NO_SECRET = {"upgrader_dev.devcluster.base.record.Record"}
+NO_SECRET = {"upgrader_dev.devcluster.base.record.ClusterRecord"}
 """Its token marks processes and stands on their command lines."""
 
 

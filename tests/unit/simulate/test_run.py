@@ -8,7 +8,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.simulate.fleets.drawn_fleet import FleetSpec, make_fleet
 from upgrader.simulate.result import Result
 from upgrader.simulate.run import simulate_rollout
-from upgrader.simulate.settings import Settings, SimulatedStrategy
+from upgrader.simulate.settings import SimulatedStrategy, SimulationSettings
 
 NO_LOSS = {
     "interruptions": 0,
@@ -46,7 +46,7 @@ def test_an_idle_node_goes_through_all_phases_at_the_seconds_that_its_node_pods_
     lost = (182 - 66) * 8 / HOUR  # tainted at 66, released at 182
     assert facts(simulation.make_result(), "predicted") == {
         "fleet": "tiny",
-        "strategy": "ours",
+        "strategy": "upgrader",
         "seed": 0,
         "nodes": 1,
         "gpus": 8,
@@ -112,7 +112,7 @@ def test_wait_never_ends_where_a_job_does_not():
     assert (result.seconds, result.left, result.ended) == (None, 1, "waiting for jobs that do not end")
 
 
-def test_a_rollout_of_ours_waits_for_what_declares_nothing():
+def test_a_rollout_of_the_upgrader_waits_for_undeclared_jobs():
     result = rollout(fleet("n1", jobs=(job("silent", "n1", method="", end=HOUR),))).run()
     assert (result.upgraded, result.interruptions) == (1, 0)
     assert result.seconds is not None
@@ -124,7 +124,7 @@ def test_a_seed_decides_everything(strategy):
     made = make_fleet(FleetSpec(nodes=60, seed=5, largest=4, arriving=0.2))
 
     def run(seed: int) -> Result:
-        return simulate_rollout(made, strategy, Settings(seed=seed))
+        return simulate_rollout(made, strategy, SimulationSettings(seed=seed))
 
     assert run(1) == run(1)
     assert strategy is SimulatedStrategy.WAIT or run(1) != run(2)

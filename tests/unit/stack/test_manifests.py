@@ -39,7 +39,7 @@ def test_no_kept_file_is_without_its_manifest():
         ("validation-pod", NodePhase.VALIDATING),
     ],
 )
-def test_ours_ends_before_its_phase_does(name, phase):
+def test_the_deadline_of_a_pod_is_before_that_of_its_phase(name, phase):
     assert 0 < RENDERED[name]()["spec"]["activeDeadlineSeconds"] < transition_of(phase).seconds
 
 

@@ -22,7 +22,7 @@ def test_a_reason_that_is_gone_shows_nothing():
     metrics.show_blockers("two", {})
 
 
-def test_every_metric_is_ours_and_described():
+def test_every_metric_has_the_prefix_and_a_description():
     families = list(metrics.REGISTRY.collect())
     assert [family.name for family in families if not family.name.startswith("upgrader_")] == []
     assert [family.name for family in families if not family.documentation.endswith(".")] == []

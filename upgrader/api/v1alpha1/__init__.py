@@ -24,12 +24,12 @@ from upgrader.api.v1alpha1.gpu_stack import (
 from upgrader.api.v1alpha1.node_specs import KubeletSpec, RebootSpec
 from upgrader.api.v1alpha1.node_upgrade import (
     Force,
-    Found,
     NodeRef,
     NodeState,
     NodeUpgrade,
     NodeUpgradeSpec,
     NodeUpgradeStatus,
+    PreviousNodeState,
     RebootState,
     StepStatus,
 )
@@ -81,7 +81,6 @@ __all__ = [
     "Failure",
     "Force",
     "ForecastSummary",
-    "Found",
     "GangRule",
     "GangShare",
     "GpuStack",
@@ -99,6 +98,7 @@ __all__ = [
     "NodeUpgradeStatus",
     "OwnerRef",
     "PlanCounts",
+    "PreviousNodeState",
     "RebootSpec",
     "RebootState",
     "StepStatus",

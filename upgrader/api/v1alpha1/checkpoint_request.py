@@ -119,7 +119,7 @@ class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
     ] = None
 
 
-class Missed(Resource, frozen=True, kw_only=True):
+class MissedMember(Resource, frozen=True, kw_only=True):
     """A member that a request did not reach."""
 
     pod_uid: Annotated[str, field_doc("UID of the pod that could not be reached.")]
@@ -163,7 +163,7 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
         Meta(description="Total time, in seconds, that the gang was parked by earlier requests that expired.", ge=0),
     ] = 0
     missed: Annotated[
-        list[Missed],
+        list[MissedMember],
         Meta(
             description="Members that could not be reached by the current method.",
             extra_json_schema=keyed_by("podUid"),

@@ -17,7 +17,7 @@ from upgrader.core.fields import (
     keyed_by,
 )
 from upgrader.core.gpu_stack.proposals import OnDrift
-from upgrader.core.model.operands import Operand, Standing
+from upgrader.core.model.operands import Operand, OperandState
 
 
 class GangRule(Resource, frozen=True, kw_only=True):
@@ -152,7 +152,9 @@ class OperandStatus(Resource, frozen=True, kw_only=True):
     operand: Annotated[
         Operand, field_doc("Name of the operand. Operands start on each node in the order of this list.")
     ]
-    state: Annotated[Standing, field_doc("State: Ready, Waiting, None (no node requires the operand yet) or External.")]
+    state: Annotated[
+        OperandState, field_doc("State: Ready, Waiting, None (no node requires the operand yet) or External.")
+    ]
     shown: Annotated[
         str, field_doc("Short form for `kubectl get`: number of ready nodes of the nodes that require it, or one word.")
     ]
@@ -166,7 +168,7 @@ class PartStatus(Resource, frozen=True, kw_only=True):
     """Observed state of software on the nodes of the pool that is not an operand. No operand waits for it."""
 
     # No field has a default, so that all are always written: a merge patch keeps the fields that it does not contain.
-    state: Annotated[Standing, field_doc("State: Ready, Waiting, None (no node requires it) or External.")]
+    state: Annotated[OperandState, field_doc("State: Ready, Waiting, None (no node requires it) or External.")]
     shown: Annotated[
         str, field_doc("Short form for `kubectl get`: number of ready nodes of the nodes that require it, or one word.")
     ]

@@ -123,7 +123,7 @@ class StepStatus(Resource, frozen=True, kw_only=True):
     result: Annotated[str, field_doc("Result of the phase.")] = ""
 
 
-class Found(Resource, frozen=True, kw_only=True):
+class PreviousNodeState(Resource, frozen=True, kw_only=True):
     """State of the node before the upgrade changed it, so that only the changes of the upgrade are undone."""
 
     unschedulable: Annotated[bool, field_doc("Whether the node was cordoned before the upgrade.")] = False
@@ -147,7 +147,7 @@ class NodeUpgradeStatus(Resource, frozen=True, kw_only=True):
     message: Annotated[str, field_doc("Human-readable message for the reason.")] = ""
     deadline: Annotated[Timestamp | None, field_doc("Time at which the current phase times out.")] = None
     steps: Annotated[list[StepStatus], field_doc("Phases that were started.")] = []
-    found: Annotated[Found, field_doc("State of the node before the upgrade.")] = Found()
+    found: Annotated[PreviousNodeState, field_doc("State of the node before the upgrade.")] = PreviousNodeState()
     eviction: Annotated[Eviction | None, field_doc("Latest refused eviction, while the upgrade waits for it.")] = None
     conditions: Annotated[
         Conditions, field_doc("Conditions of the upgrade. Blocked: whether a blocker delays the upgrade.")

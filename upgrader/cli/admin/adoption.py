@@ -10,7 +10,7 @@ from upgrader.api.resources import GPU_STACKS, NODES
 from upgrader.cli.shared import consent
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError, ConflictError
-from upgrader.core.gpu_stack.adoption import Consent, foreign_labels, still_over
+from upgrader.core.gpu_stack.adoption import AdoptionConsent, foreign_labels, still_over
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
 
@@ -62,7 +62,7 @@ async def _hand_over(context: Context, node: Node, by: str) -> str:
         labels = foreign_labels(node.metadata.labels)
         if not labels:
             return f"node {name} is not managed by another operator; nothing to hand over"
-        word = msgspec.json.encode(Consent(by=by, at=timing.format_time(context.clock.now()))).decode()
+        word = msgspec.json.encode(AdoptionConsent(by=by, at=timing.format_time(context.clock.now()))).decode()
         # Values that an earlier installation stored count only for labels that still have the value that it set.
         kept = still_over(node.metadata.labels, node.metadata.annotations.get(names.ANNOTATION_ADOPTED))
         words = {names.ANNOTATION_ADOPT: word, names.ANNOTATION_ADOPTED: kept}

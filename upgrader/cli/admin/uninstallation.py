@@ -78,7 +78,7 @@ async def uninstall_all(
     Raises:
         DeadlineError: a plan, upgrade or request has not ended; nothing was deleted.
     """
-    waiting = Waiting(context, patience, tell, sleep)
+    waiting = UninstallationWait(context, patience, tell, sleep)
     await waiting.until_quiet()
     for kind in DELETED:
         await _delete_all(context, kind, tell)
@@ -112,7 +112,7 @@ async def uninstall_all(
     tell("upgrader is uninstalled; drivers stay loaded until their nodes are rebooted")
 
 
-class Waiting:
+class UninstallationWait:
     """Waits for actions of the controller, with one deadline for all."""
 
     def __init__(self, context: Context, patience: float, tell: Tell, sleep: Sleep) -> None:

@@ -30,18 +30,16 @@ class Program(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
-        del ctx
-        return sorted({*self.lazy, *(point.name for point in _added_commands())})
+        return sorted({*self.lazy, *_added_commands(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """A command as it is listed: with its name and short help, without its options."""
-        del ctx
         if cmd_name in self.lazy:
             return click.Command(cmd_name, short_help=self.lazy[cmd_name][1])
-        added = {point.name: point for point in _added_commands()}
-        if cmd_name not in added:
+        point = _added_commands(ctx).get(cmd_name)
+        if point is None:
             return None
-        origin = added[cmd_name].dist
+        origin = point.dist
         return click.Command(cmd_name, short_help=f"Command of {origin.name}." if origin is not None else "")
 
     def resolve_command(
@@ -49,9 +47,9 @@ class Program(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that runs, imported."""
         name, listed, rest = super().resolve_command(ctx, args)
-        return name, self.load(name) if name is not None and listed is not None else listed, rest
+        return name, self.load(ctx, name) if name is not None and listed is not None else listed, rest
 
-    def load(self, name: str) -> click.Command:
+    def load(self, ctx: click.Context, name: str) -> click.Command:
         """Import a command.
 
         Raises:
@@ -70,7 +68,7 @@ class Program(click.Group):
                     resolution="Install gpu-upgrader on your machine and run the command there.",
                 ) from error
         else:
-            command = {point.name: point for point in _added_commands()}[name].load()
+            command = _added_commands(ctx)[name].load()
         if not isinstance(command, click.Command):
             raise TypeError(f"{name} is not a click command")
         return command
@@ -98,8 +96,12 @@ class Program(click.Group):
             return exit_codes.DONE  # the reader of the output (head, less) has closed the pipe
 
 
-def _added_commands() -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=ENTRY_POINTS))
+def _added_commands(ctx: click.Context) -> Mapping[str, EntryPoint]:
+    """Commands of other distributions by name, read once per invocation: a read scans all installed distributions."""
+    if ENTRY_POINTS not in ctx.meta:
+        ctx.meta[ENTRY_POINTS] = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    added: Mapping[str, EntryPoint] = ctx.meta[ENTRY_POINTS]
+    return added
 
 
 def _print_error(error: UpgraderError) -> None:

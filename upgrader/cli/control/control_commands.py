@@ -52,7 +52,7 @@ def approve(
     max_lost_gpu_hours: float | None,
 ) -> int:
     """Approve the rest of PLAN within the limits of the current forecast and of the options."""
-    more = plan_control.More(
+    more = plan_control.AdditionalLimits(
         unguaranteed=allow_unguaranteed_placement, expendable=expendable, max_lost_gpu_hours=max_lost_gpu_hours
     )
 
@@ -123,7 +123,9 @@ def rollback(
     async def work(context: "Context") -> str:
         return await plan_control.roll_back(
             context,
-            plan_control.Back(stack=stack, revision=revision, budget=budget, unguaranteed=allow_unguaranteed_placement),
+            plan_control.RollbackOptions(
+                stack=stack, revision=revision, budget=budget, unguaranteed=allow_unguaranteed_placement
+            ),
             by=by,
             agree=make_prompt(auto_approve=auto_approve),
         )

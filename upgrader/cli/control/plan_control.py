@@ -10,8 +10,8 @@ from upgrader.api.v1alpha1 import CheckpointDefaults, GpuStack, Strategy, Upgrad
 from upgrader.cli.plan import pace_parser
 from upgrader.cli.plan.plan_actions import Agree
 from upgrader.cli.shared import cluster_reading, consent
-from upgrader.cli.shared.cluster_reading import Wanted
-from upgrader.cli.shared.consent import Consent
+from upgrader.cli.shared.cluster_reading import DesiredStack
+from upgrader.cli.shared.consent import ApprovalTerms
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.explain.plan_file import consented_loss
@@ -25,7 +25,7 @@ from upgrader.reconcile.observe import revisions
 from upgrader.reconcile.runtime.context import Context
 
 
-class More(Struct, frozen=True, kw_only=True):
+class AdditionalLimits(Struct, frozen=True, kw_only=True):
     """Limits of an approval beyond the forecast; gangs by any name that identifies them."""
 
     unguaranteed: bool = False
@@ -46,17 +46,19 @@ class More(Struct, frozen=True, kw_only=True):
         )
 
 
-async def approve_plan(context: Context, name: str | None, *, by: str | None, more: More, agree: Agree) -> str:
+async def approve_plan(
+    context: Context, name: str | None, *, by: str | None, more: AdditionalLimits, agree: Agree
+) -> str:
     """Approve a plan: the interruptions and losses so far, and those of the forecast."""
     plan = await consent.plan_named(context, name)
     stack = await cluster_reading.stack_named(context, plan.spec.stack)
     seen, _ = await cluster_reading.foresee_rest(context, stack, plan, raised=more.extend_strategy)
-    wish = Wanted(name=plan.spec.stack, spec=explicit_json(stack.spec), live=stack)
+    wish = DesiredStack(name=plan.spec.stack, spec=explicit_json(stack.spec), live=stack)
     strategy = more.extend_strategy(strategy_of(plan, context.clock.now()), seen.snapshot)
     saved = cluster_reading.saved_of(wish, seen, strategy)
     agree(saved)
     lost = plan.status.lost_gpu_hours.actual + consented_loss(saved.limits.max_lost_gpu_hours or 0.0)
-    agreed = Consent(
+    agreed = ApprovalTerms(
         by=by or consent.current_user(),
         max_interruptions=plan.status.counts.interruptions + saved.limits.max_interruptions,
         max_lost_gpu_hours=more.max_lost_gpu_hours if more.max_lost_gpu_hours is not None else lost,
@@ -101,7 +103,7 @@ async def abort_plan(context: Context, name: str | None, *, undo: bool) -> str:
     return f"plan {plan.metadata.name} is being aborted{then}; follow it with `upgrader status --watch`"
 
 
-class Back(Struct, frozen=True, kw_only=True):
+class RollbackOptions(Struct, frozen=True, kw_only=True):
     """Options of a rollback."""
 
     stack: str | None = None
@@ -110,7 +112,7 @@ class Back(Struct, frozen=True, kw_only=True):
     unguaranteed: bool = False
 
 
-async def roll_back(context: Context, wish: Back, *, by: str | None, agree: Agree) -> str:
+async def roll_back(context: Context, wish: RollbackOptions, *, by: str | None, agree: Agree) -> str:
     """Create a plan to an earlier revision, and abort the running plan, which it waits for.
 
     Raises:
@@ -128,10 +130,10 @@ async def roll_back(context: Context, wish: Back, *, by: str | None, agree: Agre
     )
     seen = await cluster_reading.forecast_now(context, stack, target, strategy, back=True)
     kept = await _spec_of(context, stack, older)
-    saved = cluster_reading.saved_of(Wanted(name=stack.metadata.name, spec=kept, live=stack), seen, strategy)
+    saved = cluster_reading.saved_of(DesiredStack(name=stack.metadata.name, spec=kept, live=stack), seen, strategy)
     agree(saved)
     running = await cluster_reading.plan_under_way(context, stack.metadata.name)
-    agreed = Consent(
+    agreed = ApprovalTerms(
         by=by or consent.current_user(),
         max_interruptions=saved.limits.max_interruptions + _stopped_now(running),
         placement_unguaranteed=strategy.placement_unguaranteed,

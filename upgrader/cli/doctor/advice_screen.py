@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from upgrader.cli.base.render import empty_table, plural_of, titled_table
-from upgrader.cli.doctor.job_lints import JobReport
+from upgrader.cli.doctor.job_lints import JobLintReport
 from upgrader.core.doctor.advice import Advice, Severity
 
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
@@ -22,7 +22,7 @@ def advice_table(findings: Sequence[Advice]) -> RenderableType:
     return Group(table, Padding(_count_findings(findings), (1, 0, 0, 0)))
 
 
-def job_tables(report: JobReport) -> RenderableType:
+def job_tables(report: JobLintReport) -> RenderableType:
     """A table for each job with findings."""
     by_job: dict[str, list[Advice]] = {}
     for advice in report.found:

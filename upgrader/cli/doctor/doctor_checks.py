@@ -147,8 +147,10 @@ async def _check_other_operators(context: Context) -> Sequence[Advice]:
         for daemonset in await context.cluster.list(DAEMONSETS)
         if names.LABEL_STACK not in daemonset.metadata.labels
     ]
-    ours = {node.metadata.name: node.metadata.labels for node in nodes if _in_any(node, stacks)}
-    return other_operators((str(definition["metadata"]["name"]) for definition in definitions), daemonsets, ours)
+    labels_by_node = {node.metadata.name: node.metadata.labels for node in nodes if _in_any(node, stacks)}
+    return other_operators(
+        (str(definition["metadata"]["name"]) for definition in definitions), daemonsets, labels_by_node
+    )
 
 
 def _in_any(node: Node, stacks: Sequence[GpuStack]) -> bool:

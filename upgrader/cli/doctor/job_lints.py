@@ -16,14 +16,14 @@ from upgrader.core.doctor.lint_facts import (
     DEFAULT_GRACE,
     BudgetSettings,
     FailureRule,
+    GangLintFacts,
     JobSettings,
-    Linted,
     MemberSettings,
     ProgramFacts,
 )
 from upgrader.core.doctor.lints import lint_job
 from upgrader.core.model.fleet import Gang, MemberFacts
-from upgrader.core.workloads.checkpoint_annotations import Declared, nearest_declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations, nearest_declared
 from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, is_selected
 from upgrader.reconcile.facts.pod_facts import controller_of, read_declared
 from upgrader.reconcile.observe import cluster_snapshot
@@ -32,7 +32,7 @@ from upgrader.reconcile.runtime.context import Context
 KNOWN_ANNOTATIONS = frozenset(value for name, value in vars(names).items() if name.startswith("ANNOTATION_"))
 
 
-class JobReport(Struct, frozen=True, kw_only=True):
+class JobLintReport(Struct, frozen=True, kw_only=True):
     """The result of `upgrader doctor --jobs`: the number of checked jobs, and all findings."""
 
     looked_at: int
@@ -45,10 +45,10 @@ class Read(Struct, frozen=True, kw_only=True):
     pods: Mapping[str, MemberPod]
     jobs: Mapping[str, JobPolicy]
     budgets: Sequence[Budget]
-    namespaces: Mapping[str, Declared]
+    namespaces: Mapping[str, CheckpointAnnotations]
 
 
-async def lint_jobs(context: Context, stack: str | None) -> JobReport:
+async def lint_jobs(context: Context, stack: str | None) -> JobLintReport:
     """Check all gangs of one stack or of all stacks; a job on two stacks is checked once."""
     stacks = [await cluster_reading.stack_named(context, stack)] if stack else await context.cluster.list(GPU_STACKS)
     gangs: dict[str, Gang] = {}
@@ -58,7 +58,7 @@ async def lint_jobs(context: Context, stack: str | None) -> JobReport:
         gangs |= {gang.name: gang for gang in snapshot.gangs}
     read = await _read_objects(context)
     facts = [lint_gang(gangs[name], read) for name in sorted(gangs)]
-    return JobReport(looked_at=len(facts), found=tuple(advice for job in facts for advice in lint_job(job)))
+    return JobLintReport(looked_at=len(facts), found=tuple(advice for job in facts for advice in lint_job(job)))
 
 
 async def _read_objects(context: Context) -> Read:
@@ -73,7 +73,7 @@ async def _read_objects(context: Context) -> Read:
     )
 
 
-def lint_gang(gang: Gang, read: Read) -> Linted:
+def lint_gang(gang: Gang, read: Read) -> GangLintFacts:
     """One gang with its pods, Job and PodDisruptionBudgets."""
     pairs = [(member, read.pods[member.uid]) for member in gang.members if member.uid in read.pods]
     owners = {owner.uid for _, pod in pairs if (owner := controller_of(pod.metadata)) is not None}
@@ -85,7 +85,7 @@ def lint_gang(gang: Gang, read: Read) -> Linted:
     ]
     members = tuple(_member_settings(member, pod, read, [facts for facts, _ in budgets]) for member, pod in pairs)
     covering = {name for member in members for name in member.budgets}
-    return Linted(
+    return GangLintFacts(
         gang=gang,
         members=members,
         job=_job_settings(jobs[0]) if len(jobs) == 1 else None,
@@ -116,7 +116,9 @@ def _member_settings(
         ),
         grace_seconds=DEFAULT_GRACE if grace is None else grace,
         restart_policy=pod.spec.restart_policy,
-        declared=nearest_declared([*map(read_declared, layers), read.namespaces.get(member.namespace, Declared())]),
+        declared=nearest_declared(
+            [*map(read_declared, layers), read.namespaces.get(member.namespace, CheckpointAnnotations())]
+        ),
         mounted=member.mounted,
         ephemeral_paths=member.ephemeral_paths,
         volume_paths=member.volume_paths,

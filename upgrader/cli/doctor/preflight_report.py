@@ -9,7 +9,7 @@ from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.node_protocol.orders import Driver, ValidateDriverOrder
+from upgrader.core.node_protocol.orders import NodeDriver, ValidateDriverOrder
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
@@ -61,7 +61,7 @@ def _validate_order(node: Node, stacks: Sequence[GpuStack], images: dict[str, Dr
             resolution=f"See `upgrader why {name}` for the state of the node.",
         )
     return ValidateDriverOrder(
-        driver=Driver(vendor=image.spec.vendor, version=image.spec.version),
+        driver=NodeDriver(vendor=image.spec.vendor, version=image.spec.version),
         resource=resource,
         boot_id=facts.boot_id,
         expected=facts.gpus,

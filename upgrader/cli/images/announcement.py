@@ -7,9 +7,9 @@ from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
 from upgrader.core.driver_build.driver_builds import Identity
-from upgrader.core.driver_image.missing_images import Driver, code_name, driver_of
+from upgrader.core.driver_image.missing_images import DriverSelector, code_name, driver_of
 from upgrader.core.errors import ConfigurationError, ConflictError
-from upgrader.core.gpu_stack.image_wishes import Template, Wish
+from upgrader.core.gpu_stack.image_wishes import ImageRequest, Template
 from upgrader.core.node_protocol.node_features import pending_kernel
 from upgrader.reconcile.gpu_stack.image_wishes import driver_image_manifest
 from upgrader.reconcile.observe import cluster_snapshot
@@ -66,16 +66,18 @@ def _may_boot_next(
     return False
 
 
-def _driver_of_image(image: DriverImage) -> Driver:
+def _driver_of_image(image: DriverImage) -> DriverSelector:
     spec = image.spec
-    return Driver(vendor=spec.vendor, version=spec.version, recipe=spec.recipe or "", flavour=spec.flavour or "")
+    return DriverSelector(
+        vendor=spec.vendor, version=spec.version, recipe=spec.recipe or "", flavour=spec.flavour or ""
+    )
 
 
 def _image_matches(image: DriverImage, identity: Identity) -> bool:
     return image.spec.kernel == identity.kernel and _driver_matches(identity, _driver_of_image(image))
 
 
-def _driver_matches(identity: Identity, driver: Driver) -> bool:
+def _driver_matches(identity: Identity, driver: DriverSelector) -> bool:
     same = (identity.vendor, identity.driver) == (driver.vendor, driver.version)
     return same and driver.made_by(identity.recipe, identity.flavour)
 
@@ -87,7 +89,7 @@ def _node_may_boot(node: Node, identity: Identity) -> bool:
 
 
 async def _create_image(context: Context, identity: Identity) -> bool:
-    wish = Wish(driver=Driver(vendor=identity.vendor, version=identity.driver), kernel=identity.kernel)
+    wish = ImageRequest(driver=DriverSelector(vendor=identity.vendor, version=identity.driver), kernel=identity.kernel)
     how = Template(recipe=identity.recipe, flavour=identity.flavour, os=identity.os, arch=identity.arch)
     try:
         await context.cluster.create(

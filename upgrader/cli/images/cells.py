@@ -8,12 +8,12 @@ from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.drivers.builder.catalog import Cells
 from upgrader.images.drivers.publish.build_matrix import Definitions
-from upgrader.images.drivers.publish.bundle_registry import Judge
-from upgrader.images.drivers.publish.bundles import Bundled
+from upgrader.images.drivers.publish.bundle_registry import BundleTrust
+from upgrader.images.drivers.publish.bundles import BundledCell
 from upgrader.images.drivers.workspace import Site
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class CellOptions(Struct, frozen=True, kw_only=True):
     """Options that select a cell; `recipe` and `os` may be empty; empty `modules` means all modules."""
 
     driver: str
@@ -24,7 +24,7 @@ class Wish(Struct, frozen=True, kw_only=True):
 
 
 def find_cell(
-    site: Site, wish: Wish, bundle: str | None, insecure: Collection[str], judge: Judge | None
+    site: Site, wish: CellOptions, bundle: str | None, insecure: Collection[str], judge: BundleTrust | None
 ) -> tuple[Definitions, Cell]:
     """The cell, from the archives or from `bundle`, a name in a registry. Raises the errors of the functions
     below.
@@ -34,7 +34,7 @@ def find_cell(
     return find_bundle_cell(site, wish, bundle, insecure, judge)
 
 
-def find_archive_cell(site: Site, wish: Wish) -> tuple[Cells, Cell]:
+def find_archive_cell(site: Site, wish: CellOptions) -> tuple[Cells, Cell]:
     """The cell, from the latest stored catalog of the archives.
 
     Raises:
@@ -47,8 +47,8 @@ def find_archive_cell(site: Site, wish: Wish) -> tuple[Cells, Cell]:
 
 
 def find_bundle_cell(
-    site: Site, wish: Wish, image: str, insecure: Collection[str], judge: Judge | None
-) -> tuple[Bundled, Cell]:
+    site: Site, wish: CellOptions, image: str, insecure: Collection[str], judge: BundleTrust | None
+) -> tuple[BundledCell, Cell]:
     """The cell of a bundle, which must match the options.
 
     Raises:

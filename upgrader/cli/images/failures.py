@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from upgrader.core.driver_build.build_results import BuildResult, CellState, Refusal, termination_message
-from upgrader.core.driver_build.driver_builds import Failure
+from upgrader.core.driver_build.build_results import BuildRefusal, BuildResult, CellState, termination_message
+from upgrader.core.driver_build.driver_builds import BuildFailure
 from upgrader.core.errors import UpgraderError
 
 
@@ -34,7 +34,7 @@ def refuse_red(result: BuildResult) -> None:
 
 
 @contextmanager
-def leaving_word(message: Path | None, filed: Callable[[UpgraderError | OSError], Failure]) -> Iterator[None]:
+def leaving_word(message: Path | None, filed: Callable[[UpgraderError | OSError], BuildFailure]) -> Iterator[None]:
     """Write the reason why a build did not start to the termination message; the error is raised unchanged.
 
     Args:
@@ -45,5 +45,5 @@ def leaving_word(message: Path | None, filed: Callable[[UpgraderError | OSError]
         yield
     except (UpgraderError, OSError) as error:
         if message is not None:
-            message.write_bytes(termination_message(Refusal(failure=filed(error))))
+            message.write_bytes(termination_message(BuildRefusal(failure=filed(error))))
         raise

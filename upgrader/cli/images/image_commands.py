@@ -86,7 +86,9 @@ def _build_cell(
                 site.packages.in_use(print_progress)
             )  # also between unpacking a bundle and building from it
         with leaving_word(message, failures.cell_failure):
-            catalog, cell = cells.find_cell(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
+            catalog, cell = cells.find_cell(
+                site, cells.CellOptions(**wish), packages, given["insecure_registry"], judge
+            )
         with leaving_word(message, failures.machine_failure), site.open_round(catalog, publisher=publisher) as builds:
             (result,) = builds.run([cell])
     return result
@@ -182,7 +184,7 @@ def pack(
     """
     signer = open_signer(key)
     site = open_site({**given, "module_certificate": module_certificate})
-    catalog, cell = cells.find_archive_cell(site, cells.Wish(**wish))
+    catalog, cell = cells.find_archive_cell(site, cells.CellOptions(**wish))
     name = packages_name(repository, cell.identity)
     click.echo(site.push_packages(catalog.define_cell(cell), name, insecure=insecure_registry, signer=signer))
     return exit_codes.DONE

@@ -34,12 +34,12 @@ from upgrader.process.places import cache_root, hold_lock
 if TYPE_CHECKING:
     from upgrader.core.driver_image.image_garbage import Item, ItemFate, Uses
     from upgrader.images.drivers.builder.catalog import Cells
-    from upgrader.images.drivers.gc.image_sweep import Listing, Place, Swept
+    from upgrader.images.drivers.gc.image_sweep import ImageSweep, Place, RegistryImages
     from upgrader.images.drivers.gc.package_sweep import SweptPackages
     from upgrader.images.drivers.workspace import Site
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class GcOptions(Struct, frozen=True, kw_only=True):
     """Options of the command; `repository` defaults to the store, `contexts` to the current cluster."""
 
     repository: str | None
@@ -97,7 +97,7 @@ def gc(session: Session, /, *, output: str, given: dict[str, Any], **said: Any) 
     or of a needed image, by a driver or toolchain of the catalog, or by an image of the store. Specify each cluster
     that uses these images: if one cannot be read, nothing is deleted.
     """
-    wish = Wish(**said)
+    wish = GcOptions(**said)
     if wish.repository and given["store"]:
         raise click.UsageError("--from and --store are mutually exclusive")
     if wish.repository and wish.packages:
@@ -114,13 +114,13 @@ def gc(session: Session, /, *, output: str, given: dict[str, Any], **said: Any) 
     return exit_codes.DONE
 
 
-def _source_name(site: "Site", wish: Wish) -> str:
+def _source_name(site: "Site", wish: GcOptions) -> str:
     if wish.packages:
         return f"packages:{site.packages.folder.absolute()}"
     return wish.repository or f"oci:{site.shelf.folder.absolute()}"
 
 
-def _sweep_packages(session: Session, site: "Site", wish: Wish, file: Path) -> "SweptPackages":
+def _sweep_packages(session: Session, site: "Site", wish: GcOptions, file: Path) -> "SweptPackages":
     """Judge and delete packages, locked against builds except in a dry run.
 
     Raises:
@@ -141,14 +141,14 @@ def _sweep_packages(session: Session, site: "Site", wish: Wish, file: Path) -> "
     return package_sweep.sweep_report(fates, dry_run=not wish.yes)
 
 
-def _sweep_images(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
+def _sweep_images(session: Session, site: "Site", wish: GcOptions, file: Path) -> "ImageSweep":
     """List images first and read clusters last."""
 
-    async def list_images() -> "Listing":
+    async def list_images() -> "RegistryImages":
         async with _open_place(site, wish) as place:
             return await place.list_images()
 
-    async def carried_out() -> "Swept":
+    async def carried_out() -> "ImageSweep":
         async with _open_place(site, wish) as place:
             return await carry_out(place, listing, fates, dry_run=not wish.yes)
 
@@ -160,7 +160,7 @@ def _sweep_images(session: Session, site: "Site", wish: Wish, file: Path) -> "Sw
 
 def _judge_and_record(
     session: Session,
-    wish: Wish,
+    wish: GcOptions,
     cells: "Cells",
     file: Path,
     judge: "Callable[[Uses, Mapping[str, datetime], datetime, timedelta], Collection[ItemFate[Item]]]",
@@ -184,7 +184,7 @@ def _judge_and_record(
 
 
 @asynccontextmanager
-async def _open_place(site: "Site", wish: Wish) -> "AsyncIterator[Place]":
+async def _open_place(site: "Site", wish: GcOptions) -> "AsyncIterator[Place]":
 
     if wish.repository is None:
         yield InStore(site.shelf)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from upgrader.images import trust
-from upgrader.images.drivers.publish.bundle_registry import Judge, Signer
-from upgrader.images.drivers.publish.publication import Publisher, Trust
-from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.drivers.publish.bundle_registry import BundleTrust, Signer
+from upgrader.images.drivers.publish.publication import PublicationKeys, Publisher
+from upgrader.images.drivers.workspace import Site, WorkspaceSettings
 
 if TYPE_CHECKING:
     from upgrader.images.trust import Cosign
@@ -143,7 +143,7 @@ def open_site(given: Mapping[str, Any]) -> "Site":
     key, certificate = given.get("module_key"), given.get("module_certificate")
     if key is not None and certificate is None:
         raise click.UsageError("--module-key and --module-certificate must be used together")
-    settings = Settings(
+    settings = WorkspaceSettings(
         store=given.get("store"),
         recipes=given.get("recipes"),
         module_key=(key, certificate) if key and certificate else None,
@@ -167,18 +167,18 @@ def open_publisher(site: "Site", given: Mapping[str, Any]) -> "Publisher | None"
 
     keys = None
     if key is not None and public is not None:
-        keys = Trust(key=trust.signing_key(key), public=trust.public_key(public), cosign=open_cosign())
+        keys = PublicationKeys(key=trust.signing_key(key), public=trust.public_key(public), cosign=open_cosign())
     return Publisher(
         repository, site.shelf, insecure=given.get("insecure_registry") or (), keys=keys, progress=print_progress
     )
 
 
-def open_judge(public: Path | None) -> "Judge | None":
+def open_judge(public: Path | None) -> "BundleTrust | None":
     """The judge of signatures of bundles; None without --public-key, which is reported when a bundle is pulled."""
     if public is None:
         return None
 
-    return Judge(public=trust.public_key(public), cosign=open_cosign())
+    return BundleTrust(public=trust.public_key(public), cosign=open_cosign())
 
 
 def open_signer(key: Path | None) -> "Signer | None":

@@ -8,15 +8,15 @@ from rich.text import Text
 
 from upgrader.cli.base.render import count_things, empty_table
 from upgrader.core.driver_build.driver_builds import Verdict
-from upgrader.core.driver_build.driver_report import Report, ReportedCell
-from upgrader.images.drivers.gc.image_sweep import Swept
+from upgrader.core.driver_build.driver_report import MatrixReport, ReportedCell
+from upgrader.images.drivers.gc.image_sweep import ImageSweep
 from upgrader.images.drivers.gc.package_sweep import SweptPackages
 
 _COLOURS = {"green": "green", "red": "red", "unchanged": "cyan", "missing": "yellow"}
 _WORDS = {True: "yes", False: "NO", None: "–"}
 
 
-def report_tables(report: Report) -> RenderableType:
+def report_tables(report: MatrixReport) -> RenderableType:
     """All cells, the failures of red cells, and selectors without a match."""
     table = empty_table("Driver", "Kernel", "OS", "State", "Image", "Seconds", "vermagic", "crc", "signature", "boot")
     for cell in report.cells:
@@ -38,12 +38,12 @@ def verdict_table(verdicts: Sequence[Verdict]) -> RenderableType:
     return table
 
 
-def deletion_table(swept: Swept | SweptPackages) -> RenderableType:
+def deletion_table(swept: ImageSweep | SweptPackages) -> RenderableType:
     """The fate of images or packages, with reasons."""
-    return _swept_images(swept) if isinstance(swept, Swept) else _swept_packages(swept)
+    return _swept_images(swept) if isinstance(swept, ImageSweep) else _swept_packages(swept)
 
 
-def _swept_images(swept: Swept) -> RenderableType:
+def _swept_images(swept: ImageSweep) -> RenderableType:
     table = empty_table("Kernel", "Image", "Fate", "Unused since", "Reason")
     words = {"deleted": "would be deleted"} if swept.dry_run else {}
     for image in swept.images:
@@ -95,7 +95,7 @@ def _driver_text(cell: ReportedCell) -> str:
     return " ".join(part for part in (cell.vendor, cell.flavour, cell.driver) if part)
 
 
-def _count_states(report: Report) -> str:
+def _count_states(report: MatrixReport) -> str:
     counts = {state: sum(cell.state.value == state for cell in report.cells) for state in _COLOURS}
     summary = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
     return f"{count_things(len(report.cells), 'cell')}: {summary or 'none'}; {report.seconds:.1f} s"

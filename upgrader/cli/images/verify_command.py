@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from upgrader.core.driver_build.driver_builds import Verdict
-    from upgrader.images.drivers.publish.verification import Examined
+    from upgrader.images.drivers.publish.verification import ExaminedImage
 
 _STORE = "oci:"
 
@@ -76,14 +76,14 @@ def verify(
 
 async def _examine_in_registry(
     image: str, given: dict[str, str], looks: "InspectionOptions", public_key: Path, insecure: tuple[str, ...]
-) -> "Examined":
+) -> "ExaminedImage":
 
     key, cosign = trust.public_key(public_key), open_cosign()
     async with RegistryClient(insecure=insecure, logins=read_logins(auth_file())) as registry:
         return await examine_image(image, given, looks, key=key, cosign=cosign, registry=registry)
 
 
-def _print_verdicts(examined: "Examined", looks: "InspectionOptions", output: str) -> None:
+def _print_verdicts(examined: "ExaminedImage", looks: "InspectionOptions", output: str) -> None:
     """Print the verdicts and the assumed identity; raises an error if the image is not verified."""
     unchecked = [
         verdict for verdict in examined.verdicts if verdict.passed is None and verdict.check not in looks.skipped_checks
@@ -110,7 +110,7 @@ def _join_reasons(verdicts: "Sequence[Verdict]") -> str:
     return "\n".join(f"{verdict.check}: {verdict.reason}" for verdict in verdicts)
 
 
-def _wire_object(examined: "Examined", *, verified: bool) -> dict[str, Any]:
+def _wire_object(examined: "ExaminedImage", *, verified: bool) -> dict[str, Any]:
     return {
         "image": examined.image,
         "identity": examined.identity,

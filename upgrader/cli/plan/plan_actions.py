@@ -10,8 +10,8 @@ from msgspec import Struct
 from upgrader.api.resources import GPU_STACKS, UPGRADE_PLANS
 from upgrader.cli.plan import pace_parser
 from upgrader.cli.shared import cluster_reading, consent
-from upgrader.cli.shared.cluster_reading import Wanted, World
-from upgrader.cli.shared.consent import Consent
+from upgrader.cli.shared.cluster_reading import DesiredStack, ForecastReading
+from upgrader.cli.shared.consent import ApprovalTerms
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.explain import gang_explanation
 from upgrader.core.explain import node_explanation as explaining
@@ -75,7 +75,7 @@ async def apply_forecast(context: Context, path: Path, *, by: str | None, retry:
     """
     saved = _load_forecast(path)
     name = consent.plan_name(saved)
-    wish = Wanted(name=saved.stack, spec=saved.spec, live=await context.cluster.get(GPU_STACKS, saved.stack))
+    wish = DesiredStack(name=saved.stack, spec=saved.spec, live=await context.cluster.get(GPU_STACKS, saved.stack))
     if not wish.is_edited and await _is_started(context, name):
         return name
     now = context.clock.now()
@@ -104,10 +104,10 @@ async def apply_forecast(context: Context, path: Path, *, by: str | None, retry:
     return name if needed else None
 
 
-def _consent_of_file(saved: SavedForecast, by: str | None) -> Consent:
+def _consent_of_file(saved: SavedForecast, by: str | None) -> ApprovalTerms:
     limits = saved.limits
     expected = limits.max_lost_gpu_hours
-    return Consent(
+    return ApprovalTerms(
         by=by or consent.current_user(),
         max_interruptions=limits.max_interruptions,
         max_lost_gpu_hours=consented_loss(expected) if expected is not None else None,
@@ -173,8 +173,8 @@ async def explain_subject(context: Context, subject: str) -> list[Explanation]:
 
 
 async def _foresee_wanted(
-    context: Context, wish: Wanted, strategy: StrategyFacts, *, remainder: Sequence[BatchForecast] = ()
-) -> World:
+    context: Context, wish: DesiredStack, strategy: StrategyFacts, *, remainder: Sequence[BatchForecast] = ()
+) -> ForecastReading:
     stack = wish.stack
     target = await cluster_reading.target_of(context, stack)
     return await cluster_reading.forecast_now(context, stack, target, strategy, remainder=remainder)

@@ -29,7 +29,7 @@ from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.upgrade_plan.remaining_work import Rest, rest_of
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class DesiredStack(Struct, frozen=True, kw_only=True):
     """The desired state of a stack; `live` is its current state, None if the stack is new."""
 
     name: str
@@ -52,7 +52,7 @@ Raise = Callable[[StrategyFacts, Snapshot], StrategyFacts]
 """Extends the limits of a plan beyond its approval."""
 
 
-class World(Struct, frozen=True, kw_only=True):
+class ForecastReading(Struct, frozen=True, kw_only=True):
     """The state of the cluster, and the forecast for it."""
 
     snapshot: Snapshot
@@ -81,7 +81,9 @@ async def stack_named(context: Context, name: str | None) -> GpuStack:
     return match
 
 
-async def read_wanted_stack(context: Context, *, file: Path | None, name: str | None, changes: Sequence[str]) -> Wanted:
+async def read_wanted_stack(
+    context: Context, *, file: Path | None, name: str | None, changes: Sequence[str]
+) -> DesiredStack:
     """The stack of a manifest or of the cluster, with the changes of --set.
 
     Raises:
@@ -92,9 +94,9 @@ async def read_wanted_stack(context: Context, *, file: Path | None, name: str | 
         if name not in {None, named}:
             raise ConfigurationError(f"{file} is the manifest of stack {named}, but --stack is {name}")
         live = await context.cluster.get(GPU_STACKS, named)
-        return Wanted(name=named, spec=with_changes(spec, changes), live=live)
+        return DesiredStack(name=named, spec=with_changes(spec, changes), live=live)
     live = await stack_named(context, name)
-    return Wanted(name=live.metadata.name, spec=with_changes(explicit_json(live.spec), changes), live=live)
+    return DesiredStack(name=live.metadata.name, spec=with_changes(explicit_json(live.spec), changes), live=live)
 
 
 async def target_of(context: Context, stack: GpuStack) -> Target:
@@ -149,7 +151,7 @@ async def forecast_now(
     *,
     remainder: Sequence[BatchForecast] = (),
     back: bool = False,
-) -> World:
+) -> ForecastReading:
     """The forecast of a rollout that starts now; `remainder` as for `forecast_rollout`, `back` for a rollback."""
     snapshot = await read_snapshot(context, stack, target, method=strategy.checkpoint_method)
     if back:
@@ -159,12 +161,12 @@ async def forecast_now(
 
 async def forecast_rest(
     context: Context, rest: Rest, target: Target, strategy: StrategyFacts, *, remainder: Sequence[BatchForecast] = ()
-) -> World:
+) -> ForecastReading:
     """The forecast of the rest, for a state that was already read; `remainder` as for `forecast_rollout`."""
     durations = await durations_of(context.cluster, target.stack)
     made = rest.forecast_rest(target, strategy, context.clock.now(), durations, remainder=remainder)
     come_from = await _find_origins(context, rest.snapshot, target, made)
-    return World(snapshot=rest.snapshot, target=target, forecast=made, origins=come_from)
+    return ForecastReading(snapshot=rest.snapshot, target=target, forecast=made, origins=come_from)
 
 
 async def _find_origins(context: Context, snapshot: Snapshot, target: Target, made: Forecast) -> tuple[Origin, ...]:
@@ -180,7 +182,7 @@ async def _find_origins(context: Context, snapshot: Snapshot, target: Target, ma
 
 async def foresee_rest(
     context: Context, stack: GpuStack, plan: UpgradePlan, *, raised: Raise = lambda strategy, _: strategy
-) -> tuple[World, frozenset[str]]:
+) -> tuple[ForecastReading, frozenset[str]]:
     """The forecast of the rest of a plan, and the nodes that it has already started to upgrade.
 
     `raised` returns the strategy of the plan with another approval.
@@ -214,7 +216,7 @@ async def plan_under_way(context: Context, stack: str) -> UpgradePlan | None:
     )
 
 
-def saved_of(wish: Wanted, world: World, strategy: StrategyFacts) -> SavedForecast:
+def saved_of(wish: DesiredStack, world: ForecastReading, strategy: StrategyFacts) -> SavedForecast:
     """The forecast as it is shown and written to a file."""
     return SavedForecast(
         cluster=world.snapshot.cluster,
@@ -233,7 +235,7 @@ def saved_of(wish: Wanted, world: World, strategy: StrategyFacts) -> SavedForeca
     )
 
 
-def _used_images(world: World) -> tuple[ImageFacts, ...]:
+def _used_images(world: ForecastReading) -> tuple[ImageFacts, ...]:
     """The driver images that the upgrades of a forecast would use, by key."""
     catalogue = Catalogue(world.snapshot.images)
     taken = {node for batch in world.forecast.batches for node in batch.nodes} | set(world.forecast.installs)

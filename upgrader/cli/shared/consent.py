@@ -14,7 +14,7 @@ from upgrader.api import names
 from upgrader.api.explicit import explicit_json
 from upgrader.api.resources import GPU_STACKS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import Approval, ApprovalLimits, CheckpointDefaults, Lanes, UpgradePlan
-from upgrader.cli.shared.cluster_reading import Wanted
+from upgrader.cli.shared.cluster_reading import DesiredStack
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError, ConflictError, StaleForecastError
 from upgrader.core.explain.plan_file import SavedForecast, check_saved
@@ -28,7 +28,7 @@ ATTEMPTS = 5
 """The status of a plan changes while it runs; each attempt reads the plan again."""
 
 
-class Consent(Struct, frozen=True, kw_only=True):
+class ApprovalTerms(Struct, frozen=True, kw_only=True):
     """The approver and the limits of an approval."""
 
     by: str
@@ -98,7 +98,7 @@ def plan_body(
     stack: str,
     revision: str,
     strategy: StrategyFacts,
-    consent: Consent,
+    consent: ApprovalTerms,
     checkpoint: CheckpointDefaults,
     *,
     made_at: datetime,
@@ -130,7 +130,7 @@ async def create_plan(context: Context, body: Mapping[str, Any]) -> str:
     return name
 
 
-async def write_stack(context: Context, wish: Wanted) -> None:
+async def write_stack(context: Context, wish: DesiredStack) -> None:
     """Write the desired state of the stack, unless the stack was edited since it was read.
 
     Raises:

@@ -12,7 +12,7 @@ from upgrader.cli.plan.pace_options import pace_options
 from upgrader.cli.simulate import simulation_screen
 from upgrader.simulate.fleets import fleet_file
 from upgrader.simulate.run import simulate_rollout as run
-from upgrader.simulate.settings import BEGIN, Settings, SimulatedStrategy
+from upgrader.simulate.settings import BEGIN, SimulatedStrategy, SimulationSettings
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 BOTH = "all"
@@ -25,7 +25,7 @@ SIMULATED = (
 
 @click.command()
 @click.argument("fleet", type=FILE)
-@click.option("--strategy", type=click.Choice(["ours", "kill", "wait", BOTH]), default=BOTH, show_default=True,
+@click.option("--strategy", type=click.Choice(["upgrader", "kill", "wait", BOTH]), default=BOTH, show_default=True,
               help="kill: node by node, regardless of jobs; wait: cordon, then wait until jobs end.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random durations.")
 @click.option("--no-spread", is_flag=True, help="Use median durations instead of random ones.")
@@ -49,7 +49,7 @@ def simulate(
 ) -> int:
     """Simulate a rollout of the fleet in the file FLEET (JSON or CSV, see docs/reference/fleet-file.md)."""
     made = fleet_file.load_fleet(fleet)
-    settings = Settings(
+    settings = SimulationSettings(
         rollout=pace_parser.parse_strategy(pace, BEGIN),
         seed=seed,
         spread=not no_spread,

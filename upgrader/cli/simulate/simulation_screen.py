@@ -7,9 +7,9 @@ from rich.text import Text
 
 from upgrader.cli.base.humanize import show_duration
 from upgrader.cli.base.render import empty_table, plural_of
-from upgrader.simulate.result import Predicted, Result
+from upgrader.simulate.result import InitialForecast, Result
 
-NAMES = {"ours": "upgrader", "kill": "node by node, kill", "wait": "cordon, then wait"}
+NAMES = {"upgrader": "upgrader", "kill": "node by node, kill", "wait": "cordon, then wait"}
 
 
 def result_tables(results: Sequence[Result]) -> RenderableType:
@@ -47,7 +47,7 @@ def result_tables(results: Sequence[Result]) -> RenderableType:
     return Group(head, Text(), table, Text(), where, *comparisons)
 
 
-def _compare_with_forecast(result: Result, predicted: Predicted) -> Text:
+def _compare_with_forecast(result: Result, predicted: InitialForecast) -> Text:
     if predicted.finish_p50 is None or predicted.finish_p95 is None:
         finish = "no expected end, because of blockers"
     else:

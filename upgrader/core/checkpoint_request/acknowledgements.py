@@ -33,7 +33,7 @@ class Ack(Resource, frozen=True, kw_only=True):
     ] = None
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class SentRequest(Struct, frozen=True, kw_only=True):
     """A sent request: which members must answer, and by when. Times are the controller's, aware (UTC)."""
 
     members: tuple[str, ...]  # uids of the pods that were requested to checkpoint
@@ -44,7 +44,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     max_loss_seconds: int = 0  # until that much time has passed since asked_at, members need not be parked
 
 
-class Verdict(StrEnum):
+class AckVerdict(StrEnum):
     """What the answers of a gang amount to."""
 
     VALID = "Acknowledged"
@@ -63,14 +63,14 @@ class Verdict(StrEnum):
 class Judgement(Struct, frozen=True, kw_only=True):
     """A verdict, the step that is safe if it is VALID, and a sentence."""
 
-    verdict: Verdict
+    verdict: AckVerdict
     message: str
     step: int | None = None
     retry_after_seconds: int | None = None  # if it is REFUSED
 
 
 def judge_answers(
-    asked: Asked,
+    asked: SentRequest,
     *,
     present: tuple[MemberFacts, ...],
     answers: tuple[Ack, ...],
@@ -93,13 +93,13 @@ def judge_answers(
         return changed
     fresh = bool(asked.max_loss_seconds) and now <= timing.add_seconds(asked.asked_at, asked.max_loss_seconds)
     if now >= asked.stop_before - LAST_CALL and not fresh:
-        return Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the request is repeated")
+        return Judgement(verdict=AckVerdict.EXPIRED, message="parking ends within a minute; the request is repeated")
     speaking = {asked.leader: alive[asked.leader]} if asked.leader and alive else alive
     return _judge_members(asked, speaking, len(alive), by_uid, fresh=fresh)
 
 
 def _membership_change(
-    asked: Asked, present: tuple[MemberFacts, ...], alive: dict[str, MemberFacts], wanted: int
+    asked: SentRequest, present: tuple[MemberFacts, ...], alive: dict[str, MemberFacts], wanted: int
 ) -> Judgement | None:
     """Why the present pods are not the gang that the request was sent to; None if they are."""
     strangers = [member.pod for uid, member in alive.items() if uid not in asked.members]
@@ -107,22 +107,22 @@ def _membership_change(
     if strangers or missing:
         who = strangers[0] if strangers else "a member"
         return Judgement(
-            verdict=Verdict.REPLACED,
+            verdict=AckVerdict.REPLACED,
             message=f"{who} {'was added' if strangers else 'was deleted'} after the request; the request is "
             "repeated later",
         )
     there = sum(member.phase != "Failed" for member in present)
     if there < wanted:
         return Judgement(
-            verdict=Verdict.REPLACED, message=f"{there} of {wanted} members exist; only complete gangs get a request"
+            verdict=AckVerdict.REPLACED, message=f"{there} of {wanted} members exist; only complete gangs get a request"
         )
     if asked.leader and alive and asked.leader not in alive:
-        return Judgement(verdict=Verdict.REPLACED, message="the leader has ended; the request is repeated later")
+        return Judgement(verdict=AckVerdict.REPLACED, message="the leader has ended; the request is repeated later")
     return None
 
 
 def _judge_members(
-    asked: Asked, speaking: dict[str, MemberFacts], count: int, by_uid: dict[str, Ack], *, fresh: bool
+    asked: SentRequest, speaking: dict[str, MemberFacts], count: int, by_uid: dict[str, Ack], *, fresh: bool
 ) -> Judgement:
     faults = [
         fault
@@ -134,7 +134,7 @@ def _judge_members(
     steps = {by_uid[uid].step for uid in speaking}
     if len(steps) > 1:
         shown = ", ".join(f"{speaking[uid].pod} {by_uid[uid].step}" for uid in sorted(speaking))
-        return Judgement(verdict=Verdict.UNEQUAL_STEPS, message=f"members acknowledge different steps: {shown}")
+        return Judgement(verdict=AckVerdict.UNEQUAL_STEPS, message=f"members acknowledge different steps: {shown}")
     step = steps.pop() if steps else None
     parked = all(by_uid[uid].parked for uid in speaking)
     how = (
@@ -143,43 +143,43 @@ def _judge_members(
         else f"have saved step {step}, and may lose {asked.max_loss_seconds} s of work"
     )
     who = f", acknowledged by {speaking[asked.leader].pod}" if asked.leader and speaking else ""
-    return Judgement(verdict=Verdict.VALID, message=f"{count} member(s) {how}{who}", step=step)
+    return Judgement(verdict=AckVerdict.VALID, message=f"{count} member(s) {how}{who}", step=step)
 
 
-_DECISIVE = frozenset({Verdict.REFUSED, Verdict.EPHEMERAL})
+_DECISIVE = frozenset({AckVerdict.REFUSED, AckVerdict.EPHEMERAL})
 """Verdicts on one member that decide for the gang, whatever the other members answer later."""
 
 
-def _member_fault(member: MemberFacts, answer: Ack | None, asked: Asked, *, fresh: bool) -> Judgement | None:
+def _member_fault(member: MemberFacts, answer: Ack | None, asked: SentRequest, *, fresh: bool) -> Judgement | None:
     if answer is None:
-        return Judgement(verdict=Verdict.WAITING, message=f"{member.pod} has not answered yet")
+        return Judgement(verdict=AckVerdict.WAITING, message=f"{member.pod} has not answered yet")
     if answer.request_id != asked.request_id:
         return Judgement(
-            verdict=Verdict.WRONG_REQUEST,
+            verdict=AckVerdict.WRONG_REQUEST,
             message=f"{member.pod} answers request {answer.request_id} instead of {asked.request_id}; "
             "it does not count",
         )
     if answer.refused:
         return Judgement(
-            verdict=Verdict.REFUSED,
+            verdict=AckVerdict.REFUSED,
             message=f"{member.pod} refuses: {answer.refused}",
             retry_after_seconds=answer.retry_after_seconds,
         )
     if not answer.parked and asked.max_loss_seconds and not fresh:
         return Judgement(
-            verdict=Verdict.EXPIRED,
+            verdict=AckVerdict.EXPIRED,
             message=f"{member.pod} continues to train and would lose more than {asked.max_loss_seconds} s of work; "
             "the request is repeated",
         )
     if not answer.parked and not fresh:
         return Judgement(
-            verdict=Verdict.NOT_PARKED,
+            verdict=AckVerdict.NOT_PARKED,
             message=f"{member.pod} continues to train after its checkpoint; only acknowledgements of parked members "
             "count",
         )
     if is_ephemeral(answer.uri, member):
         return Judgement(
-            verdict=Verdict.EPHEMERAL,
+            verdict=AckVerdict.EPHEMERAL,
             message=f"{member.pod} stores its checkpoint at {answer.uri}, which is deleted with the pod; use another "
             "volume",
         )

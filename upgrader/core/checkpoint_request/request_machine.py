@@ -10,9 +10,9 @@ from msgspec import structs
 
 from upgrader.core.checkpoint_request.acknowledgements import (
     LAST_CALL,
-    Asked,
+    AckVerdict,
     Judgement,
-    Verdict,
+    SentRequest,
     is_earlier_request,
     judge_answers,
 )
@@ -65,7 +65,7 @@ def decide(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision
 
 def judge_gang(view: RequestView, now: datetime) -> Judgement:
     """What the gang's answers amount to now."""
-    asked = Asked(
+    asked = SentRequest(
         members=view.members,
         request_id=view.request_id,
         asked_at=view.asked_since,
@@ -83,19 +83,19 @@ def judgement_or_approval(view: RequestView, group: GroupOfGang, now: datetime) 
     not answer for as long as one checkpoint may take. After an acknowledgement it is treated like any other gang.
     """
     answers = judge_gang(view, now)
-    answered = answers.verdict in {Verdict.VALID, Verdict.REPLACED} or view.acknowledged_step is not None
+    answered = answers.verdict in {AckVerdict.VALID, AckVerdict.REPLACED} or view.acknowledged_step is not None
     in_vain = "" if answered or view.fallbacks else describe_ruled_out(view.misses)
     if in_vain and answers.verdict not in _NO:
-        answers = Judgement(verdict=Verdict.UNASKABLE, message=in_vain)
+        answers = Judgement(verdict=AckVerdict.UNASKABLE, message=in_vain)
     if answered or view.gang not in group.expendable:
         return answers
     if view.method == "none" or answers.verdict in _NO or now >= view.turn_over:
-        return Judgement(verdict=Verdict.EXPENDABLE, message=f"named expendable by the approval ({answers.message})")
+        return Judgement(verdict=AckVerdict.EXPENDABLE, message=f"named expendable by the approval ({answers.message})")
     return answers
 
 
-_NO = frozenset({Verdict.REFUSED, Verdict.EPHEMERAL, Verdict.UNASKABLE})
-_SAFE = frozenset({Verdict.VALID, Verdict.EXPENDABLE})
+_NO = frozenset({AckVerdict.REFUSED, AckVerdict.EPHEMERAL, AckVerdict.UNASKABLE})
+_SAFE = frozenset({AckVerdict.VALID, AckVerdict.EXPENDABLE})
 
 
 def _keep_phase(view: RequestView, reason: str, message: str, *acts: GangAct) -> GangDecision:
@@ -157,10 +157,10 @@ def _last_judgement(view: RequestView, now: datetime) -> Judgement:
 
 
 def _withdraw_late(view: RequestView, group: GroupOfGang, verdict: Judgement) -> GangDecision:
-    unaskable = verdict.verdict is Verdict.UNASKABLE
+    unaskable = verdict.verdict is AckVerdict.UNASKABLE
     what = "no checkpoint method reaches it" if unaskable else "no acknowledgement of the whole upgrade group in time"
     sentence = f"{what} ({verdict.message}); the gang continues"
-    if verdict.verdict is Verdict.VALID:
+    if verdict.verdict is AckVerdict.VALID:
         return _go_to(view, _R.WITHDRAWN, "NotAcknowledged", sentence, GangAct.WITHDRAW)
     if view.on_deadline == "skip-node":
         sentence += "; the plan skips its nodes (on-deadline: skip-node)"
@@ -173,18 +173,18 @@ def _withdraw_late(view: RequestView, group: GroupOfGang, verdict: Judgement) ->
 def _decide_requested(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
     verdict = judgement_or_approval(view, group, now)
     match verdict.verdict:
-        case Verdict.VALID | Verdict.EXPENDABLE:
+        case AckVerdict.VALID | AckVerdict.EXPENDABLE:
             return GangDecision(phase=_R.PARKED, reason=verdict.verdict, message=verdict.message, step=verdict.step)
-        case Verdict.REPLACED | Verdict.REFUSED | Verdict.EPHEMERAL:
+        case AckVerdict.REPLACED | AckVerdict.REFUSED | AckVerdict.EPHEMERAL:
             return structs.replace(
                 _go_to(view, _R.WITHDRAWN, verdict.verdict, verdict.message, GangAct.WITHDRAW),
                 retry_after_seconds=verdict.retry_after_seconds,
             )
-        case Verdict.UNASKABLE:
+        case AckVerdict.UNASKABLE:
             return _withdraw_late(view, group, verdict)
-        case Verdict.EXPIRED:
+        case AckVerdict.EXPIRED:
             return _go_to(view, _R.EXPIRED, verdict.verdict, verdict.message)
-        case Verdict.WAITING | Verdict.WRONG_REQUEST | Verdict.UNEQUAL_STEPS | Verdict.NOT_PARKED:
+        case AckVerdict.WAITING | AckVerdict.WRONG_REQUEST | AckVerdict.UNEQUAL_STEPS | AckVerdict.NOT_PARKED:
             return _wait_for_answers(view, group, verdict, now)
 
 
@@ -214,7 +214,7 @@ def _wait_for_answers(view: RequestView, group: GroupOfGang, verdict: Judgement,
 
 def _decide_parked(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
     verdict = judgement_or_approval(view, group, now)
-    if verdict.verdict is Verdict.EXPIRED:
+    if verdict.verdict is AckVerdict.EXPIRED:
         return _go_to(view, _R.EXPIRED, verdict.verdict, verdict.message)
     if verdict.verdict not in _SAFE:
         return _go_to(view, _R.WITHDRAWN, verdict.verdict, verdict.message, GangAct.WITHDRAW)
@@ -232,7 +232,7 @@ def _decide_parked(view: RequestView, group: GroupOfGang, now: datetime) -> Gang
 def _decide_expired(view: RequestView, group: GroupOfGang) -> GangDecision:
     if any(phase in {_N.TAINTING, _N.DRAINING} for phase in group.nodes):
         return _go_to(
-            view, _R.WITHDRAWN, Verdict.EXPIRED, "parking ended before the upgrade group was ready", GangAct.WITHDRAW
+            view, _R.WITHDRAWN, AckVerdict.EXPIRED, "parking ended before the upgrade group was ready", GangAct.WITHDRAW
         )
     return GangDecision(
         phase=_R.REQUESTED, reason="AskedAgain", message="the request is repeated with a higher ID", new_id=True
@@ -263,7 +263,7 @@ def _decide_ordered(view: RequestView, group: GroupOfGang, now: datetime) -> Gan
     if group.undo or all(phase in OVER for phase in group.nodes) or _is_past(view.deadline, now):
         return _go_to(view, _R.RESTARTING, "StopUndone", "the upgrade group was released before the gang stopped")
     verdict = judgement_or_approval(view, group, now)
-    if verdict.verdict is Verdict.WAITING or (verdict.verdict in _SAFE and view.forbidden):
+    if verdict.verdict is AckVerdict.WAITING or (verdict.verdict in _SAFE and view.forbidden):
         return _keep_phase(view, "Stopping", f"the stop is not repeated yet: {view.forbidden or verdict.message}")
     if verdict.verdict not in _SAFE:
         return _go_to(view, _R.RESTARTING, "StopUndone", f"not stopped: {verdict.message}")
@@ -290,7 +290,7 @@ def _stop_now(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecis
         why = view.forbidden or "the stop did not succeed in time"
         return _go_to(view, _R.WITHDRAWN, "NotStopped", f"{why}; the gang continues", *back)
     verdict = judgement_or_approval(view, group, now)
-    if verdict.verdict is Verdict.WAITING:
+    if verdict.verdict is AckVerdict.WAITING:
         # An earlier answer is not readable now: the stop waits, until parking ends.
         return _keep_phase(view, verdict.verdict, f"not stopped yet: {verdict.message}")
     if verdict.verdict not in _SAFE:
@@ -326,11 +326,13 @@ def explain_unready(view: RequestView, group: GroupOfGang, now: datetime) -> str
 
 
 def _stop_reason(verdict: Judgement) -> str:
-    return Verdict.EXPENDABLE.value if verdict.verdict is Verdict.EXPENDABLE else "Stopping"
+    return AckVerdict.EXPENDABLE.value if verdict.verdict is AckVerdict.EXPENDABLE else "Stopping"
 
 
 def _what_is_safe(view: RequestView, verdict: Judgement) -> str:
-    return verdict.message if verdict.verdict is Verdict.EXPENDABLE else f"acknowledged step {view.acknowledged_step}"
+    return (
+        verdict.message if verdict.verdict is AckVerdict.EXPENDABLE else f"acknowledged step {view.acknowledged_step}"
+    )
 
 
 def _decide_stopped(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:

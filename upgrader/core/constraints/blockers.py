@@ -19,10 +19,10 @@ class BlockedReason(StrEnum):
     NODE_SKIPPED = "NodeSkipped"
     NODE_UNREADABLE = "NodeUnreadable"
     NODE_NOT_READY = "NodeNotReady"
+    FOREIGN_DRIVER = "ForeignDriver"
     GPUS_MISSING = "GPUsMissing"
     NODE_KERNEL_CHANGED = "NodeKernelChanged"
     DRIVER_UNKNOWN = "DriverUnknown"
-    NODE_NOT_OURS = "NodeNotOurs"
     NODE_NOT_ADOPTED = "NodeNotAdopted"
     NO_DRIVER_IMAGE = "NoDriverImage"
     PLUGIN_NOT_RESOLVED = "PluginNotResolved"
@@ -58,7 +58,7 @@ class Blocker(Struct, frozen=True, kw_only=True, gc=False):
     nodes: tuple[str, ...]
 
 
-class World(Struct, frozen=True, kw_only=True):
+class IndexedSnapshot(Struct, frozen=True, kw_only=True):
     """A snapshot, indexed for the checks."""
 
     snapshot: Snapshot
@@ -85,7 +85,7 @@ class World(Struct, frozen=True, kw_only=True):
         drift: Iterable[NodeDrift],
         already: frozenset[str],
         stopped_gangs: frozenset[str],
-    ) -> "World":
+    ) -> "IndexedSnapshot":
         """Index a snapshot and its drift."""
         by_node = {node.node: node for node in drift}
         return cls(

@@ -35,7 +35,7 @@ class Domain(Struct, frozen=True, kw_only=True):
         return max(0, self.allowed - self.taken)
 
 
-class Load(Struct, frozen=True, kw_only=True, gc=False):
+class GpuDemand(Struct, frozen=True, kw_only=True, gc=False):
     """GPUs that a group takes: `gpus` in all, `added` those in service now; `domains` the same pairs by domain."""
 
     gpus: int
@@ -74,7 +74,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
             rooms[f"added of {name}"] = domain.remaining
         return rooms
 
-    def load_of(self, upgrading: Iterable[str], stopped: Iterable[Gang]) -> Load:
+    def load_of(self, upgrading: Iterable[str], stopped: Iterable[Gang]) -> GpuDemand:
         """GPUs that an upgrade of these nodes and a stop of these gangs take."""
         gpus = added = 0
         parts: dict[str, tuple[int, int]] = {}
@@ -83,10 +83,10 @@ class Capacity(Struct, frozen=True, kw_only=True):
             for name in self.of_node.get(node, ()):
                 before = parts.get(name, (0, 0))
                 parts[name] = (before[0] + cost.gpus, before[1] + cost.added)
-        return Load(gpus=gpus, added=added, domains=dict(sorted(parts.items())))
+        return GpuDemand(gpus=gpus, added=added, domains=dict(sorted(parts.items())))
 
 
-def load_demands(load: Load) -> tuple[tuple[str, int], ...]:
+def load_demands(load: GpuDemand) -> tuple[tuple[str, int], ...]:
     """A load by the limits of `Capacity.room_by_limit`; zeros are left out: they fit into an exhausted limit."""
     pairs = [("gpus", load.gpus), ("added", load.added)]
     for name, (gpus, added) in load.domains.items():

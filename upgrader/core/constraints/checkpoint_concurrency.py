@@ -12,7 +12,7 @@ ROUNDS = 4
 """Most turns of a lane in one batch: a later request would keep the nodes and the budget of the batch waiting."""
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class LaneRequest(Struct, frozen=True, kw_only=True):
     """A gang with a request, and the expected duration of its checkpoint; gangs of a group wait for each other."""
 
     gang: str
@@ -21,7 +21,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     group: int = 0  # position of its group in the batch
 
 
-def request_offsets(asked: Iterable[Asked], width: int) -> dict[str, float]:
+def request_offsets(asked: Iterable[LaneRequest], width: int) -> dict[str, float]:
     """Seconds from the first request to that of each gang; `width` 0: all at the same time."""
     requests = list(asked)
     if not width:
@@ -37,7 +37,7 @@ def request_offsets(asked: Iterable[Asked], width: int) -> dict[str, float]:
     return at
 
 
-def parked_seconds(asked: Iterable[Asked], at: dict[str, float]) -> dict[str, float]:
+def parked_seconds(asked: Iterable[LaneRequest], at: dict[str, float]) -> dict[str, float]:
     """Seconds that each gang waits, parked, until the last of its group has acknowledged."""
     requests = list(asked)
     done: dict[int, float] = {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from upgrader.core.constraints.blockers import BlockedReason, Found, World
+from upgrader.core.constraints.blockers import BlockedReason, Found, IndexedSnapshot
 from upgrader.core.model.fleet import Gang
 from upgrader.core.naming import list_names
 from upgrader.core.workloads import placement
@@ -11,7 +11,7 @@ from upgrader.core.workloads.owner_kinds import OwnerKind, owner_kind
 _GUIDE = "docs/guides/job-authors/checkpointing.md"
 
 
-def gang_blockers(world: World, gang: Gang) -> list[Found]:
+def gang_blockers(world: IndexedSnapshot, gang: Gang) -> list[Found]:
     """Every reason why a gang is not requested to checkpoint and stopped now, so that none of its nodes is upgraded."""
     undeclared = _not_declared(world, gang)
     if undeclared is not None:
@@ -21,13 +21,13 @@ def gang_blockers(world: World, gang: Gang) -> list[Found]:
     return _with_reboot(world, gang, blockers)
 
 
-def eviction_blockers(world: World, gang: Gang) -> list[Found]:
+def eviction_blockers(world: IndexedSnapshot, gang: Gang) -> list[Found]:
     """Every reason why pods are not evicted now, for owners that replace their pods one by one."""
     blockers = (check(world, gang) for check in (_waited_for, _resource_not_offered, _has_veto, _pdb_forbids))
     return _with_reboot(world, gang, [blocker for blocker in blockers if blocker is not None])
 
 
-def _with_reboot(world: World, gang: Gang, blockers: list[Found]) -> list[Found]:
+def _with_reboot(world: IndexedSnapshot, gang: Gang, blockers: list[Found]) -> list[Found]:
     """The same reasons; for a gang without GPUs their sentences state why its nodes cannot be upgraded around it."""
     if gang.gpus or not blockers:
         return blockers
@@ -41,7 +41,7 @@ def _with_reboot(world: World, gang: Gang, blockers: list[Found]) -> list[Found]
     return [(reason, f"{message} {why}{way}") for reason, message in blockers]
 
 
-def _not_declared(world: World, gang: Gang) -> Found | None:
+def _not_declared(world: IndexedSnapshot, gang: Gang) -> Found | None:
     if gang.name in world.strategy.expendable:
         return None  # the approval names it: it is stopped with or without a checkpoint method
     if gang.method == "none":
@@ -58,7 +58,7 @@ def _not_declared(world: World, gang: Gang) -> Found | None:
     )
 
 
-def _waited_for(world: World, gang: Gang) -> Found | None:
+def _waited_for(world: IndexedSnapshot, gang: Gang) -> Found | None:
     return waited_for(gang) if gang.name in world.strategy.wait_for else None
 
 
@@ -73,7 +73,7 @@ def waited_for(gang: Gang) -> Found:
     )
 
 
-def _already_stopped(world: World, gang: Gang) -> Found | None:
+def _already_stopped(world: IndexedSnapshot, gang: Gang) -> Found | None:
     if gang.name in world.stopped_gangs:
         return (
             BlockedReason.GANG_ALREADY_STOPPED,
@@ -90,7 +90,7 @@ def _already_stopped(world: World, gang: Gang) -> Found | None:
     return None
 
 
-def _cannot_restart(world: World, gang: Gang) -> Found | None:
+def _cannot_restart(world: IndexedSnapshot, gang: Gang) -> Found | None:
     if gang.owner is not None and not gang.cannot_stop:
         return None
     if gang.bare and gang.name in world.strategy.expendable:
@@ -104,7 +104,7 @@ def _cannot_restart(world: World, gang: Gang) -> Found | None:
     return BlockedReason.CANNOT_RESTART, f"{gang.name} cannot be stopped and restarted: {why} {way}"
 
 
-def _resource_not_offered(world: World, gang: Gang) -> Found | None:
+def _resource_not_offered(world: IndexedSnapshot, gang: Gang) -> Found | None:
     asked = next((member.not_offered for member in gang.members if member.not_offered), "")
     if not asked or gang.bare:
         return None
@@ -118,7 +118,7 @@ def _resource_not_offered(world: World, gang: Gang) -> Found | None:
     )
 
 
-def _has_veto(_: World, gang: Gang) -> Found | None:
+def _has_veto(_: IndexedSnapshot, gang: Gang) -> Found | None:
     if not gang.veto:
         return None
     return (
@@ -130,7 +130,7 @@ def _has_veto(_: World, gang: Gang) -> Found | None:
     )
 
 
-def _has_refused(world: World, gang: Gang) -> Found | None:
+def _has_refused(world: IndexedSnapshot, gang: Gang) -> Found | None:
     refusals = gang.refusals
     if refusals.left_out:
         return (
@@ -152,7 +152,7 @@ def _has_refused(world: World, gang: Gang) -> Found | None:
     )
 
 
-def _does_not_answer(world: World, gang: Gang) -> Found | None:
+def _does_not_answer(world: IndexedSnapshot, gang: Gang) -> Found | None:
     refusals = gang.refusals
     if refusals.unanswered_until is None or world.snapshot.taken_at >= refusals.unanswered_until:
         return None
@@ -167,7 +167,7 @@ def _does_not_answer(world: World, gang: Gang) -> Found | None:
     )
 
 
-def _not_complete(_: World, gang: Gang) -> Found | None:
+def _not_complete(_: IndexedSnapshot, gang: Gang) -> Found | None:
     if gang.complete:
         return None
     running = sum(member.running for member in gang.members)
@@ -180,7 +180,7 @@ def _not_complete(_: World, gang: Gang) -> Found | None:
     )
 
 
-def _leaves_pool(world: World, gang: Gang) -> Found | None:
+def _leaves_pool(world: IndexedSnapshot, gang: Gang) -> Found | None:
     used = {member.node for member in gang.members if member.gpus and member.node}
     outside = sorted(name for name in used if name not in world.nodes)
     if not outside:
@@ -194,7 +194,7 @@ def _leaves_pool(world: World, gang: Gang) -> Found | None:
     )
 
 
-def _on_other_revision(world: World, gang: Gang) -> Found | None:
+def _on_other_revision(world: IndexedSnapshot, gang: Gang) -> Found | None:
     for name in sorted(name for name in gang.nodes if name in world.nodes):
         node, drift = world.nodes[name], world.drift.get(name)
         if node.taken and not (drift and drift.drifted and name not in world.already):
@@ -213,7 +213,7 @@ def _on_other_revision(world: World, gang: Gang) -> Found | None:
     return None
 
 
-def _pdb_forbids(world: World, gang: Gang) -> Found | None:
+def _pdb_forbids(world: IndexedSnapshot, gang: Gang) -> Found | None:
     name = world.snapshot.pdb_blocked.get(gang.name)
     if name is None:
         return None
@@ -226,7 +226,7 @@ def _pdb_forbids(world: World, gang: Gang) -> Found | None:
     )
 
 
-def _not_steerable(world: World, gang: Gang) -> Found | None:
+def _not_steerable(world: IndexedSnapshot, gang: Gang) -> Found | None:
     if gang.bare:
         return None  # it is never restarted
     row = owner_kind(gang.owner.kind, gang.owner.api_version) if gang.owner is not None else None
@@ -249,11 +249,11 @@ def _not_steerable(world: World, gang: Gang) -> Found | None:
     )
 
 
-def _can_steer(world: World, row: OwnerKind) -> bool:
+def _can_steer(world: IndexedSnapshot, row: OwnerKind) -> bool:
     return placement.is_steerable(row, world.snapshot.api_server_version)
 
 
-_CHECKS: tuple[Callable[[World, Gang], Found | None], ...] = (
+_CHECKS: tuple[Callable[[IndexedSnapshot, Gang], Found | None], ...] = (
     _already_stopped,
     _cannot_restart,
     _resource_not_offered,

@@ -8,15 +8,15 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from upgrader.core.constraints.batch import GroupForecast
-from upgrader.core.constraints.blockers import BlockedReason, Blocker, Found, World
-from upgrader.core.constraints.capacity import Capacity, Load
+from upgrader.core.constraints.blockers import BlockedReason, Blocker, Found, IndexedSnapshot
+from upgrader.core.constraints.capacity import Capacity, GpuDemand
 from upgrader.core.constraints.gang_blockers import eviction_blockers, gang_blockers
 from upgrader.core.constraints.node_blockers import node_blockers
 from upgrader.core.constraints.upgrade_groups import UpgradeGroup
 from upgrader.core.timing import format_time
 
 
-def group_blockers(world: World, unit: UpgradeGroup) -> list[Blocker]:
+def group_blockers(world: IndexedSnapshot, unit: UpgradeGroup) -> list[Blocker]:
     """Every blocker of a group's nodes and gangs; the budget is not checked."""
     blockers: list[Blocker] = []
     for node in unit.nodes:
@@ -28,7 +28,7 @@ def group_blockers(world: World, unit: UpgradeGroup) -> list[Blocker]:
     return blockers
 
 
-def over_budget(unit: UpgradeGroup, load: Load, limits: Capacity, *, blocked: bool) -> list[Blocker]:
+def over_budget(unit: UpgradeGroup, load: GpuDemand, limits: Capacity, *, blocked: bool) -> list[Blocker]:
     """Blockers of a group by the limits; that it waits for other groups is reported only if nothing else blocks it."""
     blockers = [
         blocker for blocker in (_over_gpu_budget(unit, load, limits), _below_floor(unit, load, limits)) if blocker
@@ -56,7 +56,7 @@ def too_late(unit: UpgradeGroup | GroupForecast, deadline: datetime, ends: datet
     return Blocker(subject=unit.name, reason=reason, message=message, nodes=unit.nodes)
 
 
-def _over_gpu_budget(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | None:
+def _over_gpu_budget(unit: UpgradeGroup, load: GpuDemand, limits: Capacity) -> Found | None:
     pool = limits.pool
     if load.gpus <= pool.allowed:
         return None
@@ -70,7 +70,7 @@ def _over_gpu_budget(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found 
     )
 
 
-def _below_floor(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | None:
+def _below_floor(unit: UpgradeGroup, load: GpuDemand, limits: Capacity) -> Found | None:
     left = limits.pool.total - load.gpus
     if left >= limits.floor or not load.added:
         return None
@@ -83,7 +83,7 @@ def _below_floor(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | No
     )
 
 
-def _over_topology_budgets(load: Load, limits: Capacity) -> list[Found]:
+def _over_topology_budgets(load: GpuDemand, limits: Capacity) -> list[Found]:
     return [
         (
             BlockedReason.GROUP_OVER_BUDGET,
@@ -97,7 +97,7 @@ def _over_topology_budgets(load: Load, limits: Capacity) -> list[Found]:
     ]
 
 
-def _budget_taken(load: Load, limits: Capacity) -> list[Found]:
+def _budget_taken(load: GpuDemand, limits: Capacity) -> list[Found]:
     pool = limits.pool
     blockers: list[Found] = []
     if load.added > pool.remaining:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from upgrader.core.constraints.blockers import BlockedReason, Found, World
+from upgrader.core.constraints.blockers import BlockedReason, Found, IndexedSnapshot
 from upgrader.core.driver_image.missing_images import ALLOW
 from upgrader.core.gpu_stack.drift import DriftReason
 from upgrader.core.model.device_claims import describe_holders
@@ -10,13 +10,13 @@ from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.model.skew import kubelet_skew
 
 
-def node_blockers(world: World, name: str) -> list[Found]:
+def node_blockers(world: IndexedSnapshot, name: str) -> list[Found]:
     """Every reason why a node is not upgraded now, whatever runs there."""
     blockers = (check(world, world.nodes[name]) for check in _CHECKS)
     return [blocker for blocker in blockers if blocker is not None]
 
 
-def _in_upgrade(_: World, node: NodeFacts) -> Found | None:
+def _in_upgrade(_: IndexedSnapshot, node: NodeFacts) -> Found | None:
     if node.claimed_by:
         return (
             BlockedReason.NODE_UPGRADING,
@@ -36,7 +36,7 @@ def _in_upgrade(_: World, node: NodeFacts) -> Found | None:
     return None
 
 
-def _two_stacks(_: World, node: NodeFacts) -> Found | None:
+def _two_stacks(_: IndexedSnapshot, node: NodeFacts) -> Found | None:
     if not node.claimants:
         return None
     return (
@@ -48,7 +48,7 @@ def _two_stacks(_: World, node: NodeFacts) -> Found | None:
     )
 
 
-def _has_skip_label(_: World, node: NodeFacts) -> Found | None:
+def _has_skip_label(_: IndexedSnapshot, node: NodeFacts) -> Found | None:
     if not node.skip:
         return None
     return (
@@ -57,17 +57,17 @@ def _has_skip_label(_: World, node: NodeFacts) -> Found | None:
     )
 
 
-def _not_readable(_: World, node: NodeFacts) -> Found | None:
+def _not_readable(_: IndexedSnapshot, node: NodeFacts) -> Found | None:
     return (BlockedReason.NODE_UNREADABLE, node.unreadable) if node.unreadable else None
 
 
-def _not_ready(_: World, node: NodeFacts) -> Found | None:
+def _not_ready(_: IndexedSnapshot, node: NodeFacts) -> Found | None:
     if node.ready:
         return None
     return BlockedReason.NODE_NOT_READY, f"Node {node.name} is not Ready; repair it, or remove it from the pool."
 
 
-def gpus_missing(world: World, node: NodeFacts) -> Found | None:
+def gpus_missing(world: IndexedSnapshot, node: NodeFacts) -> Found | None:
     """Whether an upgrade would fail for missing GPUs from before it: no job is stopped for an upgrade that must fail.
 
     A rollback includes the node all the same, since the revision that it takes back may be the cause.
@@ -85,7 +85,7 @@ def gpus_missing(world: World, node: NodeFacts) -> Found | None:
     )
 
 
-def _kernel_changed(world: World, node: NodeFacts) -> Found | None:
+def _kernel_changed(world: IndexedSnapshot, node: NodeFacts) -> Found | None:
     image = world.catalogue.repair_image(node)
     if image is None:
         return None
@@ -98,7 +98,7 @@ def _kernel_changed(world: World, node: NodeFacts) -> Found | None:
     )
 
 
-def _driver_unknown(world: World, node: NodeFacts) -> Found | None:
+def _driver_unknown(world: IndexedSnapshot, node: NodeFacts) -> Found | None:
     """Whether the driver that the node runs cannot be restored: a failed upgrade would leave the node without one."""
     if not world.catalogue.has_unknown_driver(node):
         return None
@@ -112,11 +112,11 @@ def _driver_unknown(world: World, node: NodeFacts) -> Found | None:
     )
 
 
-def _not_ours(world: World, node: NodeFacts) -> Found | None:
+def _has_foreign_driver(world: IndexedSnapshot, node: NodeFacts) -> Found | None:
     if node.driver_key or node.name not in world.occupied:
         return None
     return (
-        BlockedReason.NODE_NOT_OURS,
+        BlockedReason.FOREIGN_DRIVER,
         (
             f"Node {node.name} runs pods with GPUs on a driver that the operator did not install; drain the node, then "
             "its driver is installed."
@@ -124,19 +124,19 @@ def _not_ours(world: World, node: NodeFacts) -> Found | None:
     )
 
 
-def _not_adopted(_: World, node: NodeFacts) -> Found | None:
+def _not_adopted(_: IndexedSnapshot, node: NodeFacts) -> Found | None:
     if not node.refused:
         return None
     return (
         BlockedReason.NODE_NOT_ADOPTED,
         (
-            f"Another operator deploys on node {node.name} ({', '.join(node.theirs)}); hand it over with "
+            f"Another operator deploys on node {node.name} ({', '.join(node.foreign_labels)}); hand it over with "
             f"`upgrader adopt {node.name}`, or set these labels to false."
         ),
     )
 
 
-def _no_image(world: World, node: NodeFacts) -> Found | None:
+def _no_image(world: IndexedSnapshot, node: NodeFacts) -> Found | None:
     if world.catalogue.required_image(node, world.target) is not None:
         return None
     target = world.target
@@ -152,7 +152,7 @@ def _no_image(world: World, node: NodeFacts) -> Found | None:
     )
 
 
-def _plugin_unresolved(world: World, node: NodeFacts) -> Found | None:
+def _plugin_unresolved(world: IndexedSnapshot, node: NodeFacts) -> Found | None:
     if world.target.plugin_digest or not world.target.plugin_image:
         return None
     return (
@@ -164,20 +164,20 @@ def _plugin_unresolved(world: World, node: NodeFacts) -> Found | None:
     )
 
 
-def _skew_forbids(world: World, node: NodeFacts) -> Found | None:
+def _skew_forbids(world: IndexedSnapshot, node: NodeFacts) -> Found | None:
     if not world.drift[node.name].has(DriftReason.KUBELET):
         return None
     skew = kubelet_skew(world.target.kubelet_version, world.snapshot.api_server_version)
     return None if skew.allowed else (BlockedReason.KUBELET_SKEW, f"Node {node.name}: {skew.message}")
 
 
-def _dynamic_resources(_: World, node: NodeFacts) -> Found | None:
+def _dynamic_resources(_: IndexedSnapshot, node: NodeFacts) -> Found | None:
     if not node.held_by_claim:
         return None
     return BlockedReason.DYNAMIC_RESOURCES, f"Node {node.name}: {describe_holders(node.held_by_claim)}."
 
 
-_CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (
+_CHECKS: tuple[Callable[[IndexedSnapshot, NodeFacts], Found | None], ...] = (
     _two_stacks,
     _in_upgrade,
     _has_skip_label,
@@ -186,7 +186,7 @@ _CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (
     gpus_missing,
     _kernel_changed,
     _driver_unknown,
-    _not_ours,
+    _has_foreign_driver,
     _not_adopted,
     _no_image,
     _plugin_unresolved,

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from upgrader.core.doctor.advice import Advice, Severity
 from upgrader.core.model.fleet import Gang
-from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations
 
 DEFAULT_GRACE = 30
 """Kubernetes' default of terminationGracePeriodSeconds, in seconds."""
@@ -62,7 +62,7 @@ class MemberSettings(Struct, frozen=True, kw_only=True):
     programs: tuple[ProgramFacts, ...] = ()
     grace_seconds: int = DEFAULT_GRACE
     restart_policy: str = "Always"
-    declared: Declared = Declared()  # the nearest of pod, owner and namespace
+    declared: CheckpointAnnotations = CheckpointAnnotations()  # the nearest of pod, owner and namespace
     mounted: bool = False  # the request and answer directories of method file
     ephemeral_paths: tuple[str, ...] = ()
     volume_paths: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class BudgetSettings(Struct, frozen=True, kw_only=True):
     most: int | None = None
 
 
-class Linted(Struct, frozen=True, kw_only=True):
+class GangLintFacts(Struct, frozen=True, kw_only=True):
     """All facts on one gang; `members` are its pods that have not ended."""
 
     gang: Gang
@@ -86,9 +86,9 @@ class Linted(Struct, frozen=True, kw_only=True):
     budgets: tuple[BudgetSettings, ...] = ()  # budgets that select a member
 
     @property
-    def declared(self) -> Declared:
+    def declared(self) -> CheckpointAnnotations:
         """Declarations of the first member; the gang states whether others differ."""
-        return self.members[0].declared if self.members else Declared()
+        return self.members[0].declared if self.members else CheckpointAnnotations()
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -97,6 +97,6 @@ class Linted(Struct, frozen=True, kw_only=True):
         return tuple(part.strip() for part in methods.split(",") if part.strip())
 
 
-def make_advice(facts: Linted, check: Check, severity: Severity, message: str, fix: str) -> Advice:
+def make_advice(facts: GangLintFacts, check: Check, severity: Severity, message: str, fix: str) -> Advice:
     """A finding on this job."""
     return Advice(subject=facts.gang.name, check=check.value, severity=severity, message=message, fix=fix)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from upgrader.core import untrusted
 from upgrader.core.doctor.advice import Advice, Severity
-from upgrader.core.doctor.lint_facts import Check, Linted, MemberSettings, ProgramFacts, make_advice
+from upgrader.core.doctor.lint_facts import Check, GangLintFacts, MemberSettings, ProgramFacts, make_advice
 from upgrader.core.workloads.checkpoint_annotations import parse_seconds
 
 ASKED_BEFORE = frozenset({"file", "exec", "http", "api"})
@@ -18,7 +18,7 @@ TORCHRUN_SECONDS = 30
 """How long torchrun waits between SIGTERM and SIGKILL by default."""
 
 
-def _lint_undeclared(facts: Linted) -> Iterator[Advice]:
+def _lint_undeclared(facts: GangLintFacts) -> Iterator[Advice]:
     if facts.gang.method or facts.gang.undeclared_because or facts.gang.replicated or facts.methods:
         return
     yield make_advice(
@@ -30,7 +30,7 @@ def _lint_undeclared(facts: Linted) -> Iterator[Advice]:
     )
 
 
-def _lint_unreadable(facts: Linted) -> Iterator[Advice]:
+def _lint_unreadable(facts: GangLintFacts) -> Iterator[Advice]:
     problem = facts.gang.undeclared_because
     if not problem or _not_mounted(facts):
         return
@@ -43,7 +43,7 @@ def _lint_unreadable(facts: Linted) -> Iterator[Advice]:
     )
 
 
-def _lint_unknown_annotation(facts: Linted) -> Iterator[Advice]:
+def _lint_unknown_annotation(facts: GangLintFacts) -> Iterator[Advice]:
     names = sorted({name for member in facts.members for name in member.strange_annotations})
     if names:
         yield make_advice(
@@ -55,11 +55,11 @@ def _lint_unknown_annotation(facts: Linted) -> Iterator[Advice]:
         )
 
 
-def _not_mounted(facts: Linted) -> list[str]:
+def _not_mounted(facts: GangLintFacts) -> list[str]:
     return [member.pod for member in facts.members if not member.mounted] if "file" in facts.methods else []
 
 
-def _lint_file_not_mounted(facts: Linted) -> Iterator[Advice]:
+def _lint_file_not_mounted(facts: GangLintFacts) -> Iterator[Advice]:
     bare = _not_mounted(facts)
     if bare:
         other = facts.gang.method
@@ -75,7 +75,7 @@ def _lint_file_not_mounted(facts: Linted) -> Iterator[Advice]:
         )
 
 
-def _lint_ephemeral(facts: Linted) -> Iterator[Advice]:
+def _lint_ephemeral(facts: GangLintFacts) -> Iterator[Advice]:
     if not ASKED_BEFORE.intersection(facts.methods) and "signal" not in facts.methods:
         return
     for member in facts.members:
@@ -131,7 +131,7 @@ def _is_under(path: str, roots: Sequence[str]) -> bool:
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
-def _lint_torchrun(facts: Linted) -> Iterator[Advice]:
+def _lint_torchrun(facts: GangLintFacts) -> Iterator[Advice]:
     if ASKED_BEFORE.intersection(facts.methods):
         return  # it is parked before SIGTERM is sent, so that no work is left to be saved in these seconds
     for member in facts.members:
@@ -189,7 +189,7 @@ def _split_words(words: Sequence[str]) -> list[str]:
     return parts
 
 
-def _lint_grace(facts: Linted) -> Iterator[Advice]:
+def _lint_grace(facts: GangLintFacts) -> Iterator[Advice]:
     timeout = parse_seconds(facts.declared.timeout) if facts.declared.timeout else None
     short = min(facts.members, key=lambda member: member.grace_seconds, default=None)
     if timeout is None or short is None or short.grace_seconds >= timeout:

@@ -6,13 +6,13 @@ As Kubernetes documents PodDisruptionBudgets (policy/v1) and podFailurePolicy (b
 from collections.abc import Iterator
 
 from upgrader.core.doctor.advice import Advice, Severity
-from upgrader.core.doctor.lint_facts import Check, Linted, make_advice
+from upgrader.core.doctor.lint_facts import Check, GangLintFacts, make_advice
 
 PARKED_EXIT = 143
 """Exit code of a parked member that is stopped: 128 + SIGTERM."""
 
 
-def _lint_disruption_budget(facts: Linted) -> Iterator[Advice]:
+def _lint_disruption_budget(facts: GangLintFacts) -> Iterator[Advice]:
     for budget in facts.budgets:
         covered = sum(budget.name in member.budgets for member in facts.members)
         needed = 1 if facts.gang.replicated else covered
@@ -29,7 +29,7 @@ def _lint_disruption_budget(facts: Linted) -> Iterator[Advice]:
         )
 
 
-def _lint_two_budgets(facts: Linted) -> Iterator[Advice]:
+def _lint_two_budgets(facts: GangLintFacts) -> Iterator[Advice]:
     over = next((member for member in facts.members if len(member.budgets) > 1), None)
     if over is not None:
         yield make_advice(
@@ -42,7 +42,7 @@ def _lint_two_budgets(facts: Linted) -> Iterator[Advice]:
         )
 
 
-def _lint_failure_policy(facts: Linted) -> Iterator[Advice]:
+def _lint_failure_policy(facts: GangLintFacts) -> Iterator[Advice]:
     job = facts.job
     if job is None or any(rule.action == "Ignore" and "DisruptionTarget" in rule.conditions for rule in job.rules):
         return
@@ -57,7 +57,7 @@ def _lint_failure_policy(facts: Linted) -> Iterator[Advice]:
     )
 
 
-def _lint_stop_fails(facts: Linted) -> Iterator[Advice]:
+def _lint_stop_fails(facts: GangLintFacts) -> Iterator[Advice]:
     for rule in facts.job.rules if facts.job is not None else ():
         listed = PARKED_EXIT in rule.exit_codes
         hit = (rule.operator == "In" and listed) or (rule.operator == "NotIn" and not listed)
@@ -76,7 +76,7 @@ def _lint_stop_fails(facts: Linted) -> Iterator[Advice]:
             return  # the first rule that matches decides
 
 
-def _lint_restart_policy(facts: Linted) -> Iterator[Advice]:
+def _lint_restart_policy(facts: GangLintFacts) -> Iterator[Advice]:
     member = next((candidate for candidate in facts.members if candidate.restart_policy == "OnFailure"), None)
     if member is not None and facts.job is not None:
         yield make_advice(
@@ -89,7 +89,7 @@ def _lint_restart_policy(facts: Linted) -> Iterator[Advice]:
         )
 
 
-def _lint_cannot_restart(facts: Linted) -> Iterator[Advice]:
+def _lint_cannot_restart(facts: GangLintFacts) -> Iterator[Advice]:
     if facts.gang.cannot_stop and facts.methods and facts.methods != ("none",):
         yield make_advice(
             facts,

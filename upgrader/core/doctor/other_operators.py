@@ -84,15 +84,16 @@ def other_operators(
                         else "Exclude nodes of GpuStacks while a plan runs.",
                     )
                 )
-    theirs = sorted(
+    deployed_on = sorted(
         name for name, labels in nodes.items() if any(labels.get(key) == value for key, value in _NODE_LABELS.items())
     )
-    if theirs:
+    if deployed_on:
         findings.append(
             _make_advice(
                 "NVIDIA's GPU Operator",
                 Severity.PROBLEM,
-                f"It deploys its driver or device plugin on {len(theirs)} nodes of GpuStacks, {theirs[0]} among them.",
+                f"It deploys its driver or device plugin on {len(deployed_on)} nodes of GpuStacks, "
+                f"{deployed_on[0]} among them.",
                 f"Set the labels {' and '.join(_NODE_LABELS)} of these nodes to false.",
             )
         )

@@ -2,7 +2,7 @@
 
 import re
 
-from upgrader.core.driver_build.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_builds import BuildFailure, FailureClass
 
 LINES_KEPT = 200
 """The last lines of a log; they contain a compiler's first error, since make stops soon after it."""
@@ -49,38 +49,38 @@ _PATTERNS: _Patterns = (
 )
 
 
-def classify_log(log: str) -> Failure:
+def classify_log(log: str) -> BuildFailure:
     """The failure in a log; if no line of it matches a known failure, its last error as COMPILE."""
     lines = [line.rstrip() for line in log.splitlines() if line.strip() and not _SOURCE.match(line)]
     own = [line for line in lines if not _REMARK.match(line)]
     for kind, pattern in _PATTERNS:
         for line in own:
             if pattern.search(line):
-                return Failure(kind=kind, first_error=line.strip())
+                return BuildFailure(kind=kind, first_error=line.strip())
     for line in lines:
         match = _ERROR.match(line) or _LINKER.match(line)
         if match is not None or _CONFTEST.search(line):
             text = match["text"] if match else line
             kind = FailureClass.CONFTEST if _CONFTEST.search(line) else FailureClass.COMPILE
-            return Failure(kind=kind, first_error=line.strip(), symbol=_error_symbol(text))
+            return BuildFailure(kind=kind, first_error=line.strip(), symbol=_error_symbol(text))
     complaint = next((line for line in lines if _MAKE.match(line)), lines[-1] if lines else "it printed no output")
-    return Failure(kind=FailureClass.COMPILE, first_error=complaint.strip())
+    return BuildFailure(kind=FailureClass.COMPILE, first_error=complaint.strip())
 
 
-def exit_failure(log: str, code: int) -> Failure:
+def exit_failure(log: str, code: int) -> BuildFailure:
     """The failure of a build that has ended with exit code `code` of a shell: from 129 on a signal killed it.
 
     make exits with 1 or 2 after any failure of a compiler: a signal comes from outside, independent of the driver.
     """
     if code > _SIGNALLED:
         error = f"it was terminated by signal {code - _SIGNALLED}"
-        return Failure(kind=FailureClass.TRANSIENT, first_error=error)
+        return BuildFailure(kind=FailureClass.TRANSIENT, first_error=error)
     return classify_log(log)
 
 
-def timeout_failure(seconds: float) -> Failure:
+def timeout_failure(seconds: float) -> BuildFailure:
     """The failure of a build that was ended because it took too long."""
-    return Failure(kind=FailureClass.TRANSIENT, first_error=f"it did not end within {seconds:g} s")
+    return BuildFailure(kind=FailureClass.TRANSIENT, first_error=f"it did not end within {seconds:g} s")
 
 
 def last_lines(log: str) -> str:

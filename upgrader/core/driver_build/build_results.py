@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core import untrusted
-from upgrader.core.driver_build.driver_builds import Failure, FailureClass, Identity, Verdict
+from upgrader.core.driver_build.driver_builds import BuildFailure, FailureClass, Identity, Verdict
 
 MESSAGE_BYTES = 4096
 """A kubelet reads at most this much of a termination message."""
@@ -37,14 +37,14 @@ class BuildResult(Struct, frozen=True, kw_only=True):
     digest: str = ""
     seconds: float = 0.0
     checks: tuple[Verdict, ...] = ()
-    failure: Failure | None = None
+    failure: BuildFailure | None = None
     alternatives: tuple[str, ...] = ()
 
 
-class Refusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BuildRefusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why a build did not begin. It names no image: the bundle of packages, which names it, was not accepted."""
 
-    failure: Failure
+    failure: BuildFailure
 
     @property
     def final(self) -> bool:
@@ -57,13 +57,13 @@ def is_settled(result: BuildResult) -> bool:
     return result.failure is None or (result.failure.final and not result.digest)
 
 
-def termination_message(result: BuildResult | Refusal) -> bytes:
+def termination_message(result: BuildResult | BuildRefusal) -> bytes:
     """The result as JSON within a kubelet's limit: reasons are cut first, then checks that passed are omitted."""
     whole = msgspec.json.encode(result)
     if len(whole) <= MESSAGE_BYTES:
         return whole
-    if isinstance(result, Refusal):
-        return msgspec.json.encode(Refusal(failure=_shorten_failure(result.failure)))
+    if isinstance(result, BuildRefusal):
+        return msgspec.json.encode(BuildRefusal(failure=_shorten_failure(result.failure)))
     checks = tuple(
         msgspec.structs.replace(check, reason=_shorten_text(check.reason), symbols=check.symbols[:3])
         for check in result.checks
@@ -77,19 +77,19 @@ def termination_message(result: BuildResult | Refusal) -> bytes:
     return msgspec.json.encode(brief)
 
 
-def read_message(text: str) -> BuildResult | Refusal | None:
+def read_message(text: str) -> BuildResult | BuildRefusal | None:
     """The value that `termination_message` encoded; None if the text contains none."""
-    return _read_as(text, BuildResult) or _read_as(text, Refusal)
+    return _read_as(text, BuildResult) or _read_as(text, BuildRefusal)
 
 
-_Message = TypeVar("_Message", BuildResult, Refusal)
+_Message = TypeVar("_Message", BuildResult, BuildRefusal)
 
 
 def _read_as(text: str, kind: type[_Message]) -> _Message | None:
     return untrusted.read_json(text, kind)
 
 
-def _shorten_failure(failure: Failure) -> Failure:
+def _shorten_failure(failure: BuildFailure) -> BuildFailure:
     return msgspec.structs.replace(
         failure, first_error=_shorten_text(failure.first_error), symbol=_shorten_text(failure.symbol)
     )

@@ -69,7 +69,7 @@ class FailureClass(StrEnum):
     TRANSIENT = "transient"
 
 
-class Failure(Struct, frozen=True, kw_only=True):
+class BuildFailure(Struct, frozen=True, kw_only=True):
     """A failed build: `first_error` is one line of the tool's output, `symbol` the name that it is about."""
 
     kind: FailureClass

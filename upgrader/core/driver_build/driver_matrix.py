@@ -17,7 +17,7 @@ class Distribution(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     suites: tuple[str, ...]
 
 
-class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CellSelector(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Cells by selectors.
 
     Args:
@@ -42,7 +42,7 @@ class Matrix(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     components: tuple[str, ...]
     distributions: tuple[Distribution, ...]
-    cells: tuple[Wanted, ...]
+    cells: tuple[CellSelector, ...]
 
     def __post_init__(self) -> None:
         known = {distribution.os for distribution in self.distributions}
@@ -79,16 +79,16 @@ class Cell(Struct, frozen=True, kw_only=True, order=True):
     modules: tuple[str, ...] = ()
 
 
-class Unmatched(Struct, frozen=True, kw_only=True):
+class UnmatchedSelector(Struct, frozen=True, kw_only=True):
     """A selector that selects nothing: a typing error, or a version that the archives no longer have."""
 
-    wanted: Wanted
+    wanted: CellSelector
     selector: str
 
 
 def select_cells(
     matrix: Matrix, recipes: Mapping[str, RecipeFacts], kernels: Sequence[KernelFacts]
-) -> tuple[tuple[Cell, ...], tuple[Unmatched, ...]]:
+) -> tuple[tuple[Cell, ...], tuple[UnmatchedSelector, ...]]:
     """The cells that are wanted, each once, and the selectors that select nothing.
 
     `kernels` are sorted, oldest first. If two entries select the same cell, the first entry counts.
@@ -97,7 +97,7 @@ def select_cells(
         ValueError: a recipe that does not exist.
     """
     by_identity: dict[Identity, Cell] = {}
-    unmatched: list[Unmatched] = []
+    unmatched: list[UnmatchedSelector] = []
     for wanted in matrix.cells:
         if wanted.recipe not in recipes:
             raise ValueError(f"there is no recipe {wanted.recipe}; there are {', '.join(sorted(recipes))}")
@@ -105,7 +105,7 @@ def select_cells(
         offered = [kernel for kernel in kernels if kernel.os == wanted.os]
         releases, lost = _select_offered(wanted.kernels, [kernel.release for kernel in offered])
         versions, unknown = _select_offered(wanted.drivers, facts.drivers.get(wanted.os, ()))
-        unmatched += [Unmatched(wanted=wanted, selector=selector) for selector in (*unknown, *lost)]
+        unmatched += [UnmatchedSelector(wanted=wanted, selector=selector) for selector in (*unknown, *lost)]
         chosen = [kernel for kernel in offered if kernel.release in releases][-wanted.newest :]
         for driver in versions:
             for kernel in chosen:

@@ -12,11 +12,16 @@ _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 KNOWN_PLACEHOLDERS = frozenset({"kernel", "modules", "version"})
 
 
-class Module(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A kernel module by the name of its file without .ko; `needs` are modules of the recipe that are loaded first."""
+class RecipeModule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A kernel module by the name of its file without .ko.
+
+    `needs`: modules of the recipe that are loaded first. `optional`: GPUs work without it, so that a node on which the
+    kernel rejects it still gets the driver, and reports the rejection.
+    """
 
     name: str
     needs: tuple[str, ...] = ()
+    optional: bool = False
 
     def __post_init__(self) -> None:
         _check_match(_NAME, "the name of a module", self.name)
@@ -38,7 +43,7 @@ class Patch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return bool(re.fullmatch(self.kernels, kernel) and re.fullmatch(self.drivers, driver))
 
 
-class Unsupported(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UnsupportedKernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Kernels that fully match a regular expression, for which the driver is not built; `reason` is a sentence."""
 
     kernels: str
@@ -57,7 +62,6 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         package: Debian package whose /usr/src contains the source with a dkms.conf. Either this or `version`.
         version: of the driver whose source is in the recipe's own folder; several if it is built in several.
         modules: all of them, in the order in which they are loaded.
-        in_tree: modules of the kernel that are loaded first: a load from a file resolves no dependencies.
         make: arguments of make, run in the source's folder /build; `{kernel}`, `{modules}`, `{version}` are filled in.
         devices: that the driver simulates. The image's programs are then those of the recipe's own folder, and they
             do not load a module.
@@ -76,19 +80,18 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     flavour: str = ""
     package: str = ""
     version: str | tuple[str, ...] = ""
-    modules: tuple[Module, ...]
-    in_tree: tuple[str, ...] = ()
+    modules: tuple[RecipeModule, ...]
     make: tuple[str, ...]
     devices: int = 0
     user_space: tuple[str, ...] = ()
     firmware: tuple[str, ...] = ()
     patches: tuple[Patch, ...] = ()
-    unsupported: tuple[Unsupported, ...] = ()
+    unsupported: tuple[UnsupportedKernels, ...] = ()
     memory_mib: int = 2048
     minutes: int = 30
 
     def __post_init__(self) -> None:
-        for name in (self.vendor, *([self.flavour] if self.flavour else []), *self.in_tree):
+        for name in (self.vendor, *([self.flavour] if self.flavour else [])):
             _check_match(_NAME, "a name", name)
         for package in self.packages:
             _check_match(_PACKAGE, "the name of a Debian package", package)
@@ -128,6 +131,10 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 taken.update(module.needs)
         return tuple(module.name for module in self.modules if module.name in taken)
 
+    def is_optional(self, name: str) -> bool:
+        """Whether the driver is loaded without a module if the kernel rejects it."""
+        return any(module.optional for module in self.modules if module.name == name)
+
     def make_arguments(self, *, kernel: str, modules: Sequence[str], version: str) -> tuple[str, ...]:
         """The arguments of make, with the placeholders filled in."""
         values: Mapping[str, str] = {"kernel": kernel, "modules": " ".join(modules), "version": version}
@@ -138,14 +145,17 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return next((rule.reason for rule in self.unsupported if re.fullmatch(rule.kernels, kernel)), "")
 
 
-def _check_order(modules: Sequence[Module]) -> None:
-    before: set[str] = set()
+def _check_order(modules: Sequence[RecipeModule]) -> None:
+    before: dict[str, RecipeModule] = {}
     for module in modules:
         if module.name in before:
             raise ValueError(f"module {module.name} is listed twice")
-        if missing := sorted(set(module.needs) - before):
+        if missing := sorted(set(module.needs) - before.keys()):
             raise ValueError(f"module {module.name} needs {', '.join(missing)}, which must precede it")
-        before.add(module.name)
+        optional = [name for name in module.needs if before[name].optional]
+        if optional and not module.optional:
+            raise ValueError(f"module {module.name} is required and needs {', '.join(optional)}, which is optional")
+        before[module.name] = module
 
 
 def _check_placeholders(word: str) -> None:

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from upgrader.core.driver_build.build_results import BuildResult, CellState
 from upgrader.core.driver_build.driver_builds import CheckName
-from upgrader.core.driver_build.driver_matrix import Unmatched
+from upgrader.core.driver_build.driver_matrix import UnmatchedSelector
 
 _CHECKS = (CheckName.VERMAGIC, CheckName.CRC, CheckName.SIGNATURE, CheckName.BOOT)
 
@@ -37,7 +37,7 @@ class ReportedCell(Struct, frozen=True, kw_only=True):
     image: str
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class MatrixReport(Struct, frozen=True, kw_only=True):
     """All cells of a run, and selectors of the matrix that selected nothing."""
 
     cells: tuple[ReportedCell, ...]
@@ -45,10 +45,12 @@ class Report(Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-def build_report(results: Sequence[BuildResult], unmatched: Sequence[Unmatched], seconds: float) -> Report:
+def build_report(
+    results: Sequence[BuildResult], unmatched: Sequence[UnmatchedSelector], seconds: float
+) -> MatrixReport:
     """The report of a run that took this many seconds."""
     lost = (f"{selection.selector} of {selection.wanted.recipe} for {selection.wanted.os}" for selection in unmatched)
-    return Report(cells=tuple(map(report_cell, results)), unmatched=tuple(lost), seconds=round(seconds, 1))
+    return MatrixReport(cells=tuple(map(report_cell, results)), unmatched=tuple(lost), seconds=round(seconds, 1))
 
 
 def _reported_failure(result: BuildResult) -> ReportedFailure | None:

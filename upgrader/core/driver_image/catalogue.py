@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from upgrader.core.driver_image.missing_images import Driver
+from upgrader.core.driver_image.missing_images import DriverSelector
 from upgrader.core.model.fleet import ImageBuild, ImageFacts, NodeFacts, Target
 
 NO_DRIVER = "none"
@@ -50,7 +50,7 @@ class Catalogue:
         """The image of the node's former driver, if that was removed because none was for its kernel."""
         return self._by_key.get(node.removed_driver.driver) if node.removed_driver is not None else None
 
-    def find_image(self, driver: Driver, kernel: str) -> ImageFacts | None:
+    def find_image(self, driver: DriverSelector, kernel: str) -> ImageFacts | None:
         """The image for a driver on a kernel."""
         known = self._by_kernel.get((driver.vendor, driver.version, kernel), ())
         return next((image for image in known if driver.made_by(image.recipe, image.flavour)), None)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_build.build_results import BuildResult, CellState, Refusal
-from upgrader.core.driver_build.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
+from upgrader.core.driver_build.build_results import BuildRefusal, BuildResult, CellState
+from upgrader.core.driver_build.driver_builds import BuildFailure, CheckName, FailureClass, Identity, Verdict
 from upgrader.core.model.phases import DriverImagePhase, transition_of
 
 _D = DriverImagePhase
@@ -28,14 +28,14 @@ LONGEST_RETRY_SECONDS = 3600
 """Between two builds after a transient failure."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class DigestLookup(Struct, frozen=True, kw_only=True):
     """A registry's answer about a name: a digest, or none; `silent` is the error if it did not answer."""
 
     digest: str = ""
     silent: str = ""
 
 
-class JobState(StrEnum):
+class BuildJobState(StrEnum):
     """The state of the build Job."""
 
     ABSENT = "absent"
@@ -46,8 +46,8 @@ class JobState(StrEnum):
 class JobSeen(Struct, frozen=True, kw_only=True):
     """The build Job as it is now; `trouble` is why it does not run, or how it ended without a result."""
 
-    state: JobState = JobState.ABSENT
-    result: BuildResult | Refusal | None = None
+    state: BuildJobState = BuildJobState.ABSENT
+    result: BuildResult | BuildRefusal | None = None
     trouble: str = ""
 
 
@@ -73,9 +73,9 @@ class ImageView(Struct, frozen=True, kw_only=True):
     pause: float = 0.0
     attempts: int = 0
     unverified: bool = False
-    image: Answer = Answer()
+    image: DigestLookup = DigestLookup()
     builder: bool = False
-    packages: Answer = Answer()
+    packages: DigestLookup = DigestLookup()
     packages_name: str = ""
     slots: int = 1
     job: JobSeen = JobSeen()
@@ -106,7 +106,7 @@ class ImageDecision(Struct, frozen=True, kw_only=True):
     digest: str = ""
     build_key: str = ""
     checks: tuple[Verdict, ...] = ()
-    failure: Failure | None = None
+    failure: BuildFailure | None = None
     deadline: datetime | None = None
     retry_at: datetime | None = None
     attempts: int = 0
@@ -228,18 +228,18 @@ def _start_build(view: ImageView) -> ImageDecision:
 
 def _follow_build(view: ImageView) -> ImageDecision:
     job, unchanged = view.job, _keep_phase(view)
-    if job.state is JobState.ENDED and job.result is not None:
+    if job.state is BuildJobState.ENDED and job.result is not None:
         return (
             _judge_refusal(view, job.result)
-            if isinstance(job.result, Refusal)
+            if isinstance(job.result, BuildRefusal)
             else _judge_build_result(view, job.result)
         )
-    if job.state is JobState.ENDED:
+    if job.state is BuildJobState.ENDED:
         return _rebuild_later(view, f"the build Job ended without a result: {job.trouble or 'it printed no output'}")
     if view.deadline is not None and view.now >= view.deadline:
         message = f"the build did not end in its time{': ' if job.trouble else ''}{job.trouble}"
         return msgspec.structs.replace(_rebuild_later(view, message), act=ImageAct.DELETE_JOB)
-    if job.state is JobState.ABSENT:
+    if job.state is BuildJobState.ABSENT:
         return msgspec.structs.replace(unchanged, act=ImageAct.CREATE_JOB)
     return msgspec.structs.replace(unchanged, message=job.trouble or f"build {view.attempts} is in progress")
 
@@ -249,7 +249,7 @@ def _judge_build_result(view: ImageView, result: BuildResult) -> ImageDecision:
         return _rebuild_later(view, f"the build was of {result.identity}, not of {view.identity}")
     if result.state is not CellState.RED and result.digest:
         return _to_verify(view, result.digest, "built and pushed, to be verified", result)
-    failure = result.failure or Failure(kind=FailureClass.TRANSIENT, first_error="the build gave no reason")
+    failure = result.failure or BuildFailure(kind=FailureClass.TRANSIENT, first_error="the build gave no reason")
     message = f"{failure.kind}: {failure.first_error}"
     if not failure.final:
         return _rebuild_later(view, message)
@@ -258,7 +258,7 @@ def _judge_build_result(view: ImageView, result: BuildResult) -> ImageDecision:
     )
 
 
-def _fail_build(view: ImageView, message: str, failure: Failure) -> ImageDecision:
+def _fail_build(view: ImageView, message: str, failure: BuildFailure) -> ImageDecision:
     """Fail finally: the image is looked up again, and built again only from other inputs."""
     return ImageDecision(
         phase=_D.UNBUILDABLE,
@@ -269,7 +269,7 @@ def _fail_build(view: ImageView, message: str, failure: Failure) -> ImageDecisio
     )
 
 
-def _judge_refusal(view: ImageView, refusal: Refusal) -> ImageDecision:
+def _judge_refusal(view: ImageView, refusal: BuildRefusal) -> ImageDecision:
     failure = refusal.failure
     message = f"no build was begun: {failure.kind}: {failure.first_error}"
     if not refusal.final:
@@ -293,7 +293,7 @@ def _verify_image(view: ImageView) -> ImageDecision:
         phase=_D.UNUSABLE,
         message=f"the image does not match the request: {first}",
         checks=view.verdicts,
-        failure=Failure(kind=FailureClass.SIGNATURE, first_error=first),
+        failure=BuildFailure(kind=FailureClass.SIGNATURE, first_error=first),
         retry_at=view.now + timedelta(seconds=REFUSED_SECONDS),
         attempts=view.attempts,
     )

@@ -25,7 +25,7 @@ HOPELESS = frozenset({_P.UNBUILDABLE, _P.UNUSABLE})
 """Phases that last until a user, a package or another image changes something."""
 
 
-class Driver(Struct, frozen=True, kw_only=True, order=True):
+class DriverSelector(Struct, frozen=True, kw_only=True, order=True):
     """A driver: its vendor, version and recipe; empty if any fits."""
 
     vendor: str
@@ -41,9 +41,9 @@ class Driver(Struct, frozen=True, kw_only=True, order=True):
         return (not self.recipe or recipe in {"", self.recipe}) and (not self.flavour or flavour in {"", self.flavour})
 
 
-def driver_of(target: Target) -> Driver:
+def driver_of(target: Target) -> DriverSelector:
     """The driver of a revision."""
-    return Driver(
+    return DriverSelector(
         vendor=target.driver_vendor,
         version=target.driver_version,
         recipe=target.driver_recipe,
@@ -51,9 +51,9 @@ def driver_of(target: Target) -> Driver:
     )
 
 
-def driver_had(image: ImageFacts) -> Driver:
+def driver_had(image: ImageFacts) -> DriverSelector:
     """The driver of an image that a node has or had."""
-    return Driver(vendor=image.vendor, version=image.version, recipe=image.recipe, flavour=image.flavour)
+    return DriverSelector(vendor=image.vendor, version=image.version, recipe=image.recipe, flavour=image.flavour)
 
 
 def read_removed_driver(text: str | None) -> RemovedDriver | None:
@@ -70,7 +70,7 @@ def code_name(os_image: str) -> str:
     return match[1] if match is not None else ""
 
 
-def build_of(builds: Iterable[ImageBuild], driver: Driver, kernel: str) -> ImageBuild | None:
+def build_of(builds: Iterable[ImageBuild], driver: DriverSelector, kernel: str) -> ImageBuild | None:
     """The DriverImage for a driver on a kernel, in the phase that is nearest to being Ready."""
     wanted = (driver.vendor, driver.version, kernel)
     known = (build for build in builds if (build.vendor, build.version, build.kernel) == wanted)
@@ -78,7 +78,7 @@ def build_of(builds: Iterable[ImageBuild], driver: Driver, kernel: str) -> Image
     return min(fitting, key=lambda build: (_NEAREST.index(build.phase), build.name), default=None)
 
 
-def why_no_image(builds: Sequence[ImageBuild], driver: Driver, kernel: str) -> str:
+def why_no_image(builds: Sequence[ImageBuild], driver: DriverSelector, kernel: str) -> str:
     """The state of a missing image, and alternatives, as sentences."""
     return f"There is no Ready DriverImage for {driver} on kernel {kernel}.{known_of(builds, driver, kernel)}"
 
@@ -87,7 +87,7 @@ ALLOW = "set UPGRADER_IMAGE_KEY for the controller, or spec.driver.unverified: A
 """What to do about an image that is not verified."""
 
 
-def known_of(builds: Sequence[ImageBuild], driver: Driver, kernel: str) -> str:
+def known_of(builds: Sequence[ImageBuild], driver: DriverSelector, kernel: str) -> str:
     """The state of a missing image's build, and alternatives; empty, or sentences after a space."""
     build = build_of(builds, driver, kernel)
     because = f": {build.message[:LONGEST].rstrip('.')}" if build is not None and build.message else ""
@@ -98,7 +98,7 @@ def known_of(builds: Sequence[ImageBuild], driver: Driver, kernel: str) -> str:
     return f"{state} Alternatives: {'; '.join(others)}." if others else state
 
 
-def ready_alternatives(builds: Sequence[ImageBuild], driver: Driver, kernel: str) -> tuple[str, ...]:
+def ready_alternatives(builds: Sequence[ImageBuild], driver: DriverSelector, kernel: str) -> tuple[str, ...]:
     """Alternatives that are Ready: other versions for the kernel, and other kernels for the driver."""
     ready = [build for build in builds if build.phase is _P.READY and build.vendor == driver.vendor]
     same = [build for build in ready if build.version == driver.version and driver.made_by(build.recipe, build.flavour)]

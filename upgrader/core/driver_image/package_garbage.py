@@ -35,7 +35,7 @@ class KernelPackages(Struct, frozen=True, kw_only=True):
     packages: frozenset[str]
 
 
-class Known(Struct, frozen=True, kw_only=True):
+class KnownPackages(Struct, frozen=True, kw_only=True):
     """The packages that this machine has records of, by their SHA-256.
 
     `drivers` and `toolchains` are packages that the catalog names, `shipped` the packages that the images of the store
@@ -51,7 +51,7 @@ class Known(Struct, frozen=True, kw_only=True):
 
 def judge_packages(
     packages: Sequence[StoredPackage],
-    known: Known,
+    known: KnownPackages,
     uses: Uses,
     unused: Mapping[str, datetime],
     now: datetime,
@@ -74,7 +74,7 @@ def judge_packages(
 _UNNEEDED = "no required image is built from it"
 
 
-def _needed_packages(known: Known, uses: Uses) -> dict[str, str]:
+def _needed_packages(known: KnownPackages, uses: Uses) -> dict[str, str]:
     """Why each kept package is kept; of several reasons, that of its kernel."""
     needed = dict.fromkeys(known.shipped, "an image of the store was built from it")
     needed |= dict.fromkeys(known.drivers, "the catalog has it for a driver")
@@ -85,7 +85,7 @@ def _needed_packages(known: Known, uses: Uses) -> dict[str, str]:
     return needed
 
 
-def _explain_kernel_need(kernel: KernelPackages, known: Known, uses: Uses) -> str:
+def _explain_kernel_need(kernel: KernelPackages, known: KnownPackages, uses: Uses) -> str:
     if why := why_kernel(kernel.release, uses):
         return why
     if kernel.release in known.shelved:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from upgrader.core.constraints.batch import GroupForecast
-from upgrader.core.constraints.checkpoint_concurrency import Asked, parked_seconds, request_offsets
+from upgrader.core.constraints.checkpoint_concurrency import LaneRequest, parked_seconds, request_offsets
 from upgrader.core.forecast.duration_model import Spread, longest_of_spreads
 
 TRIES = 500
@@ -29,7 +29,7 @@ class Unit(Struct, frozen=True, kw_only=True, gc=False):
     spread: Spread  # from its start until its gangs run again
     order: tuple[object, ...]
     release: int = 0  # the earliest start, by time slices
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[LaneRequest, ...] = ()
     gpus: Mapping[str, int] = {}  # of its gangs
 
 
@@ -77,7 +77,7 @@ def batch_of(units: Iterable[Unit], rules: Rules) -> Batch:
     """A batch of these groups, in this order."""
     candidates = tuple(units)
     asked = [
-        Asked(gang=request.gang, lane=request.lane, seconds=request.seconds, group=at)
+        LaneRequest(gang=request.gang, lane=request.lane, seconds=request.seconds, group=at)
         for at, unit in enumerate(candidates)
         for request in unit.asked
     ]

@@ -2,14 +2,14 @@
 
 from datetime import datetime
 
-from upgrader.core.constraints.blockers import World
+from upgrader.core.constraints.blockers import IndexedSnapshot
 from upgrader.core.constraints.gang_blockers import eviction_blockers
 from upgrader.core.constraints.node_blockers import node_blockers
 from upgrader.core.constraints.upgrade_groups import UpgradeGroup
 from upgrader.core.model.prediction import Completion
 
 
-def completion_of(world: World, unit: UpgradeGroup, now: datetime) -> Completion | None:
+def completion_of(world: IndexedSnapshot, unit: UpgradeGroup, now: datetime) -> Completion | None:
     """When the jobs on a group's nodes have ended; None if its gangs run longer, or declare no end.
 
     The blockers of its gangs do not matter, since no request is sent; the blockers of its nodes do. A gang that runs

@@ -6,21 +6,21 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from upgrader.core.constraints.blockers import World
+from upgrader.core.constraints.blockers import IndexedSnapshot
 from upgrader.core.constraints.capacity import Capacity
 from upgrader.core.constraints.checkpoint_concurrency import ROUNDS
 from upgrader.core.constraints.windows import Calendar
 from upgrader.core.forecast.bin_packing import Rules
-from upgrader.core.forecast.duration_model import Pace
+from upgrader.core.forecast.duration_model import GroupDurations
 from upgrader.core.model.fleet import Gang
 
 
 class Frame(Struct, frozen=True, kw_only=True):
     """The shared values of one forecast; see `frame_of`."""
 
-    world: World
+    world: IndexedSnapshot
     limits: Capacity
-    pace: Pace
+    pace: GroupDurations
     now: datetime
     rules: Rules
 
@@ -39,7 +39,7 @@ class Frame(Struct, frozen=True, kw_only=True):
         return self.pace.checkpoint_duration(gang.timeout_seconds or self.world.strategy.checkpoint_seconds)
 
 
-def frame_of(world: World, limits: Capacity, pace: Pace, now: datetime) -> Frame:
+def frame_of(world: IndexedSnapshot, limits: Capacity, pace: GroupDurations, now: datetime) -> Frame:
     """The shared values of a forecast with the world's strategy.
 
     Raises:

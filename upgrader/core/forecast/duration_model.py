@@ -98,7 +98,7 @@ def _lognormal_sigma(median: float, p95: float) -> float:
     return max(0.0, math.log(p95 / median) / _Z95) if median > 0 and p95 > 0 else 0.0
 
 
-class Pace(NamedTuple):
+class GroupDurations(NamedTuple):
     """Durations of groups by their size."""
 
     durations: Durations

@@ -11,14 +11,14 @@ from datetime import datetime
 from msgspec import Struct
 
 from upgrader.core.constraints.batch import BatchForecast, BatchKind, GroupForecast
-from upgrader.core.constraints.blockers import BlockedReason, Blocker, World
+from upgrader.core.constraints.blockers import BlockedReason, Blocker, IndexedSnapshot
 from upgrader.core.constraints.budget import pool_availability
 from upgrader.core.constraints.capacity import pool_capacity
 from upgrader.core.constraints.node_blockers import node_blockers
 from upgrader.core.constraints.upgrade_groups import build_groups
 from upgrader.core.forecast.batch_order import batches_of, course_of, free_nodes, late_blockers, legs_of
 from upgrader.core.forecast.context import Frame, frame_of
-from upgrader.core.forecast.duration_model import Pace
+from upgrader.core.forecast.duration_model import GroupDurations
 from upgrader.core.forecast.interruption_cost import rollout_losses
 from upgrader.core.forecast.partition import sort_out
 from upgrader.core.forecast.schedule import Timeline, place_batches, predict_finish
@@ -98,10 +98,10 @@ def forecast_rollout(
             not exist.
     """
     drifts = find_drift(snapshot, target)
-    world = World.of(snapshot, target, strategy, drift=drifts, already=already, stopped_gangs=stopped_gangs)
+    world = IndexedSnapshot.of(snapshot, target, strategy, drift=drifts, already=already, stopped_gangs=stopped_gangs)
     open_nodes = [node.node for node in drifts if node.drifted and node.node not in already]
     installs = [name for name in open_nodes if _installed_without_plan(world, name)]
-    frame = _make_frame(world, Pace(durations or Durations()), now)
+    frame = _make_frame(world, GroupDurations(durations or Durations()), now)
     pool = frame.limits.pool
     parts = sort_out(build_groups((name for name in open_nodes if name not in installs), snapshot.gangs), frame)
     line = place_batches(legs_of(parts.free, remainder, frame), free_nodes(parts.completions, frame), course_of(frame))
@@ -129,7 +129,7 @@ def forecast_rollout(
     )
 
 
-def _make_frame(world: World, pace: Pace, now: datetime) -> Frame:
+def _make_frame(world: IndexedSnapshot, pace: GroupDurations, now: datetime) -> Frame:
     snapshot, strategy = world.snapshot, world.strategy
     pool = pool_availability(
         snapshot.nodes, strategy.max_unavailable, broken=world.broken, elsewhere=snapshot.foreign_unavailable_gpus
@@ -156,7 +156,7 @@ def _summarize_batches(
     )
 
 
-def _installed_without_plan(world: World, name: str) -> bool:
+def _installed_without_plan(world: IndexedSnapshot, name: str) -> bool:
     node = world.drift[name]
     bare = node.has(DriftReason.NOT_INSTALLED) or node.has(DriftReason.DRIVER_ABSENT)
     return bare and name not in world.occupied and not node_blockers(world, name)

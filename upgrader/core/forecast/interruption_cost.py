@@ -11,7 +11,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from upgrader.core.constraints.blockers import World
+from upgrader.core.constraints.blockers import IndexedSnapshot
 from upgrader.core.forecast.bin_packing import Batch, Unit
 from upgrader.core.forecast.context import Frame
 from upgrader.core.forecast.schedule import Leg
@@ -21,7 +21,7 @@ from upgrader.core.model.prediction import Completion, Interruption
 _HOUR = 3600
 
 
-class Losses(Struct, frozen=True, kw_only=True):
+class RolloutLosses(Struct, frozen=True, kw_only=True):
     """Losses of a rollout, in GPU-hours."""
 
     lost: float
@@ -29,7 +29,7 @@ class Losses(Struct, frozen=True, kw_only=True):
     interruptions: tuple[Interruption, ...]
 
 
-def rollout_losses(legs: Sequence[Leg], completions: Iterable[Completion], frame: Frame) -> Losses:
+def rollout_losses(legs: Sequence[Leg], completions: Iterable[Completion], frame: Frame) -> RolloutLosses:
     """Losses of all nodes in batches or waited for; blocked nodes cost nothing yet."""
     alone = frame.pace.upgrade_duration(1).mean
     lost = bound = sum(alone * frame.limits.pool.sizes[node] for completion in completions for node in completion.nodes)
@@ -46,7 +46,7 @@ def rollout_losses(legs: Sequence[Leg], completions: Iterable[Completion], frame
                 lost, bound = lost + _lost_gpu_seconds(stop, frame), bound + _unavoidable_gpu_seconds(stop, frame)
                 interruptions.append(_make_interruption(stop, frame))
     order = sorted(interruptions, key=lambda interruption: (interruption.asked_at, interruption.gang))
-    return Losses(lost=_gpu_hours(lost), bound=_gpu_hours(bound), interruptions=tuple(order))
+    return RolloutLosses(lost=_gpu_hours(lost), bound=_gpu_hours(bound), interruptions=tuple(order))
 
 
 class _Stop(Struct, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ def _make_interruption(stop: _Stop, frame: Frame) -> Interruption:
     )
 
 
-def _explain_interruption(stop: _Stop, world: World) -> str:
+def _explain_interruption(stop: _Stop, world: IndexedSnapshot) -> str:
     nodes = [node for node in stop.unit.group.nodes if node in stop.gang.nodes]
     findings = world.drift[nodes[0]].findings if nodes else ()
     first = next((finding.message for finding in findings if finding.counts), "")

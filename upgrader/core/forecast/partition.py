@@ -6,9 +6,9 @@ from datetime import datetime
 from msgspec import Struct
 
 from upgrader.core.constraints.batch import GroupForecast
-from upgrader.core.constraints.blockers import Blocker, World
-from upgrader.core.constraints.capacity import Load, load_demands
-from upgrader.core.constraints.checkpoint_concurrency import ROUNDS, Asked
+from upgrader.core.constraints.blockers import Blocker, IndexedSnapshot
+from upgrader.core.constraints.capacity import GpuDemand, load_demands
+from upgrader.core.constraints.checkpoint_concurrency import ROUNDS, LaneRequest
 from upgrader.core.constraints.group_blockers import group_blockers, over_budget, too_late
 from upgrader.core.constraints.upgrade_groups import UpgradeGroup
 from upgrader.core.forecast.bin_packing import Unit
@@ -20,7 +20,7 @@ from upgrader.core.model.fleet import Gang
 from upgrader.core.model.prediction import Completion
 
 
-class Sorted(Struct, frozen=True, kw_only=True):
+class SortedGroups(Struct, frozen=True, kw_only=True):
     """Every group, once."""
 
     free: tuple[Unit, ...]
@@ -28,7 +28,7 @@ class Sorted(Struct, frozen=True, kw_only=True):
     blockers: tuple[Blocker, ...]
 
 
-def sort_out(units: Iterable[UpgradeGroup], frame: Frame) -> Sorted:
+def sort_out(units: Iterable[UpgradeGroup], frame: Frame) -> SortedGroups:
     """Divide the groups of all nodes that are to be upgraded."""
     free: list[Unit] = []
     completions: list[Completion] = []
@@ -47,7 +47,7 @@ def sort_out(units: Iterable[UpgradeGroup], frame: Frame) -> Sorted:
         blockers += own
         if not own:
             free.append(_make_unit(unit, load, frame))
-    return Sorted(
+    return SortedGroups(
         free=tuple(free),
         completions=tuple(sorted(completions, key=lambda completion: (completion.at, completion.nodes))),
         blockers=tuple(blockers),
@@ -62,10 +62,10 @@ def _in_time(completion: Completion, frame: Frame) -> bool:
     return frame.time_at(frame.seconds_until(completion.at) + round(alone.quantile(0.95))) <= deadline
 
 
-def _make_unit(unit: UpgradeGroup, load: Load, frame: Frame) -> Unit:
+def _make_unit(unit: UpgradeGroup, load: GpuDemand, frame: Frame) -> Unit:
     gangs = [frame.world.gangs[name] for name in unit.gangs]
     asked = tuple(
-        Asked(gang=gang.name, lane=gang.lane, seconds=longest_of(1, *frame.checkpoint_spread(gang)).mean)
+        LaneRequest(gang=gang.name, lane=gang.lane, seconds=longest_of(1, *frame.checkpoint_spread(gang)).mean)
         for gang in gangs
         if not without_checkpoint(gang)
     )
@@ -93,7 +93,7 @@ def _make_unit(unit: UpgradeGroup, load: Load, frame: Frame) -> Unit:
     )
 
 
-def _only_reconfigured(name: str, world: World) -> bool:
+def _only_reconfigured(name: str, world: IndexedSnapshot) -> bool:
     return name in world.emptied and name not in world.rebooted
 
 
@@ -107,7 +107,7 @@ def _slice_ends(gangs: Iterable[Gang]) -> list[datetime]:
     return [end for gang in gangs if (end := gang.earliest_stop) is not None]
 
 
-def _lane_turns(asked: Iterable[Asked], frame: Frame) -> tuple[tuple[str, int], ...]:
+def _lane_turns(asked: Iterable[LaneRequest], frame: Frame) -> tuple[tuple[str, int], ...]:
     width = frame.rules.lane_width
     counts: dict[str, int] = {}
     for request in asked if width else ():
@@ -118,7 +118,7 @@ def _lane_turns(asked: Iterable[Asked], frame: Frame) -> tuple[tuple[str, int], 
 
 def _packing_order(
     unit: UpgradeGroup,
-    load: Load,
+    load: GpuDemand,
     gangs: list[Gang],
     checkpoint: float,
     turns: tuple[tuple[str, int], ...],

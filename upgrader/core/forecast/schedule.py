@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from upgrader.core.constraints.batch import BatchKind
 from upgrader.core.forecast.bin_packing import Batch, Rules
-from upgrader.core.forecast.duration_model import Pace, Spread
+from upgrader.core.forecast.duration_model import GroupDurations, Spread
 
 
 class Leg(Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class Course(Struct, frozen=True, kw_only=True):
     """Settings that hold from the first batch to the last."""
 
     rules: Rules
-    pace: Pace
+    pace: GroupDurations
     begin: int = 0
     soak: int = 0
     latest: int | None = None  # seconds after now by which a batch must end

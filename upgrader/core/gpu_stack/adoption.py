@@ -17,7 +17,7 @@ LABELS_DEPLOY = ("nvidia.com/gpu.deploy.driver", "nvidia.com/gpu.deploy.device-p
 OFF = "false"
 
 
-class Consent(Struct, frozen=True, kw_only=True):
+class AdoptionConsent(Struct, frozen=True, kw_only=True):
     """The user who handed a node over, and the time (RFC 3339)."""
 
     by: str

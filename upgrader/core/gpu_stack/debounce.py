@@ -20,7 +20,7 @@ FLAPS = 3
 _LABELS = frozenset({DriftReason.KERNEL_LABEL_DISAGREES, DriftReason.DRIVER_LABEL_DISAGREES})
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class Observation(Struct, frozen=True, kw_only=True):
     """The last observation, since when it is unchanged, and its earlier changes within the window."""
 
     what: str  # empty: nothing to observe
@@ -37,17 +37,17 @@ class Seen(Struct, frozen=True, kw_only=True):
         return bool(self.what) and not self.is_flapping and now - self.since >= STEADY
 
 
-def update_seen(before: Seen | None, what: str, now: datetime) -> Seen | None:
+def update_seen(before: Observation | None, what: str, now: datetime) -> Observation | None:
     """The observation after another step; None if there is nothing to store."""
     if before is None:
-        return Seen(what=what, since=now) if what else None
+        return Observation(what=what, since=now) if what else None
     same = before.what == what
     since = before.since if same else now
     changes = before.changes if same else (*before.changes, now)
     changes = tuple(at for at in changes if now - at < WINDOW)
     if not what and not changes:
         return None
-    return Seen(what=what, since=since, changes=changes)
+    return Observation(what=what, since=since, changes=changes)
 
 
 def needs_seen(node: NodeFacts, drift: NodeDrift | None) -> str:

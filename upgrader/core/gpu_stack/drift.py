@@ -10,7 +10,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from upgrader.core.driver_image.catalogue import NO_DRIVER, Catalogue, fits_target
-from upgrader.core.driver_image.missing_images import Driver, driver_had, driver_of, known_of, why_no_image
+from upgrader.core.driver_image.missing_images import DriverSelector, driver_had, driver_of, known_of, why_no_image
 from upgrader.core.model.device_claims import describe_holders
 from upgrader.core.model.fleet import NodeFacts, Snapshot, Target, settings_text
 from upgrader.core.model.revisions import plugin_key_of, runtime_key_of
@@ -242,7 +242,7 @@ def _check_dynamic_resources(node: NodeFacts, _: Target, __: Catalogue) -> Findi
     return Finding(reason=DriftReason.DYNAMIC_RESOURCES, message=message, counts=False)
 
 
-def would_lack(node: NodeFacts, catalogue: Catalogue) -> Driver | None:
+def would_lack(node: NodeFacts, catalogue: Catalogue) -> DriverSelector | None:
     """The driver that a node would lack after its next reboot; None if it would have one, or has none now."""
     own = catalogue.image_of(node)
     if own is None or not node.pending_kernel:

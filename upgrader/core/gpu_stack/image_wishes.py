@@ -10,12 +10,12 @@ from enum import StrEnum
 from msgspec import Struct
 
 from upgrader.core.driver_image.catalogue import Catalogue
-from upgrader.core.driver_image.missing_images import Driver, build_of, driver_had, driver_of
+from upgrader.core.driver_image.missing_images import DriverSelector, build_of, driver_had, driver_of
 from upgrader.core.gpu_stack.drift import would_lack
 from upgrader.core.model.fleet import ImageBuild, Snapshot, Target
 
 
-class Need(StrEnum):
+class ImagePurpose(StrEnum):
     """The purpose of an image, as one word."""
 
     REPAIR = "Repair"
@@ -23,10 +23,10 @@ class Need(StrEnum):
     ROLLOUT = "Rollout"
 
 
-class Wish(Struct, frozen=True, kw_only=True, order=True):
+class ImageRequest(Struct, frozen=True, kw_only=True, order=True):
     """An image to be built: its driver and kernel, and the distribution and architecture of its nodes."""
 
-    driver: Driver
+    driver: DriverSelector
     kernel: str
     os: str = ""  # empty: that of the template
     arch: str = ""
@@ -41,14 +41,14 @@ class Template(Struct, frozen=True, kw_only=True):
     arch: str
 
 
-def find_wishes(snapshot: Snapshot, target: Target, *, goal: Target, ahead: bool) -> tuple[Wish, ...]:
+def find_wishes(snapshot: Snapshot, target: Target, *, goal: Target, ahead: bool) -> tuple[ImageRequest, ...]:
     """Images that nodes need and for which there is no DriverImage, in any phase.
 
     `goal`: the target of a node without a driver; `ahead`: whether a plan to `target` is to follow, so that its images
     are made as well.
     """
     catalogue = Catalogue(snapshot.images)
-    wanted: dict[tuple[Driver, str], Wish] = {}
+    wanted: dict[tuple[DriverSelector, str], ImageRequest] = {}
     for node in snapshot.nodes:
         if node.left_alone or not node.kernel:
             continue
@@ -58,11 +58,13 @@ def find_wishes(snapshot: Snapshot, target: Target, *, goal: Target, ahead: bool
         coming = would_lack(node, catalogue)
         for driver, kernel in [*here, *([(coming, node.pending_kernel)] if coming is not None else [])]:
             if build_of(snapshot.builds, driver, kernel) is None:
-                wanted.setdefault((driver, kernel), Wish(driver=driver, kernel=kernel, os=node.os, arch=node.arch))
+                wanted.setdefault(
+                    (driver, kernel), ImageRequest(driver=driver, kernel=kernel, os=node.os, arch=node.arch)
+                )
     return tuple(sorted(wanted.values()))
 
 
-def choose_template(builds: Sequence[ImageBuild], wish: Wish) -> Template | None:
+def choose_template(builds: Sequence[ImageBuild], wish: ImageRequest) -> Template | None:
     """How the image is to be built: by its own recipe, else like another DriverImage of the vendor; None: unknown.
 
     The same version before another, the node's distribution before another; then the name decides.

@@ -29,7 +29,7 @@ class OnDrift(StrEnum):
     APPROVE = "Approve"
 
 
-class Why(StrEnum):
+class DriftReaction(StrEnum):
     """The state of the reaction to drift, as one word."""
 
     NO_DRIFT = "NoDrift"
@@ -82,7 +82,7 @@ class ProposalView(Struct, frozen=True, kw_only=True):
 class Proposal(Struct, frozen=True, kw_only=True):
     """What is done: `create` a plan of that number, or `approve` one; `done` if nothing is left for the stack."""
 
-    why: Why
+    why: DriftReaction
     message: str
     done: bool = True
     create: int = 0
@@ -97,21 +97,21 @@ def decide(view: ProposalView) -> Proposal | None:
     present = [plan for plan in view.plans if not is_final(plan.phase)]
     running = next((plan for plan in present if plan.phase in UNDER_WAY), None)
     if running is not None:
-        return Proposal(why=Why.PLAN_UNDER_WAY, message=f"plan {running.name} is in progress")
+        return Proposal(why=DriftReaction.PLAN_UNDER_WAY, message=f"plan {running.name} is in progress")
     own = next((plan for plan in present if plan.number and plan.target_revision == view.revision), None)
     if own is not None:
         return _when_written(view, _answer_own_plan(view, own))
     if present:
         return _wait_with_reason(
-            Why.ANOTHER_PLAN, f"plan {present[0].name} of this stack has not ended: approve or abort it"
+            DriftReaction.ANOTHER_PLAN, f"plan {present[0].name} of this stack has not ended: approve or abort it"
         )
     if view.blocked:
         message = (
             f"a plan rolled back revision {view.revision}: correct the stack; no plan is created for this revision"
         )
-        return _wait_with_reason(Why.BLOCKED_REVISION, message)
+        return _wait_with_reason(DriftReaction.BLOCKED_REVISION, message)
     if not view.drifted:
-        return Proposal(why=Why.NO_DRIFT, message="no node needs a plan")
+        return Proposal(why=DriftReaction.NO_DRIFT, message="no node needs a plan")
     return _answer_ended_plan(view) or _answer_unready(view) or _when_written(view, _create_plan(view))
 
 
@@ -121,28 +121,32 @@ def _when_written(view: ProposalView, proposal: Proposal) -> Proposal:
         return proposal
     what = "no plan is created, approved or started until then"
     return _wait_with_reason(
-        Why.REVISION_NOT_WRITTEN, f"revision {view.revision} is not in the stack's status yet; {what}"
+        DriftReaction.REVISION_NOT_WRITTEN, f"revision {view.revision} is not in the stack's status yet; {what}"
     )
 
 
-def _wait_with_reason(why: Why, message: str) -> Proposal:
+def _wait_with_reason(why: DriftReaction, message: str) -> Proposal:
     return Proposal(why=why, message=message, done=False)
 
 
 def _answer_own_plan(view: ProposalView, plan: PlanSeen) -> Proposal:
     """The plan exists already; if the stack may approve, it approves the plan that it proposed before."""
     if plan.approved:
-        return Proposal(why=Why.APPROVED, message=f"plan {plan.name} is approved and starts")
+        return Proposal(why=DriftReaction.APPROVED, message=f"plan {plan.name} is approved and starts")
     if view.mode is OnDrift.APPROVE and view.limits:
-        return Proposal(why=Why.APPROVED, message=f"plan {plan.name} is approved by the stack", approve=plan.name)
+        return Proposal(
+            why=DriftReaction.APPROVED, message=f"plan {plan.name} is approved by the stack", approve=plan.name
+        )
     if view.mode is OnDrift.APPROVE:
         return _wait_for_limits(plan.name)
-    return Proposal(why=Why.PROPOSED, message=f"plan {plan.name} waits for approval (upgrader approve {plan.name})")
+    return Proposal(
+        why=DriftReaction.PROPOSED, message=f"plan {plan.name} waits for approval (upgrader approve {plan.name})"
+    )
 
 
 def _wait_for_limits(plan: str) -> Proposal:
     message = f"plan {plan} waits for approval: spec.driftPlan has no limits, so the stack approves nothing"
-    return _wait_with_reason(Why.NO_LIMITS, message)
+    return _wait_with_reason(DriftReaction.NO_LIMITS, message)
 
 
 def _answer_ended_plan(view: ProposalView) -> Proposal | None:
@@ -152,18 +156,18 @@ def _answer_ended_plan(view: ProposalView) -> Proposal | None:
     if last is None or last.phase not in {PlanPhase.ABORTED, PlanPhase.FAILED}:
         return None
     message = f"plan {last.name} to this revision ended {last.phase.value}: delete it to get a new plan"
-    return _wait_with_reason(Why.PLAN_ENDED, message)
+    return _wait_with_reason(DriftReaction.PLAN_ENDED, message)
 
 
 def _answer_unready(view: ProposalView) -> Proposal | None:
     images = view.images
     if not view.steady:
         message = f"{view.drifted} node(s) differ, none of them long enough during one boot yet"
-        return _wait_with_reason(Why.UNSTEADY, message)
+        return _wait_with_reason(DriftReaction.UNSTEADY, message)
     if images.building:
-        return _wait_with_reason(Why.WAITING_FOR_IMAGES, " ".join(images.building))
+        return _wait_with_reason(DriftReaction.WAITING_FOR_IMAGES, " ".join(images.building))
     if not images.ready:
-        return _wait_with_reason(Why.NO_DRIVER_IMAGE, " ".join(("nothing is drained.", *images.missing)))
+        return _wait_with_reason(DriftReaction.NO_DRIVER_IMAGE, " ".join(("nothing is drained.", *images.missing)))
     return None
 
 
@@ -172,11 +176,16 @@ def _create_plan(view: ProposalView) -> Proposal:
     difference = f"{view.steady} node(s) differ from revision {view.revision}"
     if view.mode is OnDrift.APPROVE and view.limits:
         return Proposal(
-            why=Why.APPROVED, message=f"{difference}: a plan is created and approved", create=number, approved=True
+            why=DriftReaction.APPROVED,
+            message=f"{difference}: a plan is created and approved",
+            create=number,
+            approved=True,
         )
     if view.mode is OnDrift.APPROVE:
-        return Proposal(why=Why.NO_LIMITS, message=f"{difference}: a plan is proposed", create=number, done=False)
-    return Proposal(why=Why.PROPOSED, message=f"{difference}: a plan is proposed", create=number)
+        return Proposal(
+            why=DriftReaction.NO_LIMITS, message=f"{difference}: a plan is proposed", create=number, done=False
+        )
+    return Proposal(why=DriftReaction.PROPOSED, message=f"{difference}: a plan is proposed", create=number)
 
 
 def images_seen(nodes: Sequence[NodeFacts], snapshot: Snapshot, target: Target, now: datetime) -> ImagesSeen:

@@ -18,7 +18,7 @@ RETRY = timedelta(minutes=15)
 weeks costs little."""
 
 
-class Need(StrEnum):
+class NodeNeed(StrEnum):
     """What a node needs from its stack."""
 
     INSTALL = "Install"
@@ -33,7 +33,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     ended_at: datetime | None  # None while it is in progress
 
 
-def find_need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Need | None:
+def find_need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> NodeNeed | None:
     """What a node needs; None if it needs nothing, or a plan.
 
     `orphaned`: it is claimed by an upgrade that no longer exists, or that has released it. If that upgrade had changed
@@ -41,12 +41,12 @@ def find_need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) 
     unknown, and the node is installed again.
     """
     if orphaned and (node.revision or not node.driver_key):
-        return Need.RELEASE
+        return NodeNeed.RELEASE
     if not orphaned and node.driver_key == NO_DRIVER and catalogue.former_image(node) is not None:
-        return Need.REPAIR
+        return NodeNeed.REPAIR
     if orphaned or node.driver_key in {"", NO_DRIVER}:
-        return Need.INSTALL
-    return Need.REPAIR if kernel_changed(node, catalogue) else None
+        return NodeNeed.INSTALL
+    return NodeNeed.REPAIR if kernel_changed(node, catalogue) else None
 
 
 def why_closed(node: NodeFacts, catalogue: Catalogue) -> str:

@@ -161,7 +161,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     closed_at: datetime | None = None  # when that taint was added
     claimed_by: str = ""  # uid of the NodeUpgrade that holds it
     released_by: str = ""  # uid of the NodeUpgrade that released it last
-    theirs: tuple[str, ...] = ()  # labels by which another operator deploys operands here that upgrades would replace
+    foreign_labels: tuple[str, ...] = ()  # by which another operator deploys operands that upgrades would replace
     adopted: bool = False  # a user has handed the node over
     removed_driver: RemovedDriver | None = None  # set while it waits without a driver for one for its kernel
     pending_kernel: str = ""  # installed, and booted next; empty if that is the running kernel, or unknown
@@ -175,7 +175,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     @property
     def refused(self) -> bool:
         """Whether another operator manages the node: it is not touched until a user hands it over."""
-        return bool(self.theirs) and not self.adopted
+        return bool(self.foreign_labels) and not self.adopted
 
     @property
     def left_alone(self) -> bool:

@@ -94,7 +94,7 @@ class OperandPod(PartPod, frozen=True, kw_only=True):
     operand: Operand
 
 
-class Standing(StrEnum):
+class OperandState(StrEnum):
     """The state of an operand, as one word."""
 
     READY = "Ready"
@@ -106,7 +106,7 @@ class Standing(StrEnum):
 class PartStanding(Struct, frozen=True, kw_only=True):
     """A part over all nodes of a stack: `ready` of `wanted` nodes have it; `message` names the first that do not."""
 
-    state: Standing
+    state: OperandState
     ready: int = 0
     wanted: int = 0
     message: str = ""
@@ -172,12 +172,12 @@ def operand_standings(
     standings = []
     for operand in Operand:
         if not managed.get(operand, False):
-            standings.append(OperandStanding(operand=operand, state=Standing.EXTERNAL))
+            standings.append(OperandStanding(operand=operand, state=OperandState.EXTERNAL))
             continue
         standing = _operand_standing(operand, sorted(wanted.get(operand, frozenset())), best, open_on)
         if fault := faults.get(operand):
             message = "; ".join(filter(None, (fault, standing.message)))
-            standing = msgspec.structs.replace(standing, state=Standing.WAITING, message=message)
+            standing = msgspec.structs.replace(standing, state=OperandState.WAITING, message=message)
         standings.append(standing)
     return tuple(standings)
 
@@ -208,8 +208,8 @@ def _operand_standing(
     )
 
 
-def _standing_state(ready: int, wanted: int) -> Standing:
-    return Standing.NONE if not wanted else Standing.READY if ready == wanted else Standing.WAITING
+def _standing_state(ready: int, wanted: int) -> OperandState:
+    return OperandState.NONE if not wanted else OperandState.READY if ready == wanted else OperandState.WAITING
 
 
 def _explain_pod(pod: PartPod | None) -> str:

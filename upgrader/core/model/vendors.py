@@ -11,7 +11,7 @@ from msgspec import Struct
 from upgrader.core.errors import ConfigurationError
 
 
-class Recipe(Struct, frozen=True, kw_only=True):
+class RecipeDriver(Struct, frozen=True, kw_only=True):
     """The driver of a recipe (a folder of driver-images/): its vendor, and the flavour of its modules."""
 
     vendor: str
@@ -34,7 +34,7 @@ class VendorFacts(Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    recipes: Mapping[str, Recipe]
+    recipes: Mapping[str, RecipeDriver]
     recipe: str = ""
     present: tuple[str, ...] = ()
     partitions: bool = False
@@ -46,8 +46,8 @@ class VendorFacts(Struct, frozen=True, kw_only=True):
 NVIDIA = VendorFacts(
     name="nvidia",
     recipes={
-        "nvidia-open": Recipe(vendor="nvidia", flavour="open"),
-        "nvidia": Recipe(vendor="nvidia", flavour="proprietary"),
+        "nvidia-open": RecipeDriver(vendor="nvidia", flavour="open"),
+        "nvidia": RecipeDriver(vendor="nvidia", flavour="proprietary"),
     },
     recipe="nvidia-open",
     present=("feature.node.kubernetes.io/pci-10de.present", "nvidia.com/gpu.present"),
@@ -75,7 +75,7 @@ def choose_driver(facts: VendorFacts, recipe: str = "", flavour: str = "") -> Dr
             f"spec.driver: vendor {facts.name} does not run on recipe {recipe}, but on {' or '.join(facts.recipes)}"
         )
     if flavour and not recipe:
-        wanted = Recipe(vendor=facts.name, flavour=flavour)
+        wanted = RecipeDriver(vendor=facts.name, flavour=flavour)
         own = [name for name, made in facts.recipes.items() if made == wanted]
         if not own:
             raise ConfigurationError(

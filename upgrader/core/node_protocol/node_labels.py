@@ -12,7 +12,7 @@ from msgspec import Struct
 from upgrader.core.node_protocol.node_features import FeatureRecord, FeatureReport, feature_labels, pending_kernel
 
 
-class Standing(StrEnum):
+class NodeLabelState(StrEnum):
     """The state of the labels of one node, as one word; the worst first."""
 
     RECORD_UNREADABLE = "RecordUnreadable"
@@ -24,10 +24,12 @@ class Standing(StrEnum):
     OTHER_STACK = "OtherStack"
     NFD = "NodeFeatureDiscovery"
     LABELLED = "Labelled"
-    NOT_OURS = "NotOurs"
+    NOT_LABELLED = "NotLabelled"
 
 
-SETTLED = frozenset({Standing.NFD, Standing.OTHER_STACK, Standing.LABELLED, Standing.NOT_OURS})
+SETTLED = frozenset(
+    {NodeLabelState.NFD, NodeLabelState.OTHER_STACK, NodeLabelState.LABELLED, NodeLabelState.NOT_LABELLED}
+)
 """States in which nothing is left to be done."""
 
 
@@ -54,7 +56,7 @@ class LabelView(Struct, frozen=True, kw_only=True):
 class LabelDecision(Struct, frozen=True, kw_only=True):
     """The contents of one patch, if `writes`; None removes a label, or the record."""
 
-    standing: Standing
+    standing: NodeLabelState
     message: str = ""
     writes: bool = False
     labels: dict[str, str | None] = {}
@@ -65,21 +67,23 @@ def decide(view: LabelView) -> LabelDecision:
     """The next patch of the labels of one node. A second decision, after the patch, writes nothing."""
     if view.record_unreadable:
         return LabelDecision(
-            standing=Standing.RECORD_UNREADABLE,
+            standing=NodeLabelState.RECORD_UNREADABLE,
             message="the record of the labels that were written cannot be read: remove it, and the labels",
         )
     if view.held_by:
-        return LabelDecision(standing=Standing.OTHER_STACK, message=f"GpuStack {view.held_by} labels it")
+        return LabelDecision(standing=NodeLabelState.OTHER_STACK, message=f"GpuStack {view.held_by} labels it")
     if view.nfd is not None and (view.wanted or view.record is not None):
-        return _remove_labels(view, Standing.NFD, "node-feature-discovery runs there, by its annotations on the Node")
+        return _remove_labels(
+            view, NodeLabelState.NFD, "node-feature-discovery runs there, by its annotations on the Node"
+        )
     if not view.wanted:
-        return _remove_labels(view, Standing.NOT_OURS, "")
+        return _remove_labels(view, NodeLabelState.NOT_LABELLED, "")
     if view.report is None:
-        standing = Standing.UNREADABLE if view.fault else Standing.WAITING
+        standing = NodeLabelState.UNREADABLE if view.fault else NodeLabelState.WAITING
         return LabelDecision(standing=standing, message=view.fault or "its pod has not reported yet")
     if view.report.kernel != view.kernel:
         return LabelDecision(
-            standing=Standing.DISAGREES,
+            standing=NodeLabelState.DISAGREES,
             message=f"its pod reports kernel {view.report.kernel}, its kubelet reports {view.kernel}",
         )
     return _write_labels(view, view.report)
@@ -92,7 +96,7 @@ def _written_labels(view: LabelView) -> dict[str, str]:
     return {name: value for name, value in view.record.labels.items() if view.labels.get(name) == value}
 
 
-def _remove_labels(view: LabelView, standing: Standing, message: str) -> LabelDecision:
+def _remove_labels(view: LabelView, standing: NodeLabelState, message: str) -> LabelDecision:
     """Remove the labels that were written, with the record; those that NFD keeps now stay."""
     kept = view.nfd or frozenset()
     return LabelDecision(
@@ -112,7 +116,7 @@ def _write_labels(view: LabelView, report: FeatureReport) -> LabelDecision:
     pending = pending_kernel(report.kernels, report.kernel)
     record = FeatureRecord(stack=view.stack, boot_id=view.boot_id, labels=after, pending=pending)
     return LabelDecision(
-        standing=Standing.LABELLED,
+        standing=NodeLabelState.LABELLED,
         message=f"managed by another program: {', '.join(foreign)}" if foreign else "",
         writes=bool(changes) or record != view.record,
         labels=changes,

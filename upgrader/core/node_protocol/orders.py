@@ -17,7 +17,7 @@ POD_VARIABLE = "UPGRADER_POD"
 TERMINATION_LOG = "/dev/termination-log"
 
 
-class Driver(msgspec.Struct, frozen=True, kw_only=True):
+class NodeDriver(msgspec.Struct, frozen=True, kw_only=True):
     """A driver that is, or is to be, loaded on a node."""
 
     vendor: str
@@ -67,7 +67,7 @@ class PrepareOrder(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kernel: str
-    driver: Driver
+    driver: NodeDriver
     manifest: str
     kubelet: KubeletTarget | None = None
     settings: KubeletSettings | None = None
@@ -83,16 +83,18 @@ class UpgradeOrder(msgspec.Struct, frozen=True, kw_only=True):
     seconds. Processes that hold a device are waited for, in the first run for `first_busy_timeout`, so that they are
     reported soon, and in each later run for `busy_timeout`, because each run is a pod. `undoes` is the upgrade that
     this one reverts: the kernel that it selected for later boots is selected again. `forget` are files on the node from
-    operands that are off now, which would still report them as ready.
+    operands that are off now, which would still report them as ready. `adopted`: a user handed the node over, so that a
+    driver that another program has loaded is unloaded too.
     """
 
     upgrade: str
     undoes: str = ""
-    unload: Driver | None = None
+    unload: NodeDriver | None = None
     kubelet: KubeletTarget | None = None
     settings: KubeletSettings | None = None
     reboot: Reboot | None = None
     forget: tuple[str, ...] = ()
+    adopted: bool = False
     first_busy_timeout: int = 10
     busy_timeout: int = 60
     healthz_timeout: int = 60
@@ -107,7 +109,7 @@ class ValidateDriverOrder(msgspec.Struct, frozen=True, kw_only=True):
     other work that was done, which the result states if there is no error.
     """
 
-    driver: Driver
+    driver: NodeDriver
     resource: str
     boot_id: str = ""
     expected: int = 0
@@ -117,7 +119,7 @@ class ValidateDriverOrder(msgspec.Struct, frozen=True, kw_only=True):
 class ValidateOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Check from inside a pod with GPUs that driver and plugin work together; `devices` counts a shared GPU once."""
 
-    driver: Driver
+    driver: NodeDriver
     boot_id: str
     devices: int
 

@@ -15,7 +15,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
     GroupView,
     NodeView,
     OtherPod,
-    Outcome,
+    PodOutcome,
     explain_silence,
     keep_phase,
     missing_gpus,
@@ -96,7 +96,7 @@ def end_upgrades(view: NodeView, now: datetime) -> Decision | None:
         return None
     if view.upgrade_jobs.first:
         return keep_phase(view, why, Act.CANCEL_FIRST)
-    made = own.suspended or own.outcome is not Outcome.ABSENT
+    made = own.suspended or own.outcome is not PodOutcome.ABSENT
     return keep_phase(view, why, Act.CANCEL) if view.phase is NodePhase.UPGRADING and made else None
 
 

@@ -35,7 +35,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
     Decision,
     GroupView,
     NodeView,
-    Outcome,
+    PodOutcome,
     driver_to_remove,
     explain_driver_change,
     explain_kernel_change,
@@ -183,14 +183,14 @@ def _decide_preparing(view: NodeView, group: GroupView, now: datetime) -> Decisi
     del group, now
     acts = (Act.CLOSE, Act.PREPARE) if view.reason is UpgradeReason.REPAIR else (Act.PREPARE,)
     match view.prepare.outcome:
-        case Outcome.ABSENT:
+        case PodOutcome.ABSENT:
             return keep_phase(view, "starting the prepare pod", *acts)
-        case Outcome.WAITING:
+        case PodOutcome.WAITING:
             pulling = explain_silence(view, "pulling images and checking the node")
             return keep_phase(view, view.prepare.trouble or pulling)
-        case Outcome.FAILED:
+        case PodOutcome.FAILED:
             return _untouched_or_release(view, "NotPrepared", result_message(view.prepare, "the prepare pod failed"))
-        case Outcome.SUCCEEDED:
+        case PodOutcome.SUCCEEDED:
             return _go_to(view, _P.PREPARED, message="all images for the upgrade are on the node")
 
 
@@ -264,7 +264,7 @@ def _decide_unloading(view: NodeView, group: GroupView, now: datetime) -> Decisi
         return _go_to(view, _P.LOADING, message="no upgrade Job was created, so there is nothing to undo")
     if view.node is None or view.node.driver_key != "none" or view.node.operands != "off" or view.node.revision:
         return keep_phase(view, "switching the operands off", Act.OPERANDS_OFF)
-    if view.node.adopted and view.node.theirs and not view.reverting:
+    if view.node.adopted and view.node.foreign_labels and not view.reverting:
         return keep_phase(view, "taking the node over from another operator", Act.OPERANDS_OFF)
     if waiting := end_first_upgrade(view) or wait_for_arrivals(view, group, now):
         return waiting
@@ -275,16 +275,16 @@ def _decide_unloading(view: NodeView, group: GroupView, now: datetime) -> Decisi
 
 def _decide_upgrading(view: NodeView, group: GroupView, now: datetime) -> Decision:
     match view.upgrade.outcome:
-        case Outcome.ABSENT:
+        case PodOutcome.ABSENT:
             first = end_first_upgrade(view) or wait_for_upgrades(view) or wait_for_arrivals(view, group, now)
             return end_unstarted(view, first) or first or keep_phase(view, "starting the upgrade Job", Act.UPGRADE)
-        case Outcome.WAITING:
+        case PodOutcome.WAITING:
             busy = view.upgrade.result is not None and view.upgrade.result.reason is Reason.BUSY
             why = view.upgrade.trouble or explain_silence(view, "the upgrade Job runs")
             return keep_phase(view, why, blocked=DRIVER_BUSY if busy else "")
-        case Outcome.FAILED:
+        case PodOutcome.FAILED:
             return _revert_upgrade(view, "UpgradeFailed", result_message(view.upgrade, "the upgrade Job failed"))
-        case Outcome.SUCCEEDED:
+        case PodOutcome.SUCCEEDED:
             return _go_to(view, _P.LOADING, message=result_message(view.upgrade, "swapped"))
 
 
@@ -319,16 +319,16 @@ def _decide_loading(view: NodeView, group: GroupView, now: datetime) -> Decision
 
 def _decide_validating(view: NodeView, group: GroupView, now: datetime) -> Decision:
     match view.validate.outcome:
-        case Outcome.ABSENT if why := explain_no_validation(view):
+        case PodOutcome.ABSENT if why := explain_no_validation(view):
             return _go_to(view, _P.RELEASING, message=why)
-        case Outcome.ABSENT:
+        case PodOutcome.ABSENT:
             start = keep_phase(view, view.validate.trouble or "starting the validation pod", Act.VALIDATE)
             return wait_for_arrivals(view, group, now) or start
-        case Outcome.WAITING:
+        case PodOutcome.WAITING:
             return keep_phase(view, view.validate.trouble or explain_silence(view, "the validation pod runs"))
-        case Outcome.FAILED:
+        case PodOutcome.FAILED:
             return _revert_upgrade(view, "NotValid", result_message(view.validate, "the validation pod failed"))
-        case Outcome.SUCCEEDED:
+        case PodOutcome.SUCCEEDED:
             if missing := missing_gpus(view):
                 # The validation succeeded: the plugin may be registering again. Until then the node is not released.
                 return keep_phase(view, f"valid, but now {missing}", blocked=UNHEALTHY)
@@ -352,7 +352,7 @@ def _release_with_siblings(view: NodeView, group: GroupView) -> Decision:
 
 
 def _is_valid(view: NodeView) -> bool:
-    return view.phase is _P.VALIDATING and view.validate.outcome is Outcome.SUCCEEDED and not missing_gpus(view)
+    return view.phase is _P.VALIDATING and view.validate.outcome is PodOutcome.SUCCEEDED and not missing_gpus(view)
 
 
 def _decide_releasing(view: NodeView, group: GroupView, now: datetime) -> Decision:

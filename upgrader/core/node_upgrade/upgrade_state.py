@@ -12,7 +12,7 @@ from upgrader.core.model.pod_diagnostics import Silence
 from upgrader.core.node_protocol.orders import OrderResult
 
 
-class Outcome(StrEnum):
+class PodOutcome(StrEnum):
     """The progress of a node pod."""
 
     ABSENT = "Absent"
@@ -24,7 +24,7 @@ class Outcome(StrEnum):
 class PodResult(Struct, frozen=True, kw_only=True):
     """A node pod (prepare, upgrade, validate) and its result."""
 
-    outcome: Outcome = Outcome.ABSENT
+    outcome: PodOutcome = PodOutcome.ABSENT
     result: OrderResult | None = None
     trouble: str = ""  # why it cannot start (image pull...), as the kubelet or the API server reports it
     silence: Silence | None = None  # it has not begun, and its status does not state why
@@ -122,9 +122,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
     upgrade_jobs: UpgradeJobs = UpgradeJobs()
     driver: OperandFacts = OperandFacts()
     plugin: OperandFacts = OperandFacts()
-    theirs: int = 0  # pods of another operator that labels of the node deploy here; the node was adopted
+    foreign_pods: int = 0  # pods of another operator that labels of the node deploy here; the node was adopted
     runtime: OperandFacts = OperandFacts()
-    others_of_ours: OperandFacts = OperandFacts()  # pods of operands that may hold devices open
+    other_operands: OperandFacts = OperandFacts()  # pods of operands that may hold devices open
     others: tuple[OtherPod, ...] = ()
     empties: bool = False  # it ends every pod on the node, with GPUs or without
     forced: dict[NodePhase, str] = {}  # steps that a user forces, with user and reason
@@ -199,9 +199,9 @@ def driver_to_remove(view: NodeView) -> str:
 
 def operands_left(view: NodeView) -> str:
     """That operand pods, also of another operator, are still on the node, as a sentence; empty if none is."""
-    if left := view.driver.pods + view.plugin.pods + view.others_of_ours.pods:
+    if left := view.driver.pods + view.plugin.pods + view.other_operands.pods:
         return explain_silence(view, f"waiting for {left} operand pod(s) to end")
-    return f"waiting for {view.theirs} pod(s) of another operator to end" if view.theirs else ""
+    return f"waiting for {view.foreign_pods} pod(s) of another operator to end" if view.foreign_pods else ""
 
 
 def is_left_on_node(view: NodeView) -> bool:

@@ -89,7 +89,7 @@ class Canaries(Struct, frozen=True, kw_only=True):
     unwell: tuple[Trouble, ...] = ()  # canaries that were released and are unhealthy now
 
 
-class Losses(Struct, frozen=True, kw_only=True):
+class PlanLosses(Struct, frozen=True, kw_only=True):
     """GPU-hours: the loss so far, the expected loss of the rest, and the limit of the approval."""
 
     actual: float = 0.0
@@ -126,7 +126,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     waiting_for_completion: int = 0  # nodes that wait for the natural end of their jobs
     installs: int = 0  # nodes without a driver, which the stack installs without a plan
     canaries: Canaries = Canaries()
-    losses: Losses = Losses()
+    losses: PlanLosses = PlanLosses()
     deadline: datetime | None = None  # no batch starts after it
     on_failure: OnFailure = OnFailure.PAUSE
     synced: bool = True

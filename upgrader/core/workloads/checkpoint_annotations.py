@@ -34,7 +34,7 @@ LONGEST_COMMAND = 16384
 _LANE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?")
 
 
-class Declared(Struct, frozen=True, kw_only=True):
+class CheckpointAnnotations(Struct, frozen=True, kw_only=True):
     """Annotations as written, empty if there is none; `veto` names an annotation that forbids disruption."""
 
     method: str = ""
@@ -54,7 +54,7 @@ class Declared(Struct, frozen=True, kw_only=True):
     veto: str = ""
 
 
-NOTHING = Declared()
+NOTHING = CheckpointAnnotations()
 
 
 class Method(Struct, frozen=True, kw_only=True):
@@ -66,14 +66,14 @@ class Method(Struct, frozen=True, kw_only=True):
     terms: Terms = Terms()
 
 
-class TimesDeclared(Struct, frozen=True, kw_only=True):
+class DeclaredTimes(Struct, frozen=True, kw_only=True):
     """When a gang may be stopped and when it ends, as far as declared; an unreadable value declares nothing."""
 
     min_runtime_seconds: int = 0
     ends_at: datetime | None = None
 
 
-def nearest_declared(layers: Sequence[Declared]) -> Declared:
+def nearest_declared(layers: Sequence[CheckpointAnnotations]) -> CheckpointAnnotations:
     """Each annotation from the first layer that has it: pod, then owner, then namespace."""
     declaring = [layer for layer in layers if layer != NOTHING]
     if len(declaring) < 2:  # nearly always, and there are thousands of pods
@@ -82,7 +82,7 @@ def nearest_declared(layers: Sequence[Declared]) -> Declared:
     def first(name: str) -> str:
         return next((value for layer in declaring if (value := getattr(layer, name))), "")
 
-    return Declared(**{name: first(name) for name in Declared.__struct_fields__})
+    return CheckpointAnnotations(**{name: first(name) for name in CheckpointAnnotations.__struct_fields__})
 
 
 def parse_seconds(text: str) -> int | None:
@@ -91,11 +91,11 @@ def parse_seconds(text: str) -> int | None:
 
 
 def declared_times(
-    declared: Declared,
+    declared: CheckpointAnnotations,
     starts: Iterable[datetime],
     limit: datetime | None = None,
     estimate: datetime | None = None,
-) -> TimesDeclared:
+) -> DeclaredTimes:
     """The declared time slice and end of a gang.
 
     Args:
@@ -110,12 +110,12 @@ def declared_times(
     if ends is None and expected is not None and latest is not None:
         ends = timing.add_seconds(latest, expected)
     known = [end for end in (ends or estimate, limit) if end is not None]
-    return TimesDeclared(
+    return DeclaredTimes(
         min_runtime_seconds=untrusted.parse_duration(declared.min_runtime) or 0, ends_at=min(known, default=None)
     )
 
 
-def usable_method(declared: Declared, members: Iterable[MemberFacts]) -> Method:
+def usable_method(declared: CheckpointAnnotations, members: Iterable[MemberFacts]) -> Method:
     """The declared methods that every member supports, in their order; the first is tried first."""
     if not declared.method:
         return Method()
@@ -150,7 +150,7 @@ def find_leader(members: Iterable[MemberFacts]) -> MemberFacts | None:
     return min(members, key=lambda member: (member.rank is None, member.rank or 0, member.pod), default=None)
 
 
-def _declared_terms(declared: Declared, methods: Sequence[str]) -> Terms:
+def _declared_terms(declared: CheckpointAnnotations, methods: Sequence[str]) -> Terms:
     return Terms(
         methods=tuple(methods),
         command=parse_command(declared.command),
@@ -162,7 +162,7 @@ def _declared_terms(declared: Declared, methods: Sequence[str]) -> Terms:
     )
 
 
-def _unreadable_values(declared: Declared) -> Iterable[str]:
+def _unreadable_values(declared: CheckpointAnnotations) -> Iterable[str]:
     """Why values are invalid; a job with an invalid value gets no request, since it may mean another one."""
     for name, value, least, longest, most in (
         ("checkpoint-timeout", declared.timeout, 1, LONGEST_TIMEOUT, "a week"),
@@ -194,14 +194,14 @@ def _unreadable_values(declared: Declared) -> Iterable[str]:
         yield f"Its checkpoint-path {quote_text(declared.path)} is not an absolute path without '..' (such as /data)."
 
 
-def _method_problem(method: str, declared: Declared, members: tuple[MemberFacts, ...]) -> str:
+def _method_problem(method: str, declared: CheckpointAnnotations, members: tuple[MemberFacts, ...]) -> str:
     if method not in METHODS:
         return f"Its checkpoint-method {quote_text(method)} is not one of {', '.join(METHODS)}."
     check = _PROBLEMS.get(method)
     return check(declared, members) if check is not None else ""
 
 
-def _file_problem(_: Declared, members: tuple[MemberFacts, ...]) -> str:
+def _file_problem(_: CheckpointAnnotations, members: tuple[MemberFacts, ...]) -> str:
     bare = [member.pod for member in members if not member.mounted]
     if not bare:
         return ""
@@ -211,21 +211,21 @@ def _file_problem(_: Declared, members: tuple[MemberFacts, ...]) -> str:
     )
 
 
-def _exec_problem(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
+def _exec_problem(declared: CheckpointAnnotations, _: tuple[MemberFacts, ...]) -> str:
     if 0 < len(parse_command(declared.command)) <= MOST_WORDS:
         return ""
     fault = f"{quote_text(declared.command)} is not a JSON list of strings" if declared.command else "is missing"
     return f'It declares exec, but its checkpoint-command {fault}; write a JSON list such as ["/app/save", "--now"].'
 
 
-def _http_problem(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
+def _http_problem(declared: CheckpointAnnotations, _: tuple[MemberFacts, ...]) -> str:
     if is_endpoint(declared.endpoint):
         return ""
     fault = f"{quote_text(declared.endpoint)} is none" if declared.endpoint else "is missing"
     return f"It declares http, but its checkpoint-endpoint {fault}; write port and path, such as :8080/checkpoint."
 
 
-def _signal_problem(declared: Declared, members: tuple[MemberFacts, ...]) -> str:
+def _signal_problem(declared: CheckpointAnnotations, members: tuple[MemberFacts, ...]) -> str:
     if declared.signal not in SIGNALS:
         fault = (
             f"{quote_text(declared.signal)} is not one of {', '.join(SIGNALS)}." if declared.signal else "is missing."
@@ -240,6 +240,6 @@ def _signal_problem(declared: Declared, members: tuple[MemberFacts, ...]) -> str
     return ""
 
 
-_PROBLEMS: Mapping[str, Callable[[Declared, tuple[MemberFacts, ...]], str]] = MappingProxyType(
+_PROBLEMS: Mapping[str, Callable[[CheckpointAnnotations, tuple[MemberFacts, ...]], str]] = MappingProxyType(
     {"file": _file_problem, "exec": _exec_problem, "http": _http_problem, "signal": _signal_problem}
 )

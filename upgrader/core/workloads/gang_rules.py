@@ -53,7 +53,7 @@ class Belonging(Struct, frozen=True, kw_only=True):
     because: str  # after "belong together: "
 
 
-class Rule(Struct, frozen=True, kw_only=True):
+class MembershipRule(Struct, frozen=True, kw_only=True):
     """One row: `word` names it, `find` gives the gang of a pod, or None if the rule does not match the pod."""
 
     word: str
@@ -67,7 +67,7 @@ class UserRule(Struct, frozen=True, kw_only=True):
     regex: str = ""
 
 
-def rules_of(own: Iterable[UserRule] = ()) -> tuple[Rule, ...]:
+def rules_of(own: Iterable[UserRule] = ()) -> tuple[MembershipRule, ...]:
     """All rules in order, those of the stack's spec first.
 
     Raises:
@@ -76,7 +76,7 @@ def rules_of(own: Iterable[UserRule] = ()) -> tuple[Rule, ...]:
     return (*(_user_rule(rule) for rule in own), *RULES)
 
 
-def resolve_gang(pod: PodMetadata, chains: Chains, rules: Iterable[Rule]) -> Belonging:
+def resolve_gang(pod: PodMetadata, chains: Chains, rules: Iterable[MembershipRule]) -> Belonging:
     """The gang of a pod by the first rule that matches it; without a match, a gang of the pod alone."""
     for rule in rules:
         belonging = rule.find(pod, chains)
@@ -88,14 +88,14 @@ def resolve_gang(pod: PodMetadata, chains: Chains, rules: Iterable[Rule]) -> Bel
 # ---- rules of the stack's spec
 
 
-def _user_rule(rule: UserRule) -> Rule:
+def _user_rule(rule: UserRule) -> MembershipRule:
     if bool(rule.label) == bool(rule.regex):
         raise ConfigurationError(
             "a rule of spec.gangs has neither or both of label and regex",
             resolution="Give each entry of spec.gangs exactly one of them.",
         )
     if rule.label:
-        return Rule(word="UserLabel", find=partial(_by_user_label, rule.label))
+        return MembershipRule(word="UserLabel", find=partial(_by_user_label, rule.label))
     try:
         pattern = re.compile(rule.regex)
     except re.error as error:
@@ -103,7 +103,7 @@ def _user_rule(rule: UserRule) -> Rule:
             f"regex {rule.regex!r} of spec.gangs cannot be used: {error}",
             resolution="Correct it: it must match a pod's whole name; its first group, if any, names the gang.",
         ) from error
-    return Rule(word="UserRegex", find=partial(_by_user_regex, pattern))
+    return MembershipRule(word="UserRegex", find=partial(_by_user_regex, pattern))
 
 
 def _by_user_label(key: str, pod: PodMetadata, _: Chains) -> Belonging | None:
@@ -223,18 +223,18 @@ def _gang_of_owner(word: str, owner: Owner, what: str) -> Belonging:
     )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(word="PodGroup", find=_by_scheduling_group),
-    Rule(word="Kueue", find=partial(_by_annotation, "Kueue", ANNOTATION_WORKLOAD)),
-    Rule(word="Kueue", find=partial(_by_label, "Kueue", LABEL_KUEUE_GROUP)),
-    Rule(word="Volcano", find=partial(_by_annotation, "Volcano", ANNOTATION_VOLCANO_GROUP)),
-    Rule(word="Volcano", find=partial(_by_label, "Volcano", LABEL_VOLCANO_JOB)),
-    Rule(word="KAI", find=partial(_by_annotation, "KAI", KAI_GROUP)),
-    Rule(word="coscheduling", find=partial(_by_label, "coscheduling", LABEL_COSCHEDULING_GROUP)),
-    Rule(word="JobSet", find=_by_jobset),
-    Rule(word="Kubeflow", find=_by_kubeflow),
-    Rule(word="LeaderWorkerSet", find=_by_leader),
-    Rule(word="Job", find=_by_job),
-    Rule(word="TopOwner", find=_by_top_owner),
+RULES: tuple[MembershipRule, ...] = (
+    MembershipRule(word="PodGroup", find=_by_scheduling_group),
+    MembershipRule(word="Kueue", find=partial(_by_annotation, "Kueue", ANNOTATION_WORKLOAD)),
+    MembershipRule(word="Kueue", find=partial(_by_label, "Kueue", LABEL_KUEUE_GROUP)),
+    MembershipRule(word="Volcano", find=partial(_by_annotation, "Volcano", ANNOTATION_VOLCANO_GROUP)),
+    MembershipRule(word="Volcano", find=partial(_by_label, "Volcano", LABEL_VOLCANO_JOB)),
+    MembershipRule(word="KAI", find=partial(_by_annotation, "KAI", KAI_GROUP)),
+    MembershipRule(word="coscheduling", find=partial(_by_label, "coscheduling", LABEL_COSCHEDULING_GROUP)),
+    MembershipRule(word="JobSet", find=_by_jobset),
+    MembershipRule(word="Kubeflow", find=_by_kubeflow),
+    MembershipRule(word="LeaderWorkerSet", find=_by_leader),
+    MembershipRule(word="Job", find=_by_job),
+    MembershipRule(word="TopOwner", find=_by_top_owner),
 )
 """The first match counts; a pod without a match is a gang alone."""

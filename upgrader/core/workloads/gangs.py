@@ -14,20 +14,20 @@ from upgrader.core import untrusted
 from upgrader.core.errors import describe_error
 from upgrader.core.model.fleet import Gang, MemberFacts, Owner, Terms
 from upgrader.core.workloads.checkpoint_annotations import (
-    Declared,
+    CheckpointAnnotations,
+    DeclaredTimes,
     Method,
-    TimesDeclared,
     declared_times,
     nearest_declared,
     usable_method,
 )
 from upgrader.core.workloads.completion_estimate import estimate_of, limit_of, queue_limit
 from upgrader.core.workloads.desired_replicas import wanted_pods
-from upgrader.core.workloads.gang_rules import RULES, Belonging, PodMetadata, Rule, resolve_gang
+from upgrader.core.workloads.gang_rules import RULES, Belonging, MembershipRule, PodMetadata, resolve_gang
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_kinds import Switch
 from upgrader.core.workloads.owner_objects import Work, is_suspended
-from upgrader.core.workloads.suspend_target import Switched, one_switch, shared_owners, switch_of
+from upgrader.core.workloads.suspend_target import PodSwitch, one_switch, shared_owners, switch_of
 
 REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"})
 """Controllers that always replace their pods: these are evicted one by one under their budget, if undeclared."""
@@ -40,7 +40,7 @@ class PodFacts(Struct, frozen=True, kw_only=True):
 
     member: MemberFacts
     metadata: PodMetadata
-    declared: Declared = Declared()  # its own annotations only
+    declared: CheckpointAnnotations = CheckpointAnnotations()  # its own annotations only
     rebooted: bool = False  # its node is to be rebooted, which ends it with or without GPUs
     storage_class: str = ""  # of its checkpoints, by the claim that it mounts there; empty: not known
     group_total: int = 0  # pods that its group should have in all, with those that succeeded; 0: not stated
@@ -54,15 +54,15 @@ class _Group(Struct, frozen=True, kw_only=True):
     namespace: str
     belonging: Belonging
     pods: tuple[PodFacts, ...]
-    switches: tuple[Switched, ...]
+    switches: tuple[PodSwitch, ...]
     succeeded: int
 
 
 def gangs_of(
     pods: Iterable[PodFacts],
     chains: Chains,
-    namespaces: Mapping[str, Declared],
-    rules: Sequence[Rule] = RULES,
+    namespaces: Mapping[str, CheckpointAnnotations],
+    rules: Sequence[MembershipRule] = RULES,
     now: datetime | None = None,
     method: str = "",
 ) -> tuple[Gang, ...]:
@@ -83,7 +83,10 @@ def gangs_of(
 
 
 def _group_pods(
-    pods: Iterable[PodFacts], chains: Chains, namespaces: Mapping[str, Declared], rules: Sequence[Rule]
+    pods: Iterable[PodFacts],
+    chains: Chains,
+    namespaces: Mapping[str, CheckpointAnnotations],
+    rules: Sequence[MembershipRule],
 ) -> list[_Group]:
     alive: dict[tuple[str, tuple[str, str]], list[tuple[Belonging, PodFacts]]] = {}
     done: dict[tuple[str, tuple[str, str]], int] = {}
@@ -113,7 +116,7 @@ def _group_pods(
 
 
 def _assign_pod(
-    pod: PodFacts, chains: Chains, namespaces: Mapping[str, Declared], rules: Sequence[Rule]
+    pod: PodFacts, chains: Chains, namespaces: Mapping[str, CheckpointAnnotations], rules: Sequence[MembershipRule]
 ) -> tuple[Belonging, PodFacts]:
     """The gang of a pod; a pod whose gang cannot be determined is a gang alone, and is waited for."""
     try:
@@ -128,7 +131,9 @@ def _assign_pod(
     return belonging, pod
 
 
-def _join_groups(belonging: Belonging, pod: PodFacts, chains: Chains, namespaces: Mapping[str, Declared]) -> Belonging:
+def _join_groups(
+    belonging: Belonging, pod: PodFacts, chains: Chains, namespaces: Mapping[str, CheckpointAnnotations]
+) -> Belonging:
     """One gang of all groups of a LeaderWorkerSet that declares a method, since one switch stops them all."""
     if (
         belonging.kind != "LeaderWorkerSet"
@@ -144,16 +149,18 @@ def _join_groups(belonging: Belonging, pod: PodFacts, chains: Chains, namespaces
     return Belonging(key=("LeaderWorkerSet", top.uid), kind=top.kind, name=top.name, because=because)
 
 
-def _pod_declaration(pod: PodFacts, chains: Chains, namespaces: Mapping[str, Declared]) -> Declared:
+def _pod_declaration(
+    pod: PodFacts, chains: Chains, namespaces: Mapping[str, CheckpointAnnotations]
+) -> CheckpointAnnotations:
     """The declarations for a pod: its own, those of its owners, of its namespace; the nearest counts."""
-    own, space = pod.declared, namespaces.get(pod.member.namespace, Declared())
+    own, space = pod.declared, namespaces.get(pod.member.namespace, CheckpointAnnotations())
     return nearest_declared([own, chains.declared(pod.metadata.controller), space])
 
 
 def _read_gang(
     group: _Group,
     chains: Chains,
-    namespaces: Mapping[str, Declared],
+    namespaces: Mapping[str, CheckpointAnnotations],
     shared: Mapping[str, str],
     now: datetime | None,
     default: str,
@@ -178,7 +185,7 @@ def _read_gang(
 def _make_gang(
     group: _Group,
     chains: Chains,
-    namespaces: Mapping[str, Declared],
+    namespaces: Mapping[str, CheckpointAnnotations],
     shared: Mapping[str, str],
     now: datetime | None,
     default: str,
@@ -221,17 +228,17 @@ def _make_gang(
 
 
 def _pod_declarations(
-    pods: Sequence[PodFacts], chains: Chains, namespaces: Mapping[str, Declared], default: str
-) -> tuple[list[Declared], bool]:
+    pods: Sequence[PodFacts], chains: Chains, namespaces: Mapping[str, CheckpointAnnotations], default: str
+) -> tuple[list[CheckpointAnnotations], bool]:
     """The declarations for each pod, and whether all are evicted one by one, without a request."""
     layers = [_pod_declaration(pod, chains, namespaces) for pod in pods]
     if not any(layer.method for layer in layers) and all(_is_replaced(pod, chains) for pod in pods):
         return layers, True
     method = default if any(pod.member.gpus for pod in pods) else ""
-    return [nearest_declared([layer, Declared(method=method)]) for layer in layers], False
+    return [nearest_declared([layer, CheckpointAnnotations(method=method)]) for layer in layers], False
 
 
-def _checkpoint_lane(declared: Declared, pods: Sequence[PodFacts]) -> tuple[str, bool]:
+def _checkpoint_lane(declared: CheckpointAnnotations, pods: Sequence[PodFacts]) -> tuple[str, bool]:
     """The lane of its checkpoints, and whether it is the name of a StorageClass.
 
     Pods that mount no claim (a launcher) do not count. Members whose claims are of several classes may write to any of
@@ -244,14 +251,14 @@ def _checkpoint_lane(declared: Declared, pods: Sequence[PodFacts]) -> tuple[str,
 
 
 def _gang_times(
-    declared: Declared, pods: Sequence[PodFacts], works: Sequence[Work], now: datetime | None
-) -> TimesDeclared:
+    declared: CheckpointAnnotations, pods: Sequence[PodFacts], works: Sequence[Work], now: datetime | None
+) -> DeclaredTimes:
     starts = [pod.member.started_at for pod in pods if pod.member.started_at is not None]
     estimate = estimate_of(works, now) if now is not None else None
     return declared_times(declared, starts, limit=limit_of(works, _pod_deadlines(pods)), estimate=estimate)
 
 
-def _is_alike(first: Declared, second: Declared) -> bool:
+def _is_alike(first: CheckpointAnnotations, second: CheckpointAnnotations) -> bool:
     # Containers and vetoes may differ between members; the method and the times of a request may not.
     return structs.replace(first, container=second.container, veto=second.veto, path=second.path) == second
 
@@ -271,7 +278,7 @@ def _owners_of(pods: Iterable[PodFacts], chains: Chains) -> tuple[Owner, ...]:
     return tuple({link.owner.uid: link.owner for link in links}.values())
 
 
-def _works_of(owners: Iterable[Owner], switch: Switched, chains: Chains) -> list[Work]:
+def _works_of(owners: Iterable[Owner], switch: PodSwitch, chains: Chains) -> list[Work]:
     """Owners that were read, and the object that stops the gang: Kueue's Workload owns no pod."""
     works = [work for owner in owners if (work := chains.work(owner.uid)) is not None]
     return works if switch.work is None or switch.work in works else [*works, switch.work]

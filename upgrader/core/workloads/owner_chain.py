@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from upgrader.core.model.fleet import Owner
-from upgrader.core.workloads.checkpoint_annotations import Declared, nearest_declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations, nearest_declared
 from upgrader.core.workloads.owner_kinds import DECLARING
 from upgrader.core.workloads.owner_objects import WORKLOAD, Work
 
@@ -37,7 +37,7 @@ class Chains:
         self._workloads: dict[str, Work] = {}
         self._children: dict[str, list[Work]] = {}
         self._known: dict[str, tuple[Link, ...]] = {}
-        self._declared: dict[str, Declared] = {}
+        self._declared: dict[str, CheckpointAnnotations] = {}
         for work in everything:
             if work.sort == WORKLOAD:
                 for uid in work.owned_by:
@@ -66,7 +66,7 @@ class Chains:
         """Kueue's Workload for the first of these owners (or pods) that has one."""
         return next((work for uid in uids if (work := self._workloads.get(uid)) is not None), None)
 
-    def declared(self, controller: Owner | None) -> Declared:
+    def declared(self, controller: Owner | None) -> CheckpointAnnotations:
         """The declarations of owners, the nearest to the pod first, then of Kueue's Workload."""
         uid = controller.uid if controller is not None else ""
         declared = self._declared.get(uid)

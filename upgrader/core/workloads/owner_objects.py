@@ -8,9 +8,9 @@ from msgspec import Struct
 from upgrader.core import untrusted
 from upgrader.core.model.fleet import Owner, StoppedOwner
 from upgrader.core.patches import value_at, values_at
-from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations
 from upgrader.core.workloads.owner_kinds import OwnerKind, owner_kind
-from upgrader.core.workloads.suspend_patches import Record, is_off
+from upgrader.core.workloads.suspend_patches import SuspendRecord, is_off
 
 JOB = "batch/Job"
 WORKLOAD = "kueue.x-k8s.io/Workload"
@@ -46,9 +46,9 @@ class Work(Struct, frozen=True, kw_only=True):
     controller: Owner | None = None
     owned_by: tuple[str, ...] = ()  # uids of all owner references, controlling or not
     labels: Mapping[str, str] = {}
-    declared: Declared = Declared()
+    declared: CheckpointAnnotations = CheckpointAnnotations()
     stopped_by: str = ""  # plan in the record of a stop
-    stop: Record | None = None  # that record, if it is readable
+    stop: SuspendRecord | None = None  # that record, if it is readable
     spec: Mapping[str, Any] = {}
     status: Mapping[str, Any] = {}
     unread: str = ""  # why it cannot be read; then nothing below its metadata is known

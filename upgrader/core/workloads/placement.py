@@ -21,7 +21,8 @@ from upgrader.core.workloads.owner_kinds import OwnerKind
 REVISION = "gpu-upgrader.io/revision"
 MAINTENANCE = "gpu-upgrader.io/maintenance"
 
-_OURS = ((REVISION, "NotIn"), (REVISION, "Exists"))  # no set: a value that is searched for in it need not be hashable
+# No set: a value that is searched for in it need not be hashable.
+_STEERING = ((REVISION, "NotIn"), (REVISION, "Exists"))
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -145,7 +146,7 @@ def _user_term(term: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """A term as the user wrote it; None if it contains only expressions of a restart."""
     expressions = term.get("matchExpressions") or []
     kept = [
-        expression for expression in expressions if (expression.get("key"), expression.get("operator")) not in _OURS
+        expression for expression in expressions if (expression.get("key"), expression.get("operator")) not in _STEERING
     ]
     if len(kept) == len(expressions):
         return term

@@ -25,7 +25,7 @@ Object = Mapping[str, Any]
 Name = Annotated[str, msgspec.Meta(max_length=untrusted.LONGEST_NAME)]
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class SuspendRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Why an owner is off: only an owner with this annotation is restarted."""
 
     plan: Name
@@ -43,7 +43,7 @@ def is_off(row: OwnerKind, owner: Object) -> bool:
 
 def stop_patch(row: OwnerKind, owner: Object, plan: str, request: str) -> dict[str, Any]:
     """Switch off and record in one patch. If another object orders the stop, the patch is the record alone."""
-    record = Record(plan=plan, request=request, previous=value_at(owner, row.field) if row.field else None)
+    record = SuspendRecord(plan=plan, request=request, previous=value_at(owner, row.field) if row.field else None)
     after = with_value(owner, _RECORD, msgspec.json.encode(record).decode())
     if row.field:
         after = with_value(after, row.field, row.off_value)
@@ -102,6 +102,6 @@ def volcano_command(row: OwnerKind, owner: Object, request: str, *, on: bool) ->
     }
 
 
-def record_of(annotations: Mapping[str, str]) -> Record | None:
+def record_of(annotations: Mapping[str, str]) -> SuspendRecord | None:
     """The record of a stop on an owner; None if there is none, or it is unreadable (then the stop is not undone)."""
-    return untrusted.read_json(annotations.get(STOPPED), Record)
+    return untrusted.read_json(annotations.get(STOPPED), SuspendRecord)

@@ -24,7 +24,7 @@ from upgrader.core.workloads.owner_objects import (
 NO_CONTROLLER = "Its pods have no controller that would create them again."
 
 
-class Switched(Struct, frozen=True, kw_only=True):
+class PodSwitch(Struct, frozen=True, kw_only=True):
     """The switch of a pod: `work` is switched off; `uid` and `name` identify it, also if it cannot be switched."""
 
     uid: str = ""
@@ -34,7 +34,7 @@ class Switched(Struct, frozen=True, kw_only=True):
     problem: str = ""  # why it cannot be stopped and restarted
 
 
-def switch_of(pod: PodMetadata, chains: Chains) -> Switched:
+def switch_of(pod: PodMetadata, chains: Chains) -> PodSwitch:
     """The switch that stops and restarts one pod."""
     links = chains.owners_above(pod.controller)
     top = next((link.work for link in reversed(links) if link.work is not None and link.work.row is not None), None)
@@ -44,22 +44,22 @@ def switch_of(pod: PodMetadata, chains: Chains) -> Switched:
             describe_owner(workload.owner),
             _admission_problem(workload) or _plain_pod_problem(pod, workload),
         )
-        return Switched(uid=workload.owner.uid, name=name, work=workload, counted=top, problem=problem)
+        return PodSwitch(uid=workload.owner.uid, name=name, work=workload, counted=top, problem=problem)
     if top is not None:
         problem = _queue_problem(links) or _unknown_owner_problem(top, links) or _manager_problem(top)
-        return Switched(uid=top.owner.uid, name=describe_owner(top.owner), work=top, counted=top, problem=problem)
+        return PodSwitch(uid=top.owner.uid, name=describe_owner(top.owner), work=top, counted=top, problem=problem)
     if not links:
-        return Switched(problem=NO_CONTROLLER)
+        return PodSwitch(problem=NO_CONTROLLER)
     owner = links[-1].owner
     problem = (
         f"Its {describe_owner(owner)} was deleted or replaced by another object of this name."
         if sort_of(owner) in _SORTS
         else f"The operator cannot stop and restart a {owner.kind}, and its pods belong to {describe_owner(owner)}."
     )
-    return Switched(uid=owner.uid, name=describe_owner(owner), problem=problem)
+    return PodSwitch(uid=owner.uid, name=describe_owner(owner), problem=problem)
 
 
-def one_switch(name: str, kind: str, switches: Sequence[Switched]) -> Switched:
+def one_switch(name: str, kind: str, switches: Sequence[PodSwitch]) -> PodSwitch:
     """The one switch of all pods of a gang (its `name` without namespace, and `kind`)."""
     by_uid = {switch.uid: switch for switch in switches}
     if len(by_uid) == 1:
@@ -67,10 +67,10 @@ def one_switch(name: str, kind: str, switches: Sequence[Switched]) -> Switched:
     owners = sorted(switch.name for switch in by_uid.values())
     listed = ", ".join(owner or "no controller at all" for owner in owners)
     what = name if kind != "pod-group" else f"Pod group {name}"
-    return Switched(problem=f"{what} has pods of several owners ({listed}), which cannot be suspended in one write.")
+    return PodSwitch(problem=f"{what} has pods of several owners ({listed}), which cannot be suspended in one write.")
 
 
-def shared_owners(groups: Iterable[Sequence[Switched]]) -> Mapping[str, str]:
+def shared_owners(groups: Iterable[Sequence[PodSwitch]]) -> Mapping[str, str]:
     """Owners whose pods are in several gangs: uid to a sentence about it."""
     seen: dict[str, int] = {}
     names: dict[str, str] = {}

@@ -7,14 +7,14 @@ from upgrader.images.boot.check import (
     find_kernel,
 )
 from upgrader.images.boot.judging import is_undecided, judge_boot, parse_loads
-from upgrader.images.boot.values import Boot, BootKernel, Load
+from upgrader.images.boot.values import Boot, BootKernel, ModuleLoad
 
 __all__ = [
     "BOOT_SECONDS",
     "ENFORCE_SIGNATURES",
     "Boot",
     "BootKernel",
-    "Load",
+    "ModuleLoad",
     "boot_modules",
     "find_kernel",
     "is_undecided",

@@ -12,7 +12,7 @@ from msgspec import Struct
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.boot.values import BootKernel
 from upgrader.images.modules.reading import module_bytes, read_module
-from upgrader.images.modules.values import Module, underscored_name
+from upgrader.images.modules.values import ModuleFile, underscored_name
 from upgrader.process import ProgramMissingError, run
 from upgrader.process.places import cache_root, hold_lock
 
@@ -27,7 +27,7 @@ class Loading(Struct, frozen=True, kw_only=True):
 
     own: tuple[Path, ...]
     given: tuple[Path, ...]
-    modules: tuple[Module, ...]
+    modules: tuple[ModuleFile, ...]
     """The modules of `given`, in the same order."""
 
 

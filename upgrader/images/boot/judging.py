@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from upgrader.core.driver_build.driver_builds import CheckName, Verdict
-from upgrader.images.boot.values import Boot, Load
-from upgrader.images.modules.values import Module
+from upgrader.images.boot.values import Boot, ModuleLoad
+from upgrader.images.modules.values import ModuleFile
 
 UNEQUIPPED: Mapping[str, tuple[int, str]] = {
     "nvidia": (errno.ENODEV, "No NVIDIA GPU found"),
@@ -21,9 +21,9 @@ _LINE = re.compile(r"boot-check: (loading|loaded|end)(?: (\S+))?(?: errno=(\d+))
 _LINES_SHOWN = 12
 
 
-def parse_loads(console: str) -> tuple[tuple[Load, ...], bool]:
+def parse_loads(console: str) -> tuple[tuple[ModuleLoad, ...], bool]:
     """The loads that a console reports, and whether the list was processed to its end."""
-    loads: list[Load] = []
+    loads: list[ModuleLoad] = []
     waiting: str | None = None
     output: list[str] = []
     finished = False
@@ -35,16 +35,16 @@ def parse_loads(console: str) -> tuple[tuple[Load, ...], bool]:
         elif match[1] == "loading":
             waiting, output = str(match[2]), []
         elif match[1] == "loaded" and waiting is not None and match[2] == waiting:
-            loads.append(Load(file=waiting, errno=int(match[3] or 0), printed=tuple(output)))
+            loads.append(ModuleLoad(file=waiting, errno=int(match[3] or 0), printed=tuple(output)))
             waiting = None
         else:
             finished = finished or match[1] == "end"
     if waiting is not None:
-        loads.append(Load(file=waiting, errno=None, printed=tuple(output)))
+        loads.append(ModuleLoad(file=waiting, errno=None, printed=tuple(output)))
     return tuple(loads), finished
 
 
-def judge_boot(boot: Boot, shipped: Sequence[Module], companions: Sequence[str] = ()) -> Verdict:
+def judge_boot(boot: Boot, shipped: Sequence[ModuleFile], companions: Sequence[str] = ()) -> Verdict:
     """Decide whether the kernel accepted every shipped module.
 
     A module that reports a missing device passes. A module that imports from it and is therefore rejected (ENOENT:
@@ -60,7 +60,7 @@ def judge_boot(boot: Boot, shipped: Sequence[Module], companions: Sequence[str] 
     return Verdict(check=CheckName.BOOT, passed=True, reason=reason)
 
 
-def is_undecided(boot: Boot, shipped: Sequence[Module]) -> bool:
+def is_undecided(boot: Boot, shipped: Sequence[ModuleFile]) -> bool:
     """Whether a boot gives no result about the modules: it was cut short, not by the kernel, which had rejected none.
 
     The machine exceeded the time-out, or ended early without a panic. Another attempt may end differently.
@@ -69,7 +69,7 @@ def is_undecided(boot: Boot, shipped: Sequence[Module]) -> bool:
     return not boot.finished and not refused and not _panic_line(boot)
 
 
-def _sort_answers(boot: Boot, shipped: Sequence[Module]) -> tuple[list[str], list[str], list[str]]:
+def _sort_answers(boot: Boot, shipped: Sequence[ModuleFile]) -> tuple[list[str], list[str], list[str]]:
     """Texts about valid modules, about modules that the kernel rejected, and about modules without a result."""
     answers = {load.file: load for load in boot.loads}
     absent: set[str] = set()
@@ -98,12 +98,12 @@ def _sort_answers(boot: Boot, shipped: Sequence[Module]) -> tuple[list[str], lis
     return accepted, refused, unanswered
 
 
-def _is_unequipped(name: str, load: Load) -> bool:
+def _is_unequipped(name: str, load: ModuleLoad) -> bool:
     code, words = UNEQUIPPED.get(name, (0, ""))
     return code != 0 and load.errno == code and any(words in line for line in load.printed)
 
 
-def _describe_refusal(file: str, load: Load | None) -> str:
+def _describe_refusal(file: str, load: ModuleLoad | None) -> str:
     if load is None:
         return f"{file} was not reached"
     if load.errno is None:

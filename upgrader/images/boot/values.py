@@ -13,7 +13,7 @@ class BootKernel(Struct, frozen=True, kw_only=True):
     modules: Path
 
 
-class Load(Struct, frozen=True, kw_only=True):
+class ModuleLoad(Struct, frozen=True, kw_only=True):
     """One module that the kernel loaded: its result, and the lines that were printed meanwhile.
 
     `errno` is 0 if the module was accepted, and None if there was no result: a hang, a panic, or the time-out.
@@ -33,7 +33,7 @@ class Boot(Struct, frozen=True, kw_only=True):
 
     release: str
     accelerator: str
-    loads: tuple[Load, ...]
+    loads: tuple[ModuleLoad, ...]
     finished: bool
     overdue: bool
     console: str

@@ -15,7 +15,7 @@ from upgrader.images.debian.errors import (
     UnreachableArchiveError,
     UntrustedArchiveError,
 )
-from upgrader.process import Finished, ProgramTimeoutError
+from upgrader.process import FinishedProgram, ProgramTimeoutError
 
 _FULL = os.strerror(errno.ENOSPC)
 _GONE = re.compile(r"\s(404|410)\s|File not found")
@@ -38,7 +38,7 @@ _DISTRUST = (
 )
 
 
-def judge_update(finished: Finished, suites: Sequence[str]) -> None:
+def judge_update(finished: FinishedProgram, suites: Sequence[str]) -> None:
     """Raise an error unless apt has verified everything.
 
     Raises:
@@ -72,7 +72,7 @@ def judge_update(finished: Finished, suites: Sequence[str]) -> None:
     )
 
 
-def judge_download(finished: Finished, name: str, target: Path) -> None:
+def judge_download(finished: FinishedProgram, name: str, target: Path) -> None:
     """Raise an error unless apt has fetched the package.
 
     Raises:

@@ -10,19 +10,19 @@ from upgrader.images.debian import names
 from upgrader.images.debian.apt import Apt, Index
 from upgrader.images.debian.archives import Archives, configured_archives
 from upgrader.images.debian.errors import UntrustedArchiveError
-from upgrader.images.debian.kernels import PARTS, Described, find_kernels, parse_dependencies
+from upgrader.images.debian.kernels import PARTS, DescribedPackage, find_kernels, parse_dependencies
 from upgrader.images.debian.stanzas import Fields, read_stanzas
-from upgrader.images.debian.values import Discovery, Kernel, Package
+from upgrader.images.debian.values import ArchiveDiscovery, DebianKernel, Package
 from upgrader.process.places import cache_root
 
 
 class News(Struct, frozen=True, kw_only=True):
     """The differences between two discoveries. `packages` are new versions of packages that were requested by name."""
 
-    appeared: tuple[Kernel, ...] = ()
-    changed: tuple[Kernel, ...] = ()
+    appeared: tuple[DebianKernel, ...] = ()
+    changed: tuple[DebianKernel, ...] = ()
     """The same release with other packages."""
-    gone: tuple[Kernel, ...] = ()
+    gone: tuple[DebianKernel, ...] = ()
     packages: tuple[Package, ...] = ()
 
 
@@ -34,7 +34,7 @@ def discover_kernels(
     source: Archives | None = None,
     folder: Path | None = None,
     arch: str = "amd64",
-) -> Discovery:
+) -> ArchiveDiscovery:
     """The current contents of the archives: all kernels of the suites, and every version of `packages` (drivers,
     libraries).
 
@@ -60,9 +60,9 @@ def discover_kernels(
         return read_lists(apt, further)
 
 
-def read_lists(apt: Apt, further: Collection[str]) -> Discovery:
+def read_lists(apt: Apt, further: Collection[str]) -> ArchiveDiscovery:
     """Read the lists of `apt`, inside its `updated_lists`."""
-    by_key: dict[tuple[str, str, str], Described] = {}
+    by_key: dict[tuple[str, str, str], DescribedPackage] = {}
     for index in apt.verified_indices():
         for fields in read_stanzas(index, _name_filter(further)):
             described = parse_stanza(fields, apt.archives.archive_of(index.suite), index)
@@ -71,10 +71,10 @@ def read_lists(apt: Apt, further: Collection[str]) -> Discovery:
         (described for described in by_key.values() if described.package.name not in further), apt.arch
     )
     extra = sorted(described.package for described in by_key.values() if described.package.name in further)
-    return Discovery(kernels=whole, incomplete=lacking, packages=tuple(extra), indices=apt.signed_digests())
+    return ArchiveDiscovery(kernels=whole, incomplete=lacking, packages=tuple(extra), indices=apt.signed_digests())
 
 
-def parse_stanza(fields: Fields, archive: str, index: Index) -> Described:
+def parse_stanza(fields: Fields, archive: str, index: Index) -> DescribedPackage:
     """A stanza as a value.
 
     Raises:
@@ -96,14 +96,14 @@ def parse_stanza(fields: Fields, archive: str, index: Index) -> Described:
         name = fields.get("Package", "a package")
         raise UntrustedArchiveError(f"{index.suite} describes {name!r} without {error}") from error
     depends = ", ".join(fields[field_name] for field_name in ("Pre-Depends", "Depends") if field_name in fields)
-    return Described(package=package, depends=parse_dependencies(depends))
+    return DescribedPackage(package=package, depends=parse_dependencies(depends))
 
 
 def _name_filter(further: Collection[str]) -> Callable[[str], bool]:
     return lambda name: name in further or (name.startswith(PARTS) and not name.endswith("-dbg"))
 
 
-def _merge_package(by_key: dict[tuple[str, str, str], Described], described: Described) -> None:
+def _merge_package(by_key: dict[tuple[str, str, str], DescribedPackage], described: DescribedPackage) -> None:
     """Merge a package in a second suite into one entry with both suites, from the archive that keeps it longer."""
     key = (described.package.name, described.package.version, described.package.sha256)
     if (known := by_key.get(key)) is not None:
@@ -113,7 +113,7 @@ def _merge_package(by_key: dict[tuple[str, str, str], Described], described: Des
     by_key[key] = described
 
 
-def carry_over(before: Discovery, now: Discovery, held: Callable[[Package], bool]) -> Discovery:
+def carry_over(before: ArchiveDiscovery, now: ArchiveDiscovery, held: Callable[[Package], bool]) -> ArchiveDiscovery:
     """`now`, with the kernels and packages that it lost since `before` if the store has them (`held`).
 
     A kernel that vanished stays and is marked. A kernel with unchanged headers keeps the helper packages that it was
@@ -126,7 +126,7 @@ def carry_over(before: Discovery, now: Discovery, held: Callable[[Package], bool
     kept += [msgspec.structs.replace(kernel, in_archive=False) for kernel in gone]
     whole = {(kernel.release, kernel.os) for kernel in kept}
     known = {package.sha256 for package in now.packages}
-    return Discovery(
+    return ArchiveDiscovery(
         kernels=tuple(sorted(kept)),
         incomplete=tuple(kernel for kernel in now.incomplete if (kernel.release, kernel.os) not in whole),
         packages=tuple(
@@ -141,14 +141,14 @@ def carry_over(before: Discovery, now: Discovery, held: Callable[[Package], bool
     )
 
 
-def _keep_unchanged(before: Kernel | None, now: Kernel, held: Callable[[Package], bool]) -> Kernel:
+def _keep_unchanged(before: DebianKernel | None, now: DebianKernel, held: Callable[[Package], bool]) -> DebianKernel:
     same = before is not None and before.headers[0].sha256 == now.headers[0].sha256
     if before is None or not same or not all(map(held, before.packages)):
         return now
     return msgspec.structs.replace(before, in_archive=True)
 
 
-def compare_discoveries(before: Discovery, now: Discovery) -> News:
+def compare_discoveries(before: ArchiveDiscovery, now: ArchiveDiscovery) -> News:
     """The differences since the last discovery. The location of a package is ignored."""
     earlier = {(kernel.release, kernel.os): kernel for kernel in before.kernels if kernel.in_archive}
     later = {(kernel.release, kernel.os): kernel for kernel in now.kernels if kernel.in_archive}
@@ -164,5 +164,5 @@ def compare_discoveries(before: Discovery, now: Discovery) -> News:
     )
 
 
-def _package_digests(kernel: Kernel) -> set[str]:
+def _package_digests(kernel: DebianKernel) -> set[str]:
     return {package.sha256 for package in kernel.packages}

@@ -1,6 +1,6 @@
 """Errors between an archive and the store, each with its class of failure for a cell."""
 
-from upgrader.core.driver_build.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_builds import BuildFailure, FailureClass
 from upgrader.core.errors import UpgraderError
 
 _ROLES = {
@@ -17,9 +17,9 @@ class ArchiveError(UpgraderError):
 
     kind = FailureClass.TRANSIENT
 
-    def failure(self) -> Failure:
+    def failure(self) -> BuildFailure:
         """The error as a cell's failure, with its first line."""
-        return Failure(kind=self.kind, first_error=self.brief)
+        return BuildFailure(kind=self.kind, first_error=self.brief)
 
 
 class UnreachableArchiveError(ArchiveError):

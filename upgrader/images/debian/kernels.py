@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from upgrader.images.debian import names, versions
-from upgrader.images.debian.values import Incomplete, Kernel, Package, code_name
+from upgrader.images.debian.values import DebianKernel, IncompleteKernel, Package, code_name
 
 PARTS = (
     "linux-headers-",
@@ -42,7 +42,7 @@ class Dependency(Struct, frozen=True, kw_only=True):
         return not self.operator or versions.satisfies_dependency(package.version, self.operator, self.version)
 
 
-class Described(Struct, frozen=True, kw_only=True):
+class DescribedPackage(Struct, frozen=True, kw_only=True):
     """A package and its dependencies."""
 
     package: Package
@@ -67,25 +67,27 @@ def parse_dependencies(text: str) -> tuple[Dependency, ...]:
     )
 
 
-def find_kernels(described: Iterable[Described], arch: str) -> tuple[tuple[Kernel, ...], tuple[Incomplete, ...]]:
+def find_kernels(
+    described: Iterable[DescribedPackage], arch: str
+) -> tuple[tuple[DebianKernel, ...], tuple[IncompleteKernel, ...]]:
     """The complete kernels, and those that lack a package, each sorted."""
-    by_os: dict[str, dict[str, list[Described]]] = defaultdict(lambda: defaultdict(list))
+    by_os: dict[str, dict[str, list[DescribedPackage]]] = defaultdict(lambda: defaultdict(list))
     for candidate in described:
         for os in {code_name(suite) for suite in candidate.package.suites}:
             by_os[os][candidate.package.name].append(candidate)
-    whole: list[Kernel] = []
-    lacking: list[Incomplete] = []
+    whole: list[DebianKernel] = []
+    lacking: list[IncompleteKernel] = []
     for os, offered in by_os.items():
         for release in _find_releases(offered, arch):
             kernel = _Search(offered).find_kernel(release, os, arch)
-            if isinstance(kernel, Kernel):
+            if isinstance(kernel, DebianKernel):
                 whole.append(kernel)
             else:
                 lacking.append(kernel)
     return tuple(sorted(whole)), tuple(sorted(lacking))
 
 
-def _find_releases(offered: dict[str, list[Described]], arch: str) -> Iterator[str]:
+def _find_releases(offered: dict[str, list[DescribedPackage]], arch: str) -> Iterator[str]:
     """Every release that has headers or an image. Metapackages such as linux-headers-amd64 do not count."""
     number = r"[0-9]+\.[0-9]+[.-][0-9][a-z0-9+.-]*?"
     pattern = re.compile(rf"(?:{_HEADERS}|{_IMAGE})({number}-{_FLAVOUR}{re.escape(arch)})")
@@ -96,19 +98,19 @@ def _find_releases(offered: dict[str, list[Described]], arch: str) -> Iterator[s
 class _Search:
     """Collects the packages of one kernel, and the names of those that are missing."""
 
-    def __init__(self, offered: dict[str, list[Described]]) -> None:
+    def __init__(self, offered: dict[str, list[DescribedPackage]]) -> None:
         self._offered = offered
         self._missing: list[str] = []
 
-    def find_kernel(self, release: str, os: str, arch: str) -> Kernel | Incomplete:
+    def find_kernel(self, release: str, os: str, arch: str) -> DebianKernel | IncompleteKernel:
         headers = self._best_match(Dependency(name=_HEADERS + release), newest=True)
         built, compiler = self._find_headers(headers) if headers else ((), "")
         image = self._find_image(release, headers)
         if headers is None or not compiler or not image or self._missing:
             missing = self._missing or ["the compiler that it names"]
-            return Incomplete(release=release, os=os, missing=tuple(dict.fromkeys(missing)))
+            return IncompleteKernel(release=release, os=os, missing=tuple(dict.fromkeys(missing)))
         flavour = re.search(rf"{_FLAVOUR}{re.escape(arch)}$", release)
-        return Kernel(
+        return DebianKernel(
             release=names.check_release(release),
             os=os,
             arch=arch,
@@ -118,7 +120,7 @@ class _Search:
             image=image,
         )
 
-    def _find_headers(self, headers: Described) -> tuple[tuple[Package, ...], str]:
+    def _find_headers(self, headers: DescribedPackage) -> tuple[tuple[Package, ...], str]:
         """The packages that the headers depend on, and the compiler."""
         packages: list[Package] = []
         compiler = ""
@@ -133,7 +135,7 @@ class _Search:
                     compiler = named[1] if named else compiler
         return tuple(packages), compiler
 
-    def _find_image(self, release: str, headers: Described | None) -> tuple[Package, ...]:
+    def _find_image(self, release: str, headers: DescribedPackage | None) -> tuple[Package, ...]:
         """The kernel image with exactly the headers' version. The signed image has priority over the unsigned."""
         exact = ("=", headers.package.version) if headers else ("", "")
         for name in (_IMAGE + release, f"{_IMAGE}{release}-unsigned"):
@@ -148,7 +150,7 @@ class _Search:
         self._missing.append(_IMAGE + release)
         return ()
 
-    def _best_match(self, wanted: Dependency, *, newest: bool = False, must: bool = True) -> Described | None:
+    def _best_match(self, wanted: Dependency, *, newest: bool = False, must: bool = True) -> DescribedPackage | None:
         """The package that satisfies a dependency.
 
         Of several candidates the oldest is taken: the helpers of a kernel (kbuild) are published with every other

@@ -24,7 +24,7 @@ from upgrader.process.places import Progress, hold_lock
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class Source(Protocol):
+class PackageSource(Protocol):
     """A source of packages, such as an archive through apt. It may create a link."""
 
     def download(self, archive: str, path: str, sha256: str, target: Path) -> None:
@@ -34,7 +34,7 @@ class Source(Protocol):
 class PackageStore:
     """Packages in a folder. Missing packages are downloaded from `source`; without a source they are an error."""
 
-    def __init__(self, folder: Path, source: Source | None = None) -> None:
+    def __init__(self, folder: Path, source: PackageSource | None = None) -> None:
         self.folder = folder
         self._source = source
 
@@ -155,7 +155,7 @@ class PackageStore:
                 # the incomplete download was not the beginning of this package
                 self._download_once(self._source, package, beside, target)
 
-    def _download_once(self, source: Source, package: Package, beside: Path, target: Path) -> None:
+    def _download_once(self, source: PackageSource, package: Package, beside: Path, target: Path) -> None:
         source.download(package.archive, package.path, package.sha256, beside)
         if beside.is_symlink():
             original = beside.readlink()

@@ -52,7 +52,7 @@ class Package(Struct, frozen=True, kw_only=True, order=True):
         return f"{self.name} {self.version}"
 
 
-class Kernel(Struct, frozen=True, kw_only=True, order=True):
+class DebianKernel(Struct, frozen=True, kw_only=True, order=True):
     """A kernel to build for and to boot.
 
     Args:
@@ -88,7 +88,7 @@ class Kernel(Struct, frozen=True, kw_only=True, order=True):
         return tuple(dict.fromkeys((*self.headers, *self.image)))
 
 
-class Incomplete(Struct, frozen=True, kw_only=True, order=True):
+class IncompleteKernel(Struct, frozen=True, kw_only=True, order=True):
     """A kernel that cannot be built for (`headers-missing`). `missing` names the packages that it lacks."""
 
     release: str
@@ -96,18 +96,18 @@ class Incomplete(Struct, frozen=True, kw_only=True, order=True):
     missing: tuple[str, ...]
 
 
-class Discovery(Struct, frozen=True, kw_only=True):
+class ArchiveDiscovery(Struct, frozen=True, kw_only=True):
     """The contents of the archives: kernels, incomplete kernels, and every version of the requested packages.
 
     `indices` has the SHA-256 of the signed InRelease (or Release) of each suite.
     """
 
-    kernels: tuple[Kernel, ...] = ()
-    incomplete: tuple[Incomplete, ...] = ()
+    kernels: tuple[DebianKernel, ...] = ()
+    incomplete: tuple[IncompleteKernel, ...] = ()
     packages: tuple[Package, ...] = ()
     indices: dict[str, str] = {}
 
-    def find_kernel(self, release: str) -> Kernel:
+    def find_kernel(self, release: str) -> DebianKernel:
         """The kernel with this release.
 
         Raises:

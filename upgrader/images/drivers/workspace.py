@@ -19,22 +19,22 @@ from upgrader.images.debian.discovery import News
 from upgrader.images.debian.errors import ArchiveError, UnreachableArchiveError
 from upgrader.images.debian.fetching import Fetcher
 from upgrader.images.debian.store import PackageStore
-from upgrader.images.drivers.builder.budget import Budget, memory_available_mib
+from upgrader.images.drivers.builder.budget import BuildBudget, memory_available_mib
 from upgrader.images.drivers.builder.catalog import Catalog, Cells, load_catalog, update_catalog
-from upgrader.images.drivers.builder.cell_build import Places, Workshop
+from upgrader.images.drivers.builder.cell_build import BuildFolders, Workshop
 from upgrader.images.drivers.builder.image_store import FailureStore, Shelf
 from upgrader.images.drivers.builder.trees import Trees
 from upgrader.images.drivers.publish.build_matrix import Definitions, Publishing, Round, red_result, with_alternatives
-from upgrader.images.drivers.publish.bundle_registry import Judge, Signer, pull_bundle, push_bundle
-from upgrader.images.drivers.publish.bundles import Bundled, open_bundle, pack_bundle
+from upgrader.images.drivers.publish.bundle_registry import BundleTrust, Signer, pull_bundle, push_bundle
+from upgrader.images.drivers.publish.bundles import BundledCell, open_bundle, pack_bundle
 from upgrader.images.drivers.publish.inspection import KernelTrees
-from upgrader.images.drivers.recipe.definition import Definition, identity_of
+from upgrader.images.drivers.recipe.definition import BuildDefinition, identity_of
 from upgrader.images.drivers.recipe.recipes import RecipeFolder, read_matrix, read_recipes, recipes_root
-from upgrader.images.modules.signing import SigningKey, certificate_fingerprint, open_key
+from upgrader.images.modules.signing import ModuleSigningKey, certificate_fingerprint, open_key
 from upgrader.process.places import Progress, cache_root
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class WorkspaceSettings(Struct, frozen=True, kw_only=True):
     """The user's settings of a build.
 
     Args:
@@ -59,7 +59,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 class Site:
     """The components of the build, each created on first use."""
 
-    def __init__(self, settings: Settings, progress: Progress) -> None:
+    def __init__(self, settings: WorkspaceSettings, progress: Progress) -> None:
         self._settings = settings
         self._progress = progress
         self._cache = settings.cache or cache_root()
@@ -84,7 +84,7 @@ class Site:
         return PackageStore(self._cache / "packages", _Archive(self._cache / "apt/fetching"))
 
     @cached_property
-    def signer(self) -> SigningKey | None:
+    def signer(self) -> ModuleSigningKey | None:
         """The key that signs modules."""
         pair = self._settings.module_key
         return open_key(*pair) if pair else None
@@ -169,7 +169,7 @@ class Site:
         )
 
     def push_packages(
-        self, definition: Definition, image: str, *, insecure: Collection[str], signer: Signer | None = None
+        self, definition: BuildDefinition, image: str, *, insecure: Collection[str], signer: Signer | None = None
     ) -> str:
         """Push a definition with all its packages, for builders without an archive; returns `name@sha256:...`.
 
@@ -183,7 +183,7 @@ class Site:
             self._progress(f"{definition.identity}: pushing {layout.size / 1e6:.1f} MB of packages")
             return asyncio.run(push_bundle(layout, definition, image, signer=signer, insecure=insecure))
 
-    def pull_packages(self, image: str, *, insecure: Collection[str], judge: Judge | None = None) -> Bundled:
+    def pull_packages(self, image: str, *, insecure: Collection[str], judge: BundleTrust | None = None) -> BundledCell:
         """The bundle that `push_packages` pushed, if the key of `judge` has signed it. Its packages are then in the
         store.
 
@@ -198,7 +198,7 @@ class Site:
             folder = place / "layout"
             pulling = pull_bundle(image, folder, judge=judge, insecure=insecure, progress=self._progress)
             definition = open_bundle(asyncio.run(pulling), self.packages)
-            return Bundled(definition, self.recipes, self.root, signer=self.signed_by)
+            return BundledCell(definition, self.recipes, self.root, signer=self.signed_by)
 
     @contextmanager
     def _packing_folder(self) -> Iterator[Path]:
@@ -223,10 +223,10 @@ class Site:
         memory = self._settings.memory_mib or memory_available_mib()
         with (
             self.packages.in_use(self._progress),
-            Budget(self._state / f"budget-{os.getpid()}", cores=cores, memory_mib=memory) as budget,
+            BuildBudget(self._state / f"budget-{os.getpid()}", cores=cores, memory_mib=memory) as budget,
         ):
             workshop = Workshop(
-                places=Places(cache=self._state, logs=self.shelf.folder / "upgrader/logs"),
+                places=BuildFolders(cache=self._state, logs=self.shelf.folder / "upgrader/logs"),
                 packages=self.packages,
                 shelf=self.shelf,
                 budget=budget,

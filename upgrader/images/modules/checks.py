@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from upgrader.core.driver_build.driver_builds import CheckName, Verdict
-from upgrader.images.modules.values import LAYOUT, SHOWN, Export, Kernel, Module, underscored_name
+from upgrader.images.modules.values import LAYOUT, SHOWN, Export, KernelInterface, ModuleFile, underscored_name
 
 GPL_COMPATIBLE = frozenset(
     {
@@ -23,16 +23,27 @@ GPL_COMPATIBLE = frozenset(
 """license_is_gpl_compatible() of the kernel."""
 
 
-def check_contents(modules: Sequence[Module], expected: Iterable[str]) -> Verdict:
-    """Check that every expected module exists, and none twice. Names may have dashes or underscores."""
+def check_contents(modules: Sequence[ModuleFile], expected: Iterable[str]) -> Verdict:
+    """Check that every expected module exists, none twice, and that each follows those that it depends on.
+
+    `expected` is in load order. Names may have dashes or underscores.
+    """
     names = [module.name for module in modules]
-    missing = sorted({underscored_name(name) for name in expected} - set(names))
+    order = [underscored_name(name) for name in expected]
+    missing = sorted(set(order) - set(names))
     twice = sorted({name for name in names if names.count(name) > 1})
     wrong = [f"{', '.join(missing)} missing"] * bool(missing) + [f"{', '.join(twice)} twice"] * bool(twice)
+    depends = {module.name: module.depends for module in modules}
+    wrong += [
+        f"{name} is loaded before {later}, which it depends on"
+        for index, name in enumerate(order)
+        for later in depends.get(name, ())
+        if later in order[index:] or (later in names and later not in order)
+    ]
     return _make_verdict(CheckName.CONTENTS, wrong, f"{len(names)} modules: {', '.join(sorted(names))}")
 
 
-def check_vermagic(modules: Sequence[Module], kernel: Kernel) -> Verdict:
+def check_vermagic(modules: Sequence[ModuleFile], kernel: KernelInterface) -> Verdict:
     """Check machine and version string. For modules with CRCs, the kernel's release in that string does not count."""
     wrong = []
     for module in modules:
@@ -43,14 +54,14 @@ def check_vermagic(modules: Sequence[Module], kernel: Kernel) -> Verdict:
     return _make_verdict(CheckName.VERMAGIC, wrong, f"as {kernel.vermagic.strip()!r} requires")
 
 
-def _compared_vermagic(vermagic: str, module: Module) -> str:
+def _compared_vermagic(vermagic: str, module: ModuleFile) -> str:
     return vermagic.partition(" ")[2] if module.versions else vermagic
 
 
 class _Import(NamedTuple):
     """A symbol that a module imports, the export of that name, and whether the importer may use GPL-only symbols."""
 
-    module: Module
+    module: ModuleFile
     symbol: str
     export: Export | None
     free: bool
@@ -66,7 +77,7 @@ class _Import(NamedTuple):
         return self.export.namespace if self.export else ""
 
 
-def check_symbols(modules: Sequence[Module], kernel: Kernel) -> Verdict:
+def check_symbols(modules: Sequence[ModuleFile], kernel: KernelInterface) -> Verdict:
     """Check that the kernel or a sibling exports every imported symbol with the same CRC, and to such a module."""
     siblings = {name: export for module in modules for name, export in module.exports.items()}
     free = _gpl_modules(modules, siblings)
@@ -91,7 +102,7 @@ def check_symbols(modules: Sequence[Module], kernel: Kernel) -> Verdict:
     return _make_verdict(CheckName.CRC, wrong, passed, named)
 
 
-def _gpl_modules(modules: Sequence[Module], siblings: Mapping[str, Export]) -> set[str]:
+def _gpl_modules(modules: Sequence[ModuleFile], siblings: Mapping[str, Export]) -> set[str]:
     """Names of the modules that may use GPL-only symbols. A module that imports from a proprietary module may not."""
     free = {module.name for module in modules if module.license in GPL_COMPATIBLE}
     while tainted := {
@@ -129,7 +140,7 @@ def _known_crc(needed: _Import) -> int | None:
     return needed.module.versions.get(needed.symbol)
 
 
-def check_versions(driver: str, modules: Sequence[Module], others: Mapping[str, str]) -> Verdict:
+def check_versions(driver: str, modules: Sequence[ModuleFile], others: Mapping[str, str]) -> Verdict:
     """Check that modules, libraries and firmware have one version. `others` are versions by the file that has them."""
     carried = {module.file: module.version for module in modules} | dict(others)
     wrong = [

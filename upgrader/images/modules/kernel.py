@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.modules.values import Export, Kernel
+from upgrader.images.modules.values import Export, KernelInterface
 
 MACHINES = {"X86_64": "EM_X86_64", "ARM64": "EM_AARCH64"}
 """Option of the kernel's configuration, and e_machine of its modules."""
@@ -14,7 +14,7 @@ _RELEASE = re.compile(r'#define UTS_RELEASE "([^"]+)"')
 _LINE = re.compile(r"0x([0-9a-f]{8})\t(\S+)\t(\S+)\t(EXPORT_\S+)\t?(\S*)")
 
 
-def read_kernel(headers: Path) -> Kernel:
+def read_kernel(headers: Path) -> KernelInterface:
     """The kernel of an unpacked headers package (/usr/src/linux-headers-RELEASE).
 
     Raises:
@@ -34,7 +34,7 @@ def read_kernel(headers: Path) -> Kernel:
     words = [release[1], *_vermagic_flags(options), _ARCH_WORD[arch]]
     vermagic = "".join(f"{word} " for word in words if word)
     exports = _read_exports(headers / "Module.symvers")
-    return Kernel(release=release[1], machine=MACHINES[arch], vermagic=vermagic, exports=exports)
+    return KernelInterface(release=release[1], machine=MACHINES[arch], vermagic=vermagic, exports=exports)
 
 
 def _vermagic_flags(options: set[str]) -> list[str]:

@@ -16,7 +16,7 @@ from upgrader.images.modules.elf import (
     text_at,
 )
 from upgrader.images.modules.trailer import find_signature
-from upgrader.images.modules.values import Export, Module, underscored_name
+from upgrader.images.modules.values import Export, ModuleFile, underscored_name
 
 BYTES_AT_MOST = 1 << 29
 """The largest known module, nvidia.ko with debugging information, has 0.2 GB."""
@@ -29,7 +29,7 @@ _VERSION = struct.Struct("<Q56s")
 _CRC = struct.Struct("<I")
 
 
-def read_module(path: Path) -> Module:
+def read_module(path: Path) -> ModuleFile:
     """Read a module, plain or compressed by xz.
 
     Raises:
@@ -61,12 +61,12 @@ def module_bytes(path: Path) -> bytes:
     return data
 
 
-def _parse_module(file: str, data: bytes) -> Module:
+def _parse_module(file: str, data: bytes) -> ModuleFile:
     signature = find_signature(data)
     elf = read_elf(data)
     info = _read_modinfo(elf)
     undefined, weak, exports = _read_symbols(elf)
-    return Module(
+    return ModuleFile(
         file=file,
         name=underscored_name(_first_value(info, "name")),
         machine=elf.machine,

@@ -17,7 +17,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.images.modules.checks import shorten_list
 from upgrader.images.modules.reading import module_bytes
 from upgrader.images.modules.trailer import find_signature, with_signature
-from upgrader.process import Finished, run
+from upgrader.process import FinishedProgram, run
 from upgrader.process.places import write_atomically
 
 PASSPHRASE = "UPGRADER_MODULE_KEY_PASSPHRASE"  # noqa: S105 - the variable's name
@@ -27,7 +27,7 @@ _SECONDS = 60.0
 _HASHES = ("sha256", "sha384", "sha512")
 
 
-class SigningKey(Struct, frozen=True, kw_only=True):
+class ModuleSigningKey(Struct, frozen=True, kw_only=True):
     """A private RSA key and its X.509 certificate, both PEM. `hash` is a hash that the kernel has built in."""
 
     key: Path
@@ -35,7 +35,7 @@ class SigningKey(Struct, frozen=True, kw_only=True):
     hash: str = "sha256"
 
 
-def open_key(key: Path, certificate: Path, hash_algorithm: str = "sha256") -> SigningKey:
+def open_key(key: Path, certificate: Path, hash_algorithm: str = "sha256") -> ModuleSigningKey:
     """Check that a key can sign, before anything is built.
 
     Raises:
@@ -57,7 +57,7 @@ def open_key(key: Path, certificate: Path, hash_algorithm: str = "sha256") -> Si
     public = _run_openssl("pkey", "-in", key, "-passin", f"env:{PASSPHRASE}", "-pubout")
     if public.text != _public_key(certificate):
         raise ConfigurationError(f"{certificate} is not the certificate of the key {key}")
-    return SigningKey(key=key, certificate=certificate, hash=hash_algorithm)
+    return ModuleSigningKey(key=key, certificate=certificate, hash=hash_algorithm)
 
 
 def certificate_fingerprint(certificate: Path) -> str:
@@ -80,7 +80,7 @@ def _public_key(certificate: Path) -> str:
     return shown.text
 
 
-def sign_module(module: Path, key: SigningKey) -> None:
+def sign_module(module: Path, key: ModuleSigningKey) -> None:
     """Sign a module in place. An existing signature is replaced.
 
     Raises:
@@ -133,10 +133,10 @@ def _signature_problem(module: Path, certificate: Path) -> str:
     return "" if verified.code == 0 else "has a signature of another key, or was changed after it was signed"
 
 
-def _run_openssl(*words: str | Path) -> Finished:
+def _run_openssl(*words: str | Path) -> FinishedProgram:
     # an empty passphrase prevents an interactive prompt of openssl
     return run(["openssl", *words], timeout=_SECONDS, check=False, env={PASSPHRASE: os.environ.get(PASSPHRASE, "")})
 
 
-def _error_text(finished: Finished) -> str:
+def _error_text(finished: FinishedProgram) -> str:
     return finished.stderr.decode(errors="replace").strip()

@@ -35,7 +35,7 @@ class SignatureFacts(Struct, frozen=True, kw_only=True):
     pkcs7: bytes
 
 
-class Module(Struct, frozen=True, kw_only=True):
+class ModuleFile(Struct, frozen=True, kw_only=True):
     """One .ko file. Names have underscores, as the kernel shows them in /proc/modules.
 
     `versions` are the CRCs that the module was built against, by symbol, including `module_layout`; empty if it was
@@ -59,7 +59,7 @@ class Module(Struct, frozen=True, kw_only=True):
     signature: SignatureFacts | None
 
 
-class Kernel(Struct, frozen=True, kw_only=True):
+class KernelInterface(Struct, frozen=True, kw_only=True):
     """What a kernel requires of a module: `vermagic` is its own string, `exports` its Module.symvers by symbol."""
 
     release: str

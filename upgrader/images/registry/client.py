@@ -31,14 +31,14 @@ from upgrader.images.registry.transport import (
 )
 from upgrader.images.wire import decode_json
 
-__all__ = ["MANIFESTS", "Manifest", "RegistryClient"]
+__all__ = ["MANIFESTS", "ImageManifest", "RegistryClient"]
 
 _CHUNK = 1 << 20
 _PAGE = 1000
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-class Manifest(Struct, frozen=True, kw_only=True):
+class ImageManifest(Struct, frozen=True, kw_only=True):
     """An image's manifest as the registry sent it. The digest is computed from these bytes."""
 
     data: bytes
@@ -74,7 +74,7 @@ class RegistryClient(RegistryHttp):
         manifest = await self.get_manifest(image)
         return None if manifest is None else reference.with_digest(manifest.digest)
 
-    async def get_manifest(self, image: str) -> Manifest | None:
+    async def get_manifest(self, image: str) -> ImageManifest | None:
         """An image's manifest; None if the registry reports that it has no such image.
 
         Raises:
@@ -99,7 +99,7 @@ class RegistryClient(RegistryHttp):
                 details=f"requested {reference}: {kind}",
                 resolution="Check whether a proxy or a login page is in between.",
             )
-        return Manifest(data=body, media_type=kind, digest=got)
+        return ImageManifest(data=body, media_type=kind, digest=got)
 
     async def push(self, layout: Layout, image: str) -> str:
         """Push an image from a layout and return `name@sha256:...`. Blobs that the registry has are not sent again.

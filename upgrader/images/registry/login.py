@@ -19,7 +19,7 @@ _DOCKER_HUB = "https://index.docker.io/v1/"
 _LOGIN = "`podman login` and `docker login` write this file. REGISTRY_AUTH_FILE selects another one."
 
 
-class Login(Struct, frozen=True, kw_only=True):
+class RegistryLogin(Struct, frozen=True, kw_only=True):
     """User and password; or `identity`, a refresh token for a token server; or `bearer`, a token that is sent as is."""
 
     user: str = ""
@@ -34,7 +34,7 @@ class Login(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Omits secrets, since tracebacks and logs contain values."""
-        return f"Login(user={self.user!r})"
+        return f"RegistryLogin(user={self.user!r})"
 
 
 class _Entry(Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class _Entry(Struct, frozen=True, kw_only=True):
     registrytoken: str = ""
 
     def __repr__(self) -> str:
-        """Omits secrets, as Login does."""
+        """Omits secrets, as RegistryLogin does."""
         return f"_Entry(username={self.username!r})"
 
 
@@ -66,7 +66,7 @@ def _default_files(environment: Mapping[str, str]) -> Iterator[Path]:
     yield Path(environment.get("DOCKER_CONFIG") or Path(environment.get("HOME", "/")) / ".docker") / "config.json"
 
 
-def read_logins(path: Path | None) -> dict[str, Login]:
+def read_logins(path: Path | None) -> dict[str, RegistryLogin]:
     """Logins by registry, or by registry and the prefix of a repository's name.
 
     Raises:
@@ -91,18 +91,18 @@ def _registry_name(name: str) -> str:
     return name.removeprefix("https://").removeprefix("http://").rstrip("/")
 
 
-def _decode_login(entry: _Entry) -> Login:
+def _decode_login(entry: _Entry) -> RegistryLogin:
     user, password = entry.username, entry.password
     if entry.auth:
         user, _, password = base64.b64decode(entry.auth, validate=True).decode().partition(":")
     if entry.registrytoken and not is_sendable(entry.registrytoken):
         raise ValueError("a token with characters that no header may contain")
-    return Login(user=user, password=password, identity=entry.identitytoken, bearer=entry.registrytoken)
+    return RegistryLogin(user=user, password=password, identity=entry.identitytoken, bearer=entry.registrytoken)
 
 
-def login_for(known: Mapping[str, Login], reference: Reference) -> Login | None:
+def login_for(known: Mapping[str, RegistryLogin], reference: Reference) -> RegistryLogin | None:
     """The login whose key is the longest prefix of the repository's name."""
     parts = reference.name.split("/")
     names = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
     candidates = (known[name] for name in names if name in known)
-    return next((login for login in candidates if login != Login()), None)
+    return next((login for login in candidates if login != RegistryLogin()), None)

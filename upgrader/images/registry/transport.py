@@ -15,7 +15,7 @@ from yarl import URL
 
 from upgrader.core.errors import RegistryError
 from upgrader.core.untrusted import is_sendable
-from upgrader.images.registry.login import Login, login_for
+from upgrader.images.registry.login import RegistryLogin, login_for
 from upgrader.images.registry.reference import Reference
 from upgrader.images.wire import decode_json
 
@@ -67,7 +67,11 @@ class RegistryHttp:
     """
 
     def __init__(
-        self, *, insecure: Collection[str] = (), seconds: float = SECONDS, logins: Mapping[str, Login] | None = None
+        self,
+        *,
+        insecure: Collection[str] = (),
+        seconds: float = SECONDS,
+        logins: Mapping[str, RegistryLogin] | None = None,
     ) -> None:
         self._insecure = frozenset(insecure)
         self._seconds = seconds
@@ -201,7 +205,7 @@ class RegistryHttp:
             self._authorizations[reference.name] = authorization
         return bool(authorization) and authorization != before
 
-    async def _request_token(self, fields: Mapping[str, str], reference: Reference, login: Login | None) -> str:
+    async def _request_token(self, fields: Mapping[str, str], reference: Reference, login: RegistryLogin | None) -> str:
         """A token of the server that the challenge names; anonymous if there is no login."""
         realm = _resolve_address(URL(), fields["realm"], reference, "its token server")
         query = {name: fields[name] for name in ("service", "scope") if name in fields}
@@ -236,7 +240,7 @@ class RegistryHttp:
         return value
 
     def _token_request(
-        self, realm: URL, query: dict[str, str], login: Login | None
+        self, realm: URL, query: dict[str, str], login: RegistryLogin | None
     ) -> "aiohttp.client._RequestContextManager":
         if login is not None and login.identity:
             form = {**query, "grant_type": "refresh_token", "client_id": _CLIENT, "refresh_token": login.identity}

@@ -7,7 +7,15 @@ docs/guides/driver-images/trust.md describes what is trusted.
 from upgrader.images.trust.cosign import Cosign, find_cosign
 from upgrader.images.trust.keys import parse_public_key, public_key, signing_key
 from upgrader.images.trust.publish import publish_signatures, sign_image
-from upgrader.images.trust.values import BUILD_KEY, BUILDER, Bundle, ImageFacts, PublicKey, ShippedFile, SigningKey
+from upgrader.images.trust.values import (
+    BUILD_KEY,
+    BUILDER,
+    Bundle,
+    PublicKey,
+    ShippedFile,
+    SignedImageFacts,
+    SigningKey,
+)
 from upgrader.images.trust.verify import CHECKS, NOT_SIGNED, Verifier
 
 __all__ = [
@@ -17,9 +25,9 @@ __all__ = [
     "NOT_SIGNED",
     "Bundle",
     "Cosign",
-    "ImageFacts",
     "PublicKey",
     "ShippedFile",
+    "SignedImageFacts",
     "SigningKey",
     "Verifier",
     "find_cosign",

@@ -16,7 +16,7 @@ import msgspec
 from upgrader.core.errors import ConfigurationError, ProcessError
 from upgrader.images.trust.keys import PASSWORD
 from upgrader.images.trust.values import Bundle, PublicKey, SigningKey
-from upgrader.process import Finished, ProgramFailedError
+from upgrader.process import FinishedProgram, ProgramFailedError
 from upgrader.process.in_loop import run_async
 
 SECONDS = 60.0
@@ -111,7 +111,7 @@ def _trusted_root(place: Path) -> Path:
     return place / "root"
 
 
-def _refusal_reason(finished: Finished) -> str | None:
+def _refusal_reason(finished: FinishedProgram) -> str | None:
     """The reason if cosign's output is about the signature. cosign has a single exit code for all errors."""
     for line in finished.stderr.decode(errors="replace").splitlines():
         _, prefix, reason = line.partition(_REFUSED)

@@ -14,7 +14,7 @@ ABSENT = "it does not exist"
 _OPTIONAL = ("recipe", "flavour", "os")
 
 
-class Expected(Struct, frozen=True, kw_only=True):
+class ExpectedFacts(Struct, frozen=True, kw_only=True):
     """The expected facts of an image: the digits of its digest, the build key on its label, and its identity.
 
     For an image of an external builder, recipe, flavour and OS may be unknown. An empty field matches any value of the
@@ -38,7 +38,7 @@ class Troubles(Struct, frozen=True, kw_only=True):
         return bool(self.provenance) + bool(self.sbom)
 
 
-def judge_documents(provenances: Sequence[bytes], sboms: Sequence[bytes], expected: Expected) -> Troubles:
+def judge_documents(provenances: Sequence[bytes], sboms: Sequence[bytes], expected: ExpectedFacts) -> Troubles:
     """The best result of any provenance with any SBOM. All statements have verified signatures.
 
     An image that was signed twice has two of each document.
@@ -50,7 +50,7 @@ def judge_documents(provenances: Sequence[bytes], sboms: Sequence[bytes], expect
     )
 
 
-def _compare_documents(provenance: bytes, sbom: bytes, expected: Expected) -> Troubles:
+def _compare_documents(provenance: bytes, sbom: bytes, expected: ExpectedFacts) -> Troubles:
     """Compare each document with the image and with the other document: both must list the same inputs."""
     identity, made_of, wrong_provenance = _check_provenance(provenance, expected)
     listed, wrong_sbom = _check_sbom(sbom, expected)
@@ -63,7 +63,7 @@ def _compare_documents(provenance: bytes, sbom: bytes, expected: Expected) -> Tr
     )
 
 
-def _check_provenance(payload: bytes, expected: Expected) -> tuple[Identity | None, tuple[Input, ...], str]:
+def _check_provenance(payload: bytes, expected: ExpectedFacts) -> tuple[Identity | None, tuple[Input, ...], str]:
     if not payload:
         return None, (), ABSENT
     try:
@@ -74,7 +74,7 @@ def _check_provenance(payload: bytes, expected: Expected) -> tuple[Identity | No
     return identity, inputs, wrong or ("" if key == expected.label else f"it is of build key {key or 'none'}")
 
 
-def _check_sbom(payload: bytes, expected: Expected) -> tuple[tuple[Input, ...], str]:
+def _check_sbom(payload: bytes, expected: ExpectedFacts) -> tuple[tuple[Input, ...], str]:
     if not payload:
         return (), ABSENT
     try:
@@ -85,12 +85,12 @@ def _check_sbom(payload: bytes, expected: Expected) -> tuple[tuple[Input, ...], 
     return inputs, _other_subject(payload, expected) or wrong
 
 
-def _other_subject(payload: bytes, expected: Expected) -> str:
+def _other_subject(payload: bytes, expected: ExpectedFacts) -> str:
     _, subjects = subject_of(payload)
     return "" if subjects == (expected.sha256,) else f"it is about {_format_digests(subjects)}"
 
 
-def _missing_inputs(inputs: Sequence[Input], others: Sequence[Input], where: str, expected: Expected) -> str:
+def _missing_inputs(inputs: Sequence[Input], others: Sequence[Input], where: str, expected: ExpectedFacts) -> str:
     """The inputs that are missing for the build key; their names are known from the other document."""
     if missing := sorted(set(others) - set(inputs)):
         return f"it lacks inputs that {where} has: {list_inputs(missing)}"

@@ -7,10 +7,10 @@ from upgrader.images.trust import evidence
 from upgrader.images.trust.cosign import Cosign
 from upgrader.images.trust.sbom import sbom_statement
 from upgrader.images.trust.statements import PROVENANCE, SBOM, SIGNATURE, provenance_statement, signature_statement
-from upgrader.images.trust.values import Bundle, ImageFacts, SigningKey
+from upgrader.images.trust.values import Bundle, SignedImageFacts, SigningKey
 
 
-async def sign_image(facts: ImageFacts, *, key: SigningKey, cosign: Cosign) -> tuple[Bundle, ...]:
+async def sign_image(facts: SignedImageFacts, *, key: SigningKey, cosign: Cosign) -> tuple[Bundle, ...]:
     """SBOM, provenance and signature of an image. The signature is last, so that a signed image has all documents.
 
     Raises:
@@ -26,7 +26,7 @@ async def sign_image(facts: ImageFacts, *, key: SigningKey, cosign: Cosign) -> t
 
 
 async def publish_signatures(
-    image: str, facts: ImageFacts, *, key: SigningKey, cosign: Cosign, registry: RegistryClient
+    image: str, facts: SignedImageFacts, *, key: SigningKey, cosign: Cosign, registry: RegistryClient
 ) -> None:
     """Sign an image that was pushed as `name@sha256:...`.
 

@@ -31,7 +31,7 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 from upgrader.core.driver_build.driver_builds import Input, hash_facts
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.trust.statements import SBOM, StatementError, image_statement, predicate_of
-from upgrader.images.trust.values import ImageFacts, ShippedFile
+from upgrader.images.trust.values import ShippedFile, SignedImageFacts
 
 _DOCUMENT = "SPDXRef-DOCUMENT"
 _IMAGE = "SPDXRef-image"
@@ -39,7 +39,7 @@ _INPUT = re.compile(r"SPDXRef-input-(?P<kind>[a-z-]+)-(?P<digits>[0-9a-f]{16})")
 _SUCH = "Every input needs a kind in lower case, a name, and 64 hex digits; every file needs its two digests."
 
 
-def sbom_statement(facts: ImageFacts) -> bytes:
+def sbom_statement(facts: SignedImageFacts) -> bytes:
     """The statement with the document.
 
     Raises:
@@ -78,7 +78,7 @@ def read_sbom(payload: bytes) -> tuple[str, tuple[Input, ...]]:
     )
 
 
-def _spdx_document(facts: ImageFacts) -> Document:
+def _spdx_document(facts: SignedImageFacts) -> Document:
     inputs = sorted(facts.inputs)
     files = sorted(facts.files)
     edges = [Relationship(_DOCUMENT, RelationshipType.DESCRIBES, _IMAGE)]
@@ -100,7 +100,7 @@ def _spdx_document(facts: ImageFacts) -> Document:
     )
 
 
-def _image_package(facts: ImageFacts) -> Package:
+def _image_package(facts: SignedImageFacts) -> Package:
     return Package(
         spdx_id=_IMAGE,
         name=facts.identity.recipe,

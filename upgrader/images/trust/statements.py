@@ -13,7 +13,7 @@ from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
 from in_toto_attestation.v1.statement import STATEMENT_TYPE_URI, Statement
 
 from upgrader.core.driver_build.driver_builds import Identity, Input
-from upgrader.images.trust.values import ImageFacts
+from upgrader.images.trust.values import SignedImageFacts
 
 SIGNATURE = "https://sigstore.dev/cosign/sign/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
@@ -26,12 +26,12 @@ class StatementError(Exception):
     """A document is invalid, or lacks required contents. The text is shown to users."""
 
 
-def signature_statement(facts: ImageFacts) -> bytes:
+def signature_statement(facts: SignedImageFacts) -> bytes:
     """The statement that `cosign sign` signs; it contains the digest only."""
     return image_statement(facts, SIGNATURE, {})
 
 
-def provenance_statement(facts: ImageFacts) -> bytes:
+def provenance_statement(facts: SignedImageFacts) -> bytes:
     """The inputs of the image, its identity, and its builder.
 
     It contains no times, so that the same build gives the same document.
@@ -46,7 +46,7 @@ def provenance_statement(facts: ImageFacts) -> bytes:
     return image_statement(facts, PROVENANCE, json_format.MessageToDict(message))
 
 
-def image_statement(facts: ImageFacts, predicate_type: str, predicate: Mapping[str, Any]) -> bytes:
+def image_statement(facts: SignedImageFacts, predicate_type: str, predicate: Mapping[str, Any]) -> bytes:
     """A statement about the image. The same values give the same bytes."""
     subject = ResourceDescriptor(name=facts.identity.recipe, digest={"sha256": facts.sha256}).pb
     message = Statement([subject], predicate_type, dict(predicate))

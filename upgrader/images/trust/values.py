@@ -23,7 +23,7 @@ class ShippedFile(Struct, frozen=True, kw_only=True, order=True):
     sha256: str
 
 
-class ImageFacts(Struct, frozen=True, kw_only=True):
+class SignedImageFacts(Struct, frozen=True, kw_only=True):
     """The facts in an image's documents. `digest` is its manifest's, `sha256:...`. The image's location is not
     included.
 

@@ -12,7 +12,7 @@ from upgrader.images.registry.reference import Reference, parse_reference
 from upgrader.images.registry.transport import ChangedContentsError
 from upgrader.images.trust.cosign import Cosign
 from upgrader.images.trust.evidence import FoundBundle, find_bundles
-from upgrader.images.trust.judging import ABSENT, Expected, judge_documents
+from upgrader.images.trust.judging import ABSENT, ExpectedFacts, judge_documents
 from upgrader.images.trust.statements import PROVENANCE, SBOM, SIGNATURE
 from upgrader.images.trust.values import BUILD_KEY, PublicKey
 from upgrader.images.wire import decode_json
@@ -68,7 +68,9 @@ class Verifier:
         return (
             _make_verdict(CheckName.CONTENTS, "", "the image matches its digest"),
             await self._check_signature(bundles, sha256),
-            *await self._check_documents(bundles, Expected(sha256=sha256, label=contents.build_key, identity=identity)),
+            *await self._check_documents(
+                bundles, ExpectedFacts(sha256=sha256, label=contents.build_key, identity=identity)
+            ),
         )
 
     async def _check_signature(self, bundles: tuple[FoundBundle, ...], sha256: str) -> Verdict:
@@ -76,7 +78,9 @@ class Verifier:
         wrong = "" if good else "; ".join(refusals) or NOT_SIGNED
         return _make_verdict(CheckName.IMAGE_SIGNATURE, wrong, "signed with the key")
 
-    async def _check_documents(self, bundles: tuple[FoundBundle, ...], expected: Expected) -> tuple[Verdict, Verdict]:
+    async def _check_documents(
+        self, bundles: tuple[FoundBundle, ...], expected: ExpectedFacts
+    ) -> tuple[Verdict, Verdict]:
         provenances, no_provenance = await self._verified_statements(bundles, PROVENANCE, expected.sha256)
         sboms, no_sbom = await self._verified_statements(bundles, SBOM, expected.sha256)
         troubles = judge_documents(provenances, sboms, expected)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from upgrader.core.node_protocol.orders import OrderResult, UpgradeOrder
 from upgrader.node.commands.host_kubelet import host_kubelet
 from upgrader.node.commands.order import run_order
-from upgrader.node.host.clock import SystemClock
+from upgrader.node.host.clock import MonotonicClock
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import SystemPrograms
 from upgrader.node.upgrade.upgrade import UpgradeRun
@@ -19,4 +19,4 @@ def main(arguments: Sequence[str]) -> int:
 def _upgrade_node(order: UpgradeOrder) -> OrderResult:
     host = Host()
     kubelet = host_kubelet(host, order.kubelet or order.settings)
-    return UpgradeRun(order, host=host, kubelet=kubelet, programs=SystemPrograms(), clock=SystemClock()).run()
+    return UpgradeRun(order, host=host, kubelet=kubelet, programs=SystemPrograms(), clock=MonotonicClock()).run()

@@ -6,8 +6,8 @@ import grpc
 
 from upgrader.core.node_protocol.orders import OrderResult, Reason, ValidateDriverOrder
 from upgrader.node.commands.order import run_order
-from upgrader.node.driver.driver_validation import Places, validate_driver
-from upgrader.node.host.clock import SystemClock
+from upgrader.node.driver.driver_validation import ValidationPaths, validate_driver
+from upgrader.node.host.clock import MonotonicClock
 from upgrader.node.host.programs import SystemPrograms
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet.pod_resources import SOCKET, PodResources
@@ -26,5 +26,9 @@ def _validate_node(order: ValidateDriverOrder) -> OrderResult:
             raise OrderFailedError(Reason.MISSING, f"the kubelet does not list its devices: {error}") from error
 
     return validate_driver(
-        order, places=Places(), list_allocatable=list_allocatable, programs=SystemPrograms(), clock=SystemClock()
+        order,
+        places=ValidationPaths(),
+        list_allocatable=list_allocatable,
+        programs=SystemPrograms(),
+        clock=MonotonicClock(),
     )

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.node.host.clock import SystemClock
+from upgrader.node.host.clock import MonotonicClock
 from upgrader.node.host.waiting import wait_for_operand
 
 
@@ -16,5 +16,5 @@ def main(arguments: Sequence[str]) -> int:
         "--file", type=Path, action="append", required=True, help="file that exists when the operand is done"
     )
     options = parser.parse_args(arguments)
-    wait_for_operand(options.operand, options.file, SystemClock())
+    wait_for_operand(options.operand, options.file, MonotonicClock())
     return 0

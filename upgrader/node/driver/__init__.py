@@ -1,5 +1,5 @@
 """The driver of the node: its record, its devices, its validation, its removal.
 
 Here: checks for all vendors and for NVIDIA.
-Not here: operands of the simulated vendor (sim).
+Not here: operands, which have images of their own.
 """

@@ -4,28 +4,43 @@ A driver image writes its own `unload` beside the record of the loaded driver (l
 unloaded without its image.
 """
 
-from upgrader.core.errors import ProcessError
-from upgrader.core.node_protocol.orders import Driver, Reason
+from pathlib import Path
+
+from upgrader.core.node_protocol.orders import NodeDriver, Reason
+from upgrader.node.driver.driver_programs import run_driver_program
+from upgrader.node.driver.foreign_driver import unload_foreign_driver
 from upgrader.node.driver.loaded_driver import read_loaded_driver
-from upgrader.node.host.clock import Clock, poll_until_no_fault
+from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.host import Host
-from upgrader.node.host.programs import Programs
+from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import EXIT_CODES, OrderFailedError
 
-UNLOAD_SECONDS = 60.0
 BUSY_POLL_SECONDS = 2.0
 
 
-def unload_driver(host: Host, driver: Driver, programs: Programs, clock: Clock, *, patience: float) -> str:
+def unload_driver(
+    host: Host,
+    driver: NodeDriver,
+    programs: ProgramRunner,
+    clock: NodeClock,
+    *,
+    patience: float,
+    adopted: bool = False,
+    system: Path = Path("/sys"),
+) -> str:
     """Unload a driver if it is loaded; returns a summary for the result.
 
     A driver without a version means any version. Waits up to `patience` seconds for processes that use a device; it
-    ends no process.
+    ends no process. `adopted`: a driver without a record, which another program has loaded, is unloaded too.
 
     Raises:
         OrderFailedError: BUSY, with PIDs and names of processes; or `unload` of the driver failed.
     """
     present = read_loaded_driver(host.run, driver.vendor)
+    if present is None and adopted:
+        foreign = unload_foreign_driver(host, system, driver.vendor, programs, clock, patience=patience)
+        if foreign:
+            return foreign
     if present is None:
         return f"{driver.vendor} {driver.version or 'driver'} was not loaded"
     if driver.version not in {"", present.version}:
@@ -39,15 +54,12 @@ def unload_driver(host: Host, driver: Driver, programs: Programs, clock: Clock, 
     return f"{name} unloaded" + (" (simulated)" if present.simulated else "")
 
 
-def _run_unload(host: Host, vendor: str, name: str, programs: Programs) -> str:
+def _run_unload(host: Host, vendor: str, name: str, programs: ProgramRunner) -> str:
     """The processes that use the driver; empty when it is unloaded."""
-    try:
-        ended = programs.run(["/bin/sh", str(host.run / vendor / "unload")], seconds=UNLOAD_SECONDS)
-    except ProcessError as error:
-        raise OrderFailedError(Reason.DEVICE_FAILED, f"{name} cannot be unloaded: {error}") from error
-    output = " ".join(ended.output.split())
+    ended = run_driver_program(host.run / vendor / "unload", programs, failure=f"{name} cannot be unloaded")
     if ended.code == EXIT_CODES[Reason.BUSY]:
-        return output or "unknown processes"
+        return ended.one_line or "unknown processes"
     if ended.code != 0:
-        raise OrderFailedError(Reason.DEVICE_FAILED, f"`unload` of {name} ended with exit code {ended.code}: {output}")
+        message = f"`unload` of {name} ended with exit code {ended.code}: {ended.one_line}"
+        raise OrderFailedError(Reason.DEVICE_FAILED, message)
     return ""

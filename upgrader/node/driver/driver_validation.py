@@ -16,8 +16,8 @@ from upgrader.core.node_protocol.orders import OrderResult, Reason, ValidateDriv
 from upgrader.node.driver import devices, modules, nvidia
 from upgrader.node.driver.listed_devices import inspect_listed_devices
 from upgrader.node.driver.loaded_driver import LoadedDriver, check_loaded, read_loaded_driver
-from upgrader.node.host.clock import Clock, poll_until_no_fault
-from upgrader.node.host.programs import Programs
+from upgrader.node.host.clock import NodeClock, poll_until_no_fault
+from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ KUBELET_SECONDS = 15.0
 """Time for a kubelet to advertise a device that its plugin has just reported."""
 
 
-class Places(Struct, frozen=True, kw_only=True):
+class ValidationPaths(Struct, frozen=True, kw_only=True):
     """Paths of the node in this container."""
 
     run: Path = Path(RUN_DIRECTORY)
@@ -45,10 +45,10 @@ class DeviceFindings(Struct, frozen=True, kw_only=True):
 def validate_driver(
     order: ValidateDriverOrder,
     *,
-    places: Places,
+    places: ValidationPaths,
     list_allocatable: Callable[[], Mapping[str, str]],
-    programs: Programs,
-    clock: Clock,
+    programs: ProgramRunner,
+    clock: NodeClock,
 ) -> OrderResult:
     """Run all checks, the cheapest first.
 
@@ -65,8 +65,9 @@ def validate_driver(
     present = _run_check(
         "driver", lambda: check_loaded(read_loaded_driver(places.run, order.driver.vendor), order.driver, order.boot_id)
     )
+    absent: dict[str, str] = {}
     if not present.simulated:
-        _run_check("module", lambda: modules.check_modules(places.run, places.sys, present))
+        absent = _run_check("module", lambda: modules.check_modules(places.run, places.sys, present))
     inspected = _run_check("devices", lambda: _inspect_devices(places, present, programs))
     faulty = {name: trouble for name, trouble in inspected.devices.items() if trouble}
     if faulty:
@@ -91,11 +92,17 @@ def validate_driver(
         ]
         raise _failed_check("offered", Reason.DEVICE_FAILED, "; ".join([fault, *unhealthy]))
     simulated = " (simulated)" if present.simulated else ""
+    remarks = [order.besides] * bool(order.besides) + [f"without {name} ({absent[name]})" for name in sorted(absent)]
     return OrderResult(
         reason=Reason.DONE,
         message=f"{present.vendor} {present.version}{simulated}: {len(inspected.devices)} healthy device(s), "
-        f"{_device_counts(allocatable, order.resource)} advertised{f'; {order.besides}' if order.besides else ''}",
-        facts={"driver": present.version, "devices": str(len(inspected.devices)), **inspected.facts},
+        f"{'; '.join([f'{_device_counts(allocatable, order.resource)} advertised', *remarks])}",
+        facts={
+            "driver": present.version,
+            "devices": str(len(inspected.devices)),
+            **({"modules not loaded": ", ".join(sorted(absent))} if absent else {}),
+            **inspected.facts,
+        },
     )
 
 
@@ -111,7 +118,7 @@ def _failed_check(check: str, reason: Reason, message: str) -> OrderFailedError:
     return OrderFailedError(reason, f"check {check}: {message}", facts={"check": check})
 
 
-def _inspect_devices(places: Places, present: LoadedDriver, programs: Programs) -> DeviceFindings:
+def _inspect_devices(places: ValidationPaths, present: LoadedDriver, programs: ProgramRunner) -> DeviceFindings:
     match present.vendor:
         case devices.VENDOR:
             return DeviceFindings(devices=devices.inspect_devices(places.run, present.version, present.devices))

@@ -8,12 +8,11 @@ contract.
 import re
 from pathlib import Path
 
-from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.node.host.programs import Programs
+from upgrader.node.driver.driver_programs import run_driver_program
+from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
 
-SECONDS = 60.0
 MOST = 1024
 """Devices of a node."""
 LONGEST = 200
@@ -21,7 +20,7 @@ LONGEST = 200
 _LINE = re.compile(r"(?:ok (?P<ok>[^\s]{1,64})|fault (?P<id>[^\s]{1,64}) (?P<text>.+))")
 
 
-def inspect_listed_devices(run: Path, vendor: str, programs: Programs) -> dict[str, str]:
+def inspect_listed_devices(run: Path, vendor: str, programs: ProgramRunner) -> dict[str, str]:
     """The fault of each device by its ID, empty for a healthy device.
 
     Raises:
@@ -32,12 +31,9 @@ def inspect_listed_devices(run: Path, vendor: str, programs: Programs) -> dict[s
         raise OrderFailedError(
             Reason.BAD_ORDER, f"no device check exists for vendor {vendor!r}, and its driver has no program {program}"
         )
-    try:
-        ended = programs.run(["/bin/sh", str(program)], seconds=SECONDS)
-    except ProcessError as error:
-        raise OrderFailedError(Reason.DEVICE_FAILED, f"the devices cannot be listed: {error}") from error
+    ended = run_driver_program(program, programs, failure="the devices cannot be listed")
     if ended.code != 0:
-        output = " ".join(ended.output.split())[:LONGEST]
+        output = ended.one_line[:LONGEST]
         raise OrderFailedError(Reason.DEVICE_FAILED, f"{program} ended with exit code {ended.code}: {output}")
     matches = [match for line in ended.output.splitlines() if (match := _LINE.fullmatch(line.strip()))]
     found = {match["ok"] or match["id"]: (match["text"] or "")[:LONGEST] for match in matches}

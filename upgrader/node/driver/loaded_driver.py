@@ -10,14 +10,17 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.node_protocol.orders import Driver, Reason
+from upgrader.core.node_protocol.orders import NodeDriver, Reason
 from upgrader.node.host.task_result import OrderFailedError
 
 _VENDOR = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
 class LoadedDriver(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The record of a loaded driver; `simulated` means that it has no kernel module."""
+    """The record of a loaded driver; `simulated` means that it has no kernel module.
+
+    `not_loaded`: optional modules that are not loaded, with the reason of each.
+    """
 
     vendor: str
     version: str
@@ -25,6 +28,7 @@ class LoadedDriver(Struct, frozen=True, kw_only=True, rename="camel"):
     boot_id: str
     devices: int
     simulated: bool = False
+    not_loaded: dict[str, str] = {}
 
 
 def read_loaded_driver(run: Path, vendor: str) -> LoadedDriver | None:
@@ -44,7 +48,7 @@ def read_loaded_driver(run: Path, vendor: str) -> LoadedDriver | None:
         raise OrderFailedError(Reason.DRIVER_MISMATCH, f"{record} cannot be decoded: {error}") from error
 
 
-def check_loaded(present: LoadedDriver | None, expected: Driver, boot_id: str) -> LoadedDriver:
+def check_loaded(present: LoadedDriver | None, expected: NodeDriver, boot_id: str) -> LoadedDriver:
     """The loaded driver, if it is the expected one and was loaded on this boot.
 
     Args:

@@ -7,8 +7,10 @@ from upgrader.node.driver.loaded_driver import LoadedDriver
 from upgrader.node.host.task_result import OrderFailedError
 
 
-def check_modules(run: Path, system: Path, present: LoadedDriver) -> None:
+def check_modules(run: Path, system: Path, present: LoadedDriver) -> dict[str, str]:
     """Compare the modules in the kernel with RUN_DIRECTORY/<vendor>/load-order, which `load` wrote.
+
+    Returns the optional modules that are not loaded, with the reason of each.
 
     Raises:
         OrderFailedError: DRIVER_MISMATCH; the message contains all differences.
@@ -20,12 +22,20 @@ def check_modules(run: Path, system: Path, present: LoadedDriver) -> None:
         raise OrderFailedError(
             Reason.DRIVER_MISMATCH, f"{order} does not exist, so the loaded modules are unknown"
         ) from error
-    own = [(words[1], words[2]) for words in lines if words[:1] == ["module"]]
+    own = {words[1]: (words[2], words[-1]) for words in lines if words[:1] == ["module"] and len(words) > 2}
+    absent = {
+        name: present.not_loaded.get(name, "it is gone since the driver was loaded")
+        for name, (_, need) in own.items()
+        if need == "optional" and not (system / "module" / name).is_dir()
+    }
     faults = [
-        fault for name, source in own if (fault := _module_fault(system / "module" / name, source, present.version))
+        fault
+        for name, (source, _) in own.items()
+        if name not in absent and (fault := _module_fault(system / "module" / name, source, present.version))
     ]
     if faults:
         raise OrderFailedError(Reason.DRIVER_MISMATCH, "; ".join(faults))
+    return absent
 
 
 def _module_fault(module: Path, source: str, version: str) -> str:

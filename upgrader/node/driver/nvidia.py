@@ -12,7 +12,7 @@ from msgspec import Struct
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.driver.loaded_driver import LoadedDriver
-from upgrader.node.host.programs import ProgramResult, Programs
+from upgrader.node.host.programs import ProgramResult, ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
 
 VENDOR = "nvidia"
@@ -40,7 +40,9 @@ class _Gpu(Struct, frozen=True, kw_only=True):
     minor: str
 
 
-def inspect_gpus(node: NodePaths, present: LoadedDriver, programs: Programs) -> tuple[dict[str, str], dict[str, str]]:
+def inspect_gpus(
+    node: NodePaths, present: LoadedDriver, programs: ProgramRunner
+) -> tuple[dict[str, str], dict[str, str]]:
     """The fault of each GPU by its UUID, empty for a healthy GPU; and facts for the result.
 
     Raises:
@@ -69,7 +71,7 @@ def parse_smi_output(ended: ProgramResult, *, version: str, gpus: tuple[str, ...
     Raises:
         OrderFailedError: by the exit code module and library do not match, or no GPU can be used.
     """
-    output = " ".join(ended.output.split())[-300:]
+    output = ended.one_line[-300:]
     if ended.code == NO_MODULE:
         raise OrderFailedError(Reason.DRIVER_MISMATCH, f"nvidia-smi finds no driver in the kernel: {output}")
     if ended.code == OTHER_MODULE:
@@ -133,7 +135,7 @@ def _open_fault(path: Path) -> str:
     return ""
 
 
-def _run_smi(tool: Path, library: Path, programs: Programs) -> ProgramResult:
+def _run_smi(tool: Path, library: Path, programs: ProgramRunner) -> ProgramResult:
     folders = sorted({str(path.parent) for path in library.rglob("libnvidia-ml.so.*")})
     try:
         return programs.run(["/bin/sh", "-c", _QUERY, "sh", ":".join(folders), str(tool)], seconds=SMI_SECONDS)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class Clock(Protocol):
+class NodeClock(Protocol):
     """A clock in seconds."""
 
     def monotonic(self) -> float:
@@ -18,7 +18,7 @@ class Clock(Protocol):
         ...
 
 
-class SystemClock:
+class MonotonicClock:
     """The clock of the machine."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class SystemClock:
         self._never.wait(seconds)
 
 
-def poll_until_no_fault(find_fault: Callable[[], str], *, clock: Clock, seconds: float, every: float = 0.25) -> str:
+def poll_until_no_fault(find_fault: Callable[[], str], *, clock: NodeClock, seconds: float, every: float = 0.25) -> str:
     """Poll until there is no fault, at most for `seconds`.
 
     `find_fault` returns the current fault as a part of a sentence, empty if there is none.

@@ -7,7 +7,7 @@ from io import TextIOWrapper
 from os import getpid
 
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.node.host.clock import Clock, poll_until_no_fault
+from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.host import Host
 from upgrader.node.host.task_result import OrderFailedError
 
@@ -19,7 +19,7 @@ LOCK_SECONDS = 10.0
 
 
 @contextmanager
-def hold_node_lock(host: Host, upgrade: str, clock: Clock) -> Iterator[None]:
+def hold_node_lock(host: Host, upgrade: str, clock: NodeClock) -> Iterator[None]:
     """Hold the lock of the node; the file contains the name of the upgrade.
 
     Raises:

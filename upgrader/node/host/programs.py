@@ -14,8 +14,13 @@ class ProgramResult(Struct, frozen=True, kw_only=True):
     code: int
     output: str
 
+    @property
+    def one_line(self) -> str:
+        """The output as one line, for messages."""
+        return " ".join(self.output.split())
 
-class Programs(Protocol):
+
+class ProgramRunner(Protocol):
     """The port to upgrader.process."""
 
     def run(self, words: Sequence[str], *, seconds: float, env: Mapping[str, str] | None = None) -> ProgramResult:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from upgrader.node.host.boot import is_of_this_boot
-from upgrader.node.host.clock import Clock
+from upgrader.node.host.clock import NodeClock
 
 POLL_SECONDS = 0.2
 LOG_SECONDS = 30.0
 _log = logging.getLogger(__name__)
 
 
-def wait_for_operand(operand: str, files: Sequence[Path], clock: Clock) -> None:
+def wait_for_operand(operand: str, files: Sequence[Path], clock: NodeClock) -> None:
     """Return when all files exist and are of this boot. There is no timeout: the status of the stack shows the wait.
 
     `operand` is the name of the awaited operand, for the log.

@@ -9,10 +9,10 @@ from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.host.host import Host
 from upgrader.node.host.processes import KubeletProcesses, RunningKubelet
-from upgrader.node.host.programs import Programs
+from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet import readiness
-from upgrader.node.kubelet.readiness import NodeView
+from upgrader.node.kubelet.readiness import NodeReadiness
 
 VERSION_SECONDS = 30.0
 _VERSION = re.compile(r"^Kubernetes v?(\S+)$")
@@ -33,7 +33,7 @@ class Kubelet(Protocol):
         """The fault that /healthz of a kubelet reports; empty if it is healthy."""
         ...
 
-    def read_node(self, kubelet: RunningKubelet) -> NodeView:
+    def read_node(self, kubelet: RunningKubelet) -> NodeReadiness:
         """The Node from the API server; raises OSError if the request fails."""
         ...
 
@@ -45,7 +45,7 @@ class Kubelet(Protocol):
 class HostKubelet:
     """The kubelet on the host."""
 
-    def __init__(self, host: Host, *, binary: str, node: str, programs: Programs) -> None:
+    def __init__(self, host: Host, *, binary: str, node: str, programs: ProgramRunner) -> None:
         self._host = host
         self._node = node
         self._programs = programs
@@ -60,7 +60,7 @@ class HostKubelet:
     def healthz_fault(self, kubelet: RunningKubelet) -> str:
         return readiness.healthz_fault(self._host, kubelet)
 
-    def read_node(self, kubelet: RunningKubelet) -> NodeView:
+    def read_node(self, kubelet: RunningKubelet) -> NodeReadiness:
         return readiness.read_own_node(self._host, kubelet, self._node)
 
     def read_version(self, binary: Path) -> str:

@@ -44,7 +44,7 @@ class _Node(Struct, frozen=True, kw_only=True):
     status: _NodeStatus
 
 
-class NodeView(Struct, frozen=True, kw_only=True):
+class NodeReadiness(Struct, frozen=True, kw_only=True):
     """Fields of the Node; `heartbeat` in whole seconds since the epoch, by the clock of the node."""
 
     kubelet_version: str
@@ -71,7 +71,7 @@ def healthz_fault(host: Host, kubelet: RunningKubelet) -> str:
     return "" if response.status == 200 else f"its /healthz returned {response.status} {body.decode(errors='replace')}"
 
 
-def read_own_node(host: Host, kubelet: RunningKubelet, name: str) -> NodeView:
+def read_own_node(host: Host, kubelet: RunningKubelet, name: str) -> NodeReadiness:
     """Read the Node with the credentials of the kubelet.
 
     Raises:
@@ -85,14 +85,14 @@ def read_own_node(host: Host, kubelet: RunningKubelet, name: str) -> NodeView:
         raise OSError(f"the response of the API server is not a Node: {error}") from error
     ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
     heartbeat = ready.last_heartbeat_time if ready is not None else None
-    return NodeView(
+    return NodeReadiness(
         kubelet_version=status.node_info.kubelet_version,
         ready=ready is not None and ready.status == "True",
         heartbeat=heartbeat.timestamp() if heartbeat is not None else 0.0,
     )
 
 
-def ready_fault(view: NodeView, *, version: str, since: float) -> str:
+def ready_fault(view: NodeReadiness, *, version: str, since: float) -> str:
     """Why a node is not Ready with a version of the kubelet; empty if it is."""
     if view.kubelet_version.removeprefix("v") != version.removeprefix("v"):
         return f"the Node still has kubelet {view.kubelet_version}"

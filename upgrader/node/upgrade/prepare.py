@@ -10,7 +10,14 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.node_protocol.node_places import STATE_DIRECTORY
-from upgrader.core.node_protocol.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, PrepareOrder, Reason
+from upgrader.core.node_protocol.orders import (
+    KubeletSettings,
+    KubeletTarget,
+    NodeDriver,
+    OrderResult,
+    PrepareOrder,
+    Reason,
+)
 from upgrader.node.host import atomic_file
 from upgrader.node.host.host import Host
 from upgrader.node.host.task_result import OrderFailedError
@@ -23,7 +30,7 @@ KUBELET_COPIES = 3
 """Files of the size of the kubelet that an upgrade requires: the previous one, the new one, and a temporary one."""
 
 
-class Manifest(Struct, frozen=True, kw_only=True):
+class NodeDriverManifest(Struct, frozen=True, kw_only=True):
     """/driver/manifest.json of a driver image; `simulated` means that it contains no kernel module."""
 
     vendor: str
@@ -66,9 +73,9 @@ def prepare_node(order: PrepareOrder, *, host: Host, kubelet: Kubelet) -> OrderR
     return OrderResult(reason=Reason.DONE, message="the node can be upgraded", facts=facts)
 
 
-def _read_manifest(path: Path) -> Manifest:
+def _read_manifest(path: Path) -> NodeDriverManifest:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        return msgspec.json.decode(path.read_bytes(), type=NodeDriverManifest)
     except FileNotFoundError as error:
         raise OrderFailedError(
             Reason.MISSING,
@@ -80,7 +87,7 @@ def _read_manifest(path: Path) -> Manifest:
         ) from error
 
 
-def _check_manifest(manifest: Manifest, kernel: str, driver: Driver) -> None:
+def _check_manifest(manifest: NodeDriverManifest, kernel: str, driver: NodeDriver) -> None:
     if (manifest.vendor, manifest.version) != (driver.vendor, driver.version):
         raise OrderFailedError(
             Reason.DRIVER_MISMATCH,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import OrderResult, Reason, Reboot
-from upgrader.node.host.clock import Clock, poll_until_no_fault
+from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.host import Host
-from upgrader.node.host.programs import Programs
+from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
 
 SELECT_SECONDS = 120.0
@@ -39,7 +39,7 @@ def reboot_obstacle(order: Reboot, host: Host) -> str:
     return ""
 
 
-def select_kernel(order: Reboot, *, host: Host, programs: Programs) -> None:
+def select_kernel(order: Reboot, *, host: Host, programs: ProgramRunner) -> None:
     """Select the kernel of the next and all later boots.
 
     Raises:
@@ -48,7 +48,7 @@ def select_kernel(order: Reboot, *, host: Host, programs: Programs) -> None:
     _run_on_node([*order.select, order.kernel], SELECT_SECONDS, host, programs, "selecting the kernel")
 
 
-def reboot_node(order: Reboot, *, host: Host, programs: Programs, clock: Clock) -> None:
+def reboot_node(order: Reboot, *, host: Host, programs: ProgramRunner, clock: NodeClock) -> None:
     """Select the kernel and restart the node, which ends this process.
 
     Raises:
@@ -81,13 +81,13 @@ def boot_result(order: Reboot, *, host: Host, before: str) -> OrderResult:
     return OrderResult(reason=Reason.DONE, message=f"rebooted into kernel {kernel}", facts=facts)
 
 
-def _run_on_node(words: Sequence[str], seconds: float, host: Host, programs: Programs, step: str) -> None:
+def _run_on_node(words: Sequence[str], seconds: float, host: Host, programs: ProgramRunner, step: str) -> None:
     try:
         ended = programs.run(["chroot", str(host.root), *words], seconds=seconds, env=ENVIRONMENT)
     except ProcessError as error:
         raise OrderFailedError(Reason.NOT_REBOOTED, f"{step}: {error}") from error
     if ended.code != 0:
-        output = " ".join(ended.output.split())
+        output = ended.one_line
         raise OrderFailedError(
             Reason.NOT_REBOOTED, f"{step}: {' '.join(words)} ended with exit code {ended.code}: {output}"
         )

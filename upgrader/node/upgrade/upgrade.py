@@ -8,13 +8,20 @@ second upgrade.
 import signal
 from pathlib import Path
 
-from upgrader.core.node_protocol.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, Reason, UpgradeOrder
+from upgrader.core.node_protocol.orders import (
+    KubeletSettings,
+    KubeletTarget,
+    NodeDriver,
+    OrderResult,
+    Reason,
+    UpgradeOrder,
+)
 from upgrader.node.driver import driver_unload
-from upgrader.node.host.clock import Clock, poll_until_no_fault
+from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.host import Host
 from upgrader.node.host.node_lock import hold_node_lock
 from upgrader.node.host.processes import RunningKubelet
-from upgrader.node.host.programs import Programs
+from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet import kubelet_settings
 from upgrader.node.kubelet.kubelet import Kubelet
@@ -30,7 +37,9 @@ TERM_SECONDS = 15.0
 class UpgradeRun:
     """One run of an order. `kubelet` is used only if the order contains a kubelet or settings."""
 
-    def __init__(self, order: UpgradeOrder, *, host: Host, kubelet: Kubelet, programs: Programs, clock: Clock) -> None:
+    def __init__(
+        self, order: UpgradeOrder, *, host: Host, kubelet: Kubelet, programs: ProgramRunner, clock: NodeClock
+    ) -> None:
         self._order = order
         self._host = host
         self._kubelet = kubelet
@@ -100,10 +109,12 @@ class UpgradeRun:
             done.append(f"kernel {self._order.reboot.kernel} runs already")
         return OrderResult(reason=Reason.DONE, message="; ".join(done) or "the order was empty")
 
-    def _unload_driver(self, driver: Driver) -> str:
+    def _unload_driver(self, driver: NodeDriver) -> str:
         patience = self._order.busy_timeout if self._records.read().busy else self._order.first_busy_timeout
         try:
-            return driver_unload.unload_driver(self._host, driver, self._programs, self._clock, patience=patience)
+            return driver_unload.unload_driver(
+                self._host, driver, self._programs, self._clock, patience=patience, adopted=self._order.adopted
+            )
         except OrderFailedError as error:
             if error.reason is Reason.BUSY:
                 self._records.write_busy()

@@ -37,7 +37,7 @@ LATE = timedelta(minutes=30)
 """From the first pass that finds such an owner until it is restarted regardless of where its pods run."""
 
 
-class Abandoned(msgspec.Struct, frozen=True, kw_only=True):
+class AbandonedOwner(msgspec.Struct, frozen=True, kw_only=True):
     """An owner without a request, and what its restart waits for."""
 
     stopped: StoppedOwner
@@ -51,7 +51,7 @@ async def restart_owners(
     *,
     resource: str,
     late: bool | None,
-) -> list[Abandoned]:
+) -> list[AbandonedOwner]:
     """Restart owners without a request; returns those that are not restarted yet.
 
     Args:
@@ -69,11 +69,11 @@ async def restart_owners(
     if late is None:
         # The record may have been removed since the read, which is no reason for an alarm.
         return [
-            Abandoned(stopped=owner, why="it is read again at the next step")
+            AbandonedOwner(stopped=owner, why="it is read again at the next step")
             for owner in owners
             if await _has_stop_record(context, owner)
         ]
-    left: list[Abandoned] = []
+    left: list[AbandonedOwner] = []
     for owner in owners:
         wanted = next((plan.spec.target_revision for plan in plans if _drives_restart(plan, owner)), "")
         try:
@@ -85,7 +85,7 @@ async def restart_owners(
                 raise
             why = error.brief
         if why:
-            left.append(Abandoned(stopped=owner, why=why))
+            left.append(AbandonedOwner(stopped=owner, why=why))
     return left
 
 
@@ -103,7 +103,7 @@ def is_overdue(stack: GpuStack, now: datetime) -> bool | None:
     return None if since is None else now >= since + LATE
 
 
-def stopped_owners_condition(stack: GpuStack, left: Sequence[Abandoned]) -> Iterator[ConditionContent]:
+def stopped_owners_condition(stack: GpuStack, left: Sequence[AbandonedOwner]) -> Iterator[ConditionContent]:
     """The condition StoppedOwners: True while there are such owners; absent until there were any."""
     if left:
         which = "; ".join(

@@ -153,7 +153,7 @@ async def _withdraw_left_requests(context: Context, gang: Gang, resource: str) -
         await _step_request(context, request, resource, _NO_GROUP, None)
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class MemberReport(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of one member, for people."""
 
     pod: str
@@ -162,12 +162,14 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     parked: bool = False
 
 
-def answer_lines(request: CheckpointRequest) -> tuple[Line, ...]:
+def answer_lines(request: CheckpointRequest) -> tuple[MemberReport, ...]:
     """The answer of each member; a member without a step has not answered, or need not answer."""
     acks = {ack.pod_uid: ack for ack in request.status.acks}
     return tuple(
-        Line(pod=member.pod, step=acks[member.uid].step, uri=acks[member.uid].uri, parked=acks[member.uid].parked)
+        MemberReport(
+            pod=member.pod, step=acks[member.uid].step, uri=acks[member.uid].uri, parked=acks[member.uid].parked
+        )
         if member.uid in acks
-        else Line(pod=member.pod)
+        else MemberReport(pod=member.pod)
         for member in request.spec.members
     )

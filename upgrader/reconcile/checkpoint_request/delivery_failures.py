@@ -7,7 +7,7 @@ import structlog
 
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.api.v1alpha1.checkpoint_request import Missed
+from upgrader.api.v1alpha1.checkpoint_request import MissedMember
 from upgrader.core import timing
 from upgrader.core.checkpoint_request import delivery_failures
 from upgrader.core.checkpoint_request.delivery_failures import Miss
@@ -33,7 +33,7 @@ async def record_failures(context: Context, request: CheckpointRequest, error: U
     spec, now = request.spec, context.clock.now()
     log.warning("not heard", gang=spec.gang, method=spec.method, because=error.brief, details=error.details)
     missed = [
-        Missed(
+        MissedMember(
             pod_uid=miss.pod_uid,
             method=spec.method,
             request_id=spec.request_id,

@@ -34,7 +34,7 @@ def annotated_pods(pods: Iterable[Pod]) -> list[Pod]:
     ]
 
 
-class Refused(Struct, frozen=True, kw_only=True):
+class RefusedRemoval(Struct, frozen=True, kw_only=True):
     """A pod whose request annotations cannot be removed."""
 
     pod: str
@@ -44,7 +44,7 @@ class Refused(Struct, frozen=True, kw_only=True):
     """Whether this pass has tried; else the pause since the last attempt is not over."""
 
 
-async def remove_annotations(context: Context, asked: Sequence[Pod]) -> list[Refused]:
+async def remove_annotations(context: Context, asked: Sequence[Pod]) -> list[RefusedRemoval]:
     """Remove annotations of deleted or ended requests from pods; a pod with a new request keeps them.
 
     Args:
@@ -63,7 +63,7 @@ async def remove_annotations(context: Context, asked: Sequence[Pod]) -> list[Ref
     return [refusal for pod in left if (refusal := await _remove_from_pod(context, pod)) is not None]
 
 
-def note_refused_pods(refused: Iterable[Refused], faults: Faults) -> None:
+def note_refused_pods(refused: Iterable[RefusedRemoval], faults: Faults) -> None:
     """Add pods that keep their annotations to the faults of a step."""
     for refusal in refused:
         (faults.record_error if refusal.again else faults.keep_error)(
@@ -77,12 +77,12 @@ def _covers_pod(request: CheckpointRequest, pod: Pod) -> bool:
     return member and request.metadata.namespace == pod.metadata.namespace and carries_request(request, pod)
 
 
-async def _remove_from_pod(context: Context, pod: Pod) -> Refused | None:
+async def _remove_from_pod(context: Context, pod: Pod) -> RefusedRemoval | None:
     """Remove the annotations of one pod; a refusal is retried after a pause, since a user must grant the right."""
     name, now = f"{pod.metadata.namespace}/{pod.metadata.name}", context.clock.now()
     before = context.annotation_removals.failure(pod.metadata.uid, now)
     if before is not None:
-        return Refused(pod=name, error=before, again=False)
+        return RefusedRemoval(pod=name, error=before, again=False)
     context.leadership.check()
     try:
         await context.cluster.edit(PODS, pod.metadata, clear_annotations(pod))
@@ -92,6 +92,6 @@ async def _remove_from_pod(context: Context, pod: Pod) -> Refused | None:
         if not error.refused:
             raise
         context.annotation_removals.keep(pod.metadata.uid, error, now)
-        return Refused(pod=name, error=error, again=True)
+        return RefusedRemoval(pod=name, error=error, again=True)
     log.warning("the request of an annotated pod was deleted", pod=pod.metadata.name, namespace=pod.metadata.namespace)
     return None

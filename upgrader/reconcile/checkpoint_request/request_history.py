@@ -10,7 +10,7 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import timing, untrusted
 from upgrader.core.backoff import backoff_pause
-from upgrader.core.checkpoint_request.acknowledgements import Verdict
+from upgrader.core.checkpoint_request.acknowledgements import AckVerdict
 from upgrader.core.checkpoint_request.admission_slots import Writer, admitted_requests, person_over
 from upgrader.core.checkpoint_request.request_machine import LEFT_OUT
 from upgrader.core.model.fleet import Refusals, Snapshot
@@ -64,7 +64,7 @@ def _lane_writer(request: CheckpointRequest) -> Writer | None:
 
 def is_refused(request: CheckpointRequest) -> bool:
     """Whether the gang refused."""
-    return request.status.phase is RequestPhase.WITHDRAWN and request.status.reason == Verdict.REFUSED.value
+    return request.status.phase is RequestPhase.WITHDRAWN and request.status.reason == AckVerdict.REFUSED.value
 
 
 def is_left_out(request: CheckpointRequest) -> bool:
@@ -79,28 +79,28 @@ def is_unanswered(request: CheckpointRequest) -> bool:
 
 _IN_VAIN = frozenset(
     {
-        Verdict.WAITING.value,
-        Verdict.WRONG_REQUEST.value,
-        Verdict.UNEQUAL_STEPS.value,
-        Verdict.NOT_PARKED.value,
-        Verdict.EPHEMERAL.value,
-        Verdict.EXPIRED.value,
-        Verdict.UNASKABLE.value,
+        AckVerdict.WAITING.value,
+        AckVerdict.WRONG_REQUEST.value,
+        AckVerdict.UNEQUAL_STEPS.value,
+        AckVerdict.NOT_PARKED.value,
+        AckVerdict.EPHEMERAL.value,
+        AckVerdict.EXPIRED.value,
+        AckVerdict.UNASKABLE.value,
     }
 )
 
 
-class Earlier(NamedTuple):
+class EarlierRequests(NamedTuple):
     """Number of unsuccessful requests of a plan to a job."""
 
     refused: int
     unanswered: int
 
 
-def earlier_counts(requests: Iterable[CheckpointRequest], owner: str) -> Earlier:
+def earlier_counts(requests: Iterable[CheckpointRequest], owner: str) -> EarlierRequests:
     """The counts for the next request to the job with this uid; each request continues the previous counts."""
     mine = [request for request in requests if request.spec.owner.uid == owner]
-    return Earlier(
+    return EarlierRequests(
         refused=max((request.spec.refused_before + is_refused(request) for request in mine), default=0),
         unanswered=max((request.spec.unanswered_before + is_unanswered(request) for request in mine), default=0),
     )

@@ -36,7 +36,7 @@ ORDER_SETTLES = timedelta(seconds=10)
 """Time from a command to its visible effect: a controller that accepted a command has executed it by then."""
 
 
-class Advanced(NamedTuple):
+class RequestStep(NamedTuple):
     """The result of one step of a request."""
 
     decision: GangDecision
@@ -46,7 +46,7 @@ class Advanced(NamedTuple):
 
 async def advance_request(
     context: Context, live: LiveRequest, group: GroupOfGang, *, where: Where, ask_until: str | None, lane_width: int = 0
-) -> Advanced:
+) -> RequestStep:
     """One step of a request; returns the decision and the written request.
 
     `lane_width`: gangs that may write to one lane at the same time; 0: any number.
@@ -67,7 +67,7 @@ async def advance_request(
 
 async def _perform_decision(
     context: Context, live: LiveRequest, decision: GangDecision, *, where: Where, ask_until: str | None
-) -> Advanced:
+) -> RequestStep:
     """Perform the acts of a decision, then record it."""
     if live.unread and decision.phase is live.view.phase:
         decision = msgspec.structs.replace(decision, message=f"{decision.message} ({live.unread})")
@@ -78,21 +78,21 @@ async def _perform_decision(
             await _perform_act(context, live, act, where)
         except UnaskableError as error:
             await delivery_failures.record_failures(context, live.request, error)
-            return Advanced(decision, None)
+            return RequestStep(decision, None)
         context.crash.reached(("CheckpointRequest", live.view.phase.value, "after-act"))
     if decision.new_id:
         await _ask_again(context, live)
-        return Advanced(decision, None)
+        return RequestStep(decision, None)
     if decision.method:
         await delivery_failures.ask_by_next(context, live.request, decision)
-        return Advanced(decision, None)
+        return RequestStep(decision, None)
     status, request = status_of(context, live, decision, ask_until), live.request
     if status:
         request = await record_status(
             context, CHECKPOINT_REQUESTS, request.metadata, status, left=live.view.phase, entered=decision.phase
         )
         await emit_event(context, live, decision)
-    return Advanced(decision, request)
+    return RequestStep(decision, request)
 
 
 async def _perform_act(context: Context, live: LiveRequest, act: GangAct, where: Where) -> None:
@@ -115,16 +115,16 @@ async def _perform_act(context: Context, live: LiveRequest, act: GangAct, where:
 async def _resume_owner(context: Context, live: LiveRequest, where: Where) -> None:
     """Restart a gang, steered by its template or a policy, unless it has ended or was resumed by another client."""
     facts, owner = live.view.owner, live.owner
-    ours = facts.suspended and not facts.finished
+    is_suspended = facts.suspended and not facts.finished
     late = live.view.deadline is not None and context.clock.now() >= live.view.deadline
-    steer = ours and placement.is_steerable(owner.row, await context.cluster.version())
-    if not ours and not late and _may_go_off(context, live):
+    steer = is_suspended and placement.is_steerable(owner.row, await context.cluster.version())
+    if not is_suspended and not late and _may_go_off(context, live):
         # The record stays: if the controller accepts the command at this moment, the stopped owner is restarted.
         await live_owners.cancel_stop_order(context, owner, live.view.name)
         return
-    if ours and not steer:
+    if is_suspended and not steer:
         await placement_hint.write_placement(context, live.request, owner, where())
-    if ours and not late and owner.row.switch is Switch.COMMAND:
+    if is_suspended and not late and owner.row.switch is Switch.COMMAND:
         await live_owners.order_on(
             context, owner, live.view.name
         )  # the record stays until the owner is observed to be on

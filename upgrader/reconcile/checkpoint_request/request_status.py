@@ -9,7 +9,7 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import timing
-from upgrader.core.checkpoint_request.acknowledgements import Verdict
+from upgrader.core.checkpoint_request.acknowledgements import AckVerdict
 from upgrader.core.checkpoint_request.request_machine import RESTARTED_EARLY
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision
 from upgrader.core.errors import UpgraderError
@@ -50,7 +50,7 @@ def status_of(context: Context, live: LiveRequest, decision: GangDecision, ask_u
         case _R.STOPPING:
             status["stoppedAt"] = timing.format_time(now)
             status["restartBy"] = timing.format_time(timing.add_seconds(now, transition_of(_R.STOPPED).seconds or 0))
-            status["terminated"] = decision.reason == Verdict.EXPENDABLE.value
+            status["terminated"] = decision.reason == AckVerdict.EXPENDABLE.value
         case _R.RESTARTING:
             status["restartedAt"] = timing.format_time(now)
             status["restartedEarly"] = decision.reason == RESTARTED_EARLY
@@ -60,7 +60,7 @@ def status_of(context: Context, live: LiveRequest, decision: GangDecision, ask_u
         case _R.WITHDRAWN if before.stopped_at is not None:
             # The stop was only intended: the gang was not interrupted.
             status |= {"stoppedAt": None, "restartBy": None, "terminated": None}
-        case _R.WITHDRAWN if decision.reason == Verdict.REFUSED.value:
+        case _R.WITHDRAWN if decision.reason == AckVerdict.REFUSED.value:
             status |= {"refusedAt": timing.format_time(now), "retryAfterSeconds": decision.retry_after_seconds}
         case _R.REQUESTED | _R.STOPPED | _R.EXPIRED | _R.WITHDRAWN | _R.ENDED:
             pass

@@ -10,10 +10,10 @@ from upgrader.core import timing
 from upgrader.core.driver_build.build_results import read_message
 from upgrader.core.driver_build.driver_builds import CheckName, Identity
 from upgrader.core.driver_image.image_machine import (
-    Answer,
+    BuildJobState,
+    DigestLookup,
     ImageView,
     JobSeen,
-    JobState,
     is_failure_outdated,
     is_paused,
 )
@@ -100,7 +100,7 @@ def _has_verified_signature(image: DriverImage) -> bool:
 
 
 async def _with_registry(context: Context, view: ImageView) -> ImageView:
-    image = await _read_digest(context, view.reference) if view.reference else Answer()
+    image = await _read_digest(context, view.reference) if view.reference else DigestLookup()
     view = msgspec.structs.replace(view, image=image)
     if view.brought or not view.builder:
         return view
@@ -116,11 +116,11 @@ async def free_slots(context: Context) -> int:
     return context.builds.max_concurrent - len(under_way)
 
 
-async def _read_digest(context: Context, name: str) -> Answer:
+async def _read_digest(context: Context, name: str) -> DigestLookup:
     try:
-        return Answer(digest=await context.registry.digest(name) or "")
+        return DigestLookup(digest=await context.registry.digest(name) or "")
     except (RegistryError, ConfigurationError) as error:  # the latter: an invalid or ambiguous name
-        return Answer(silent=error.brief)
+        return DigestLookup(silent=error.brief)
 
 
 async def _with_verdicts(context: Context, image: DriverImage, view: ImageView) -> ImageView:
@@ -161,14 +161,16 @@ def job_seen(job: Job, pods: list[Pod]) -> JobSeen:
         for status in pod.status.container_statuses:
             terminated, waiting = status.state.terminated, status.state.waiting
             if terminated is not None and (result := read_message(terminated.message)) is not None:
-                return JobSeen(state=JobState.ENDED, result=result)
+                return JobSeen(state=BuildJobState.ENDED, result=result)
             if terminated is not None:
                 trouble = f"exit code {terminated.exit_code}: {terminated.message[-_SHOWN:] or terminated.reason}"
-                return JobSeen(state=JobState.ENDED if ended is not None else JobState.RUNNING, trouble=trouble)
+                return JobSeen(
+                    state=BuildJobState.ENDED if ended is not None else BuildJobState.RUNNING, trouble=trouble
+                )
             if waiting is not None and waiting.reason not in {"ContainerCreating", "PodInitializing"}:
-                return JobSeen(state=JobState.RUNNING, trouble=f"{waiting.reason}: {waiting.message}"[:_SHOWN])
+                return JobSeen(state=BuildJobState.RUNNING, trouble=f"{waiting.reason}: {waiting.message}"[:_SHOWN])
     if ended is not None:
-        return JobSeen(state=JobState.ENDED, trouble=f"{ended.reason}: {ended.message}".strip(": "))
+        return JobSeen(state=BuildJobState.ENDED, trouble=f"{ended.reason}: {ended.message}".strip(": "))
     waits = next(
         (
             condition.message
@@ -178,4 +180,4 @@ def job_seen(job: Job, pods: list[Pod]) -> JobSeen:
         ),
         "",
     )
-    return JobSeen(state=JobState.RUNNING, trouble=waits[:_SHOWN])
+    return JobSeen(state=BuildJobState.RUNNING, trouble=waits[:_SHOWN])

@@ -15,7 +15,7 @@ _KEPT = timedelta(minutes=10)
 
 
 @dataclass
-class Heard:
+class EventMemory:
     """By object the last text and its time; by stack and part the nodes without a pod, and since when."""
 
     messages: dict[str, tuple[str, datetime]] = field(default_factory=dict)

@@ -15,15 +15,15 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import GpuStackSpec
 from upgrader.core.model.fleet import Gang
 from upgrader.core.node_protocol.gpu_resources import PoolGpus
-from upgrader.core.workloads.checkpoint_annotations import Declared, nearest_declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations, nearest_declared
 from upgrader.core.workloads.completion_estimate import tells_time
-from upgrader.core.workloads.gang_rules import PodMetadata, Rule, UserRule, rules_of
+from upgrader.core.workloads.gang_rules import MembershipRule, PodMetadata, UserRule, rules_of
 from upgrader.core.workloads.gangs import PodFacts, gangs_of
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_objects import Work
 from upgrader.reconcile.facts.object_cache import ObjectCache
 from upgrader.reconcile.facts.pod_facts import controller_of, is_own_pod, read_declared, read_pod, with_mates
-from upgrader.reconcile.facts.reading import Reading
+from upgrader.reconcile.facts.reading import ClusterReading
 from upgrader.reconcile.facts.storage import Classes, classes_of
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class _Inputs(NamedTuple):
 
     versions: tuple[tuple[str, str], ...]  # uid and resourceVersion of its pods
     works: tuple[Work, ...]
-    declared: Declared  # by the namespace itself
+    declared: CheckpointAnnotations  # by the namespace itself
     classes: Classes
     gpus: PoolGpus
     rules: tuple[object, ...]  # the stack's own
@@ -59,7 +59,7 @@ class GangCache:
         self._namespaces: dict[str, _Namespace] = {}
 
     def read(
-        self, seen: Reading, gpus: PoolGpus, spec: GpuStackSpec, now: datetime, emptied: frozenset[str]
+        self, seen: ClusterReading, gpus: PoolGpus, spec: GpuStackSpec, now: datetime, emptied: frozenset[str]
     ) -> tuple[Gang, ...]:
         """All gangs, by name.
 
@@ -84,7 +84,7 @@ class GangCache:
             inputs = _Inputs(
                 versions=tuple((pod.metadata.uid, pod.metadata.resource_version) for pod in its),
                 works=tuple(works.get(name, ())),
-                declared=spaces.get(name, Declared()),
+                declared=spaces.get(name, CheckpointAnnotations()),
                 classes=classes_of(claims.get(name, ())),
                 gpus=gpus,
                 rules=tuple(spec.gangs),
@@ -96,7 +96,7 @@ class GangCache:
         return tuple(sorted(gangs, key=lambda gang: gang.name))
 
 
-def rules_for(spec: GpuStackSpec) -> tuple[Rule, ...]:
+def rules_for(spec: GpuStackSpec) -> tuple[MembershipRule, ...]:
     """The gang rules: the stack's own rules, then the built-in rules.
 
     Raises:
@@ -106,7 +106,7 @@ def rules_for(spec: GpuStackSpec) -> tuple[Rule, ...]:
 
 
 def _gangs_of_namespace(
-    space: _Namespace, inputs: _Inputs, name: str, pods: Sequence[Pod], rules: Sequence[Rule], now: datetime
+    space: _Namespace, inputs: _Inputs, name: str, pods: Sequence[Pod], rules: Sequence[MembershipRule], now: datetime
 ) -> tuple[Gang, ...]:
     """The gangs of one namespace, derived again if an input has changed."""
     before = space.inputs
@@ -124,13 +124,13 @@ def _derive_gangs(
     inputs: _Inputs,
     name: str,
     pods: Sequence[Pod],
-    rules: Sequence[Rule],
+    rules: Sequence[MembershipRule],
     now: datetime,
 ) -> tuple[Gang, ...]:
     gpus, emptied = inputs.gpus, inputs.emptied
     chains = Chains(inputs.works, {pod.metadata.uid: controller_of(pod.metadata) for pod in pods})
 
-    def around(metadata: PodMetadata) -> Declared:
+    def around(metadata: PodMetadata) -> CheckpointAnnotations:
         return nearest_declared([chains.declared(metadata.controller), inputs.declared])
 
     kept.begin()

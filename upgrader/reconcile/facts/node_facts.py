@@ -19,7 +19,7 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
     """
     labels, status = node.metadata.labels, node.status
     resource = PoolGpus(resource=resource, former=former).offered_as(status.allocatable, status.capacity)
-    ours = next((taint for taint in node.spec.taints if taint.key == names.TAINT_MAINTENANCE), None)
+    maintenance_taint = next((taint for taint in node.spec.taints if taint.key == names.TAINT_MAINTENANCE), None)
     offered = gpus_by_name(status.allocatable, resource)
     settings = node.metadata.annotations.get(names.ANNOTATION_KUBELET, "")
     return NodeFacts(
@@ -43,12 +43,12 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
         plugin_key=labels.get(names.LABEL_DEVICE_PLUGIN, ""),
         operands=labels.get(names.LABEL_OPERANDS, ""),
         revision=labels.get(names.LABEL_REVISION, ""),
-        maintenance=(ours.value or "without a name") if ours is not None else "",
-        closed_at=untrusted.parse_instant(ours.time_added) if ours is not None else None,
+        maintenance=(maintenance_taint.value or "without a name") if maintenance_taint is not None else "",
+        closed_at=untrusted.parse_instant(maintenance_taint.time_added) if maintenance_taint is not None else None,
         claimed_by=untrusted.cut_name(node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY, "")),
         released_by=untrusted.cut_name(node.metadata.annotations.get(names.ANNOTATION_RELEASED_BY, "")),
         pending_kernel=pending_kernel(node),
-        theirs=foreign_labels(labels),
+        foreign_labels=foreign_labels(labels),
         adopted=names.ANNOTATION_ADOPT in node.metadata.annotations,
         removed_driver=read_removed_driver(node.metadata.annotations.get(names.ANNOTATION_REMOVED_DRIVER)),
         os=code_name(untrusted.cut_name(status.node_info.os_image)),
@@ -80,8 +80,8 @@ def _labels_boot(node: Node) -> str:
     text = node.metadata.annotations.get(names.ANNOTATION_NODE_FEATURES)
     record = read_record(text) if text is not None else None
     name = names.LABEL_KERNEL_NFD
-    ours = record is not None and record.labels.get(name, "") == node.metadata.labels.get(name)
-    return record.boot_id if record is not None and ours else ""
+    is_current = record is not None and record.labels.get(name, "") == node.metadata.labels.get(name)
+    return record.boot_id if record is not None and is_current else ""
 
 
 def pending_kernel(node: Node) -> str:

@@ -13,7 +13,7 @@ from upgrader.api.resources import ResourceKind, owner_resource
 from upgrader.core import untrusted
 from upgrader.core.errors import describe_error
 from upgrader.core.model.fleet import Owner
-from upgrader.core.workloads.checkpoint_annotations import Declared, nearest_declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations, nearest_declared
 from upgrader.core.workloads.owner_kinds import BETWEEN, DECLARING, OWNERS, ReadKind, served_version
 from upgrader.core.workloads.owner_objects import Work, group_of, is_suspended
 from upgrader.core.workloads.suspend_patches import record_of
@@ -47,14 +47,14 @@ async def read_works(cluster: Cluster, kept: ObjectCache[Work]) -> tuple[Work, .
     )
 
 
-async def declared_above(cluster: Reads, pod: Pod) -> Declared:
+async def declared_above(cluster: Reads, pod: Pod) -> CheckpointAnnotations:
     """The declarations of one pod's owners, the nearest first; each owner is read separately.
 
     Raises:
         ClusterError: an owner cannot be read; it may declare that its pods must not be evicted.
     """
     served = await cluster.served()
-    declarations: list[Declared] = []
+    declarations: list[CheckpointAnnotations] = []
     above, seen = controller_of(pod.metadata), {pod.metadata.uid}
     while above is not None and above.uid not in seen:
         seen.add(above.uid)

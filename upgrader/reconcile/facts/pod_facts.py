@@ -14,8 +14,8 @@ from upgrader.core import untrusted
 from upgrader.core.errors import describe_error
 from upgrader.core.model.fleet import MemberFacts, Owner
 from upgrader.core.node_protocol.gpu_resources import PoolGpus
-from upgrader.core.workloads.checkpoint_annotations import NOTHING, Declared, nearest_declared
-from upgrader.core.workloads.gang_rules import PodMetadata, Rule, resolve_gang
+from upgrader.core.workloads.checkpoint_annotations import NOTHING, CheckpointAnnotations, nearest_declared
+from upgrader.core.workloads.gang_rules import MembershipRule, PodMetadata, resolve_gang
 from upgrader.core.workloads.gangs import ENDED, REPLICATED, PodFacts
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.reconcile.facts.device_claims import gpus_behind_resources, gpus_by_claims, refers_to_claims
@@ -48,7 +48,7 @@ DECLARED = MappingProxyType(
         "path": names.ANNOTATION_PATH,
     }
 )
-"""The annotation of each field of Declared."""
+"""The annotation of each field of CheckpointAnnotations."""
 
 
 def gpus_of(pod: Pod, gpus: PoolGpus) -> int:
@@ -100,14 +100,14 @@ def asked_id(pod: Pod) -> str:
     return pod.metadata.annotations.get(names.ANNOTATION_REQUEST, "")
 
 
-def read_declared(meta: ObjectMeta) -> Declared:
+def read_declared(meta: ObjectMeta) -> CheckpointAnnotations:
     """The declarations in an object's own annotations."""
     annotations = meta.annotations
     if not annotations:
         return NOTHING
     veto = next((name for name, value in names.ANNOTATIONS_VETO.items() if annotations.get(name) == value), "")
     values = {field: annotations.get(name, "").strip() for field, name in DECLARED.items()}
-    return Declared(**values, veto=f"{veto}={names.ANNOTATIONS_VETO[veto]}" if veto else "")
+    return CheckpointAnnotations(**values, veto=f"{veto}={names.ANNOTATIONS_VETO[veto]}" if veto else "")
 
 
 def controller_of(meta: ObjectMeta) -> Owner | None:
@@ -121,13 +121,13 @@ def _owner_of(reference: OwnerReference) -> Owner:
     return Owner(kind=kind, name=name, uid=uid, **version)
 
 
-def is_replicated(pod: Pod, around: Declared | None = None) -> bool:
+def is_replicated(pod: Pod, around: CheckpointAnnotations | None = None) -> bool:
     """Whether a pod may be evicted alone: its owner replaces it, and no checkpoint method or veto is declared.
 
     `around`: declarations of the pod's owners and namespace.
     """
     owner = controller_of(pod.metadata)
-    declared = nearest_declared([read_declared(pod.metadata), around or Declared()])
+    declared = nearest_declared([read_declared(pod.metadata), around or CheckpointAnnotations()])
     return owner is not None and owner.kind in REPLICATED and not (declared.method or declared.veto)
 
 
@@ -193,7 +193,7 @@ def pod_metadata(pod: Pod) -> PodMetadata:
 def pod_facts(
     pod: Pod,
     gpus: PoolGpus,
-    around: Declared,
+    around: CheckpointAnnotations,
     metadata: PodMetadata | None = None,
     classes: Classes = NO_CLASSES,
     *,
@@ -226,7 +226,7 @@ def pod_facts(
 def read_pod(
     pod: Pod,
     gpus: PoolGpus,
-    around: Callable[[], Declared],
+    around: Callable[[], CheckpointAnnotations],
     metadata: PodMetadata,
     classes: Classes,
     *,
@@ -256,7 +256,11 @@ def read_pod(
 
 
 def with_mates(
-    pods: Iterable[Pod], chains: Chains, gpus: PoolGpus, rules: Sequence[Rule], rebooted: Holding[str] = NOWHERE
+    pods: Iterable[Pod],
+    chains: Chains,
+    gpus: PoolGpus,
+    rules: Sequence[MembershipRule],
+    rebooted: Holding[str] = NOWHERE,
 ) -> list[tuple[Pod, PodMetadata]]:
     """Pods of gangs with at least one running pod that requests GPUs or that a reboot of its node would end.
 

@@ -10,7 +10,7 @@ from upgrader.core.node_protocol.gpu_resources import Claimed
 from upgrader.core.workloads.owner_objects import Work
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterReading(msgspec.Struct, frozen=True, kw_only=True):
     """The objects of one reading of the cluster, for all stacks."""
 
     own_namespace: str  # namespace of the operator's own pods

@@ -25,7 +25,7 @@ SHARED_SECONDS = 5.0
 """Time for which a reading is shared: idle loops step every 15 s, others every second."""
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
+class WorkloadObjects(msgspec.Struct, frozen=True, kw_only=True):
     """The objects of one reading."""
 
     pods: Sequence[Pod] = ()
@@ -34,14 +34,14 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     claimed: Claimed = msgspec.field(default_factory=dict)  # GPUs of ResourceClaims
 
 
-async def read_workload(cluster: Cluster, kept: ObjectCache[Work], watched: Reads | None = None) -> Workload:
+async def read_workload(cluster: Cluster, kept: ObjectCache[Work], watched: Reads | None = None) -> WorkloadObjects:
     """Read everything from the API server, pods from `watched` if given; `kept`: values of owners read before.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
     """
     pods, works = await asyncio.gather((watched or cluster).list(PODS), read_works(cluster, kept))
-    return Workload(
+    return WorkloadObjects(
         pods=pods,
         works=works,
         claims=await cluster.list(CLAIMS) if any(map(keeps_on_claims, pods)) else (),
@@ -66,10 +66,10 @@ class Workloads:
         self._kept: ObjectCache[Work] = kept or ObjectCache()
         self._watched = watched
         self._reading = asyncio.Lock()
-        self._found: Workload | None = None
+        self._found: WorkloadObjects | None = None
         self._began = 0.0
 
-    async def read(self, cluster: Cluster) -> Workload:
+    async def read(self, cluster: Cluster) -> WorkloadObjects:
         """A reading that is less than `seconds` old, else a new one; concurrent callers wait for the same reading.
 
         Raises:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from upgrader.core.gpu_stack.debounce import Seen, labels_seen, needs_seen, update_seen
+from upgrader.core.gpu_stack.debounce import Observation, labels_seen, needs_seen, update_seen
 from upgrader.core.gpu_stack.drift import NodeDrift
 from upgrader.core.model.fleet import NodeFacts, Target
 
@@ -17,8 +17,8 @@ class Steady:
     """Observations of the nodes of a stack, by uid: differences from a revision, and labels that disagree."""
 
     revision: str = ""
-    needs: dict[str, Seen] = field(default_factory=dict)
-    labels: dict[str, Seen] = field(default_factory=dict)
+    needs: dict[str, Observation] = field(default_factory=dict)
+    labels: dict[str, Observation] = field(default_factory=dict)
 
 
 @dataclass

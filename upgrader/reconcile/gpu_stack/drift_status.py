@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from upgrader.core.driver_image.catalogue import Catalogue
-from upgrader.core.driver_image.missing_images import Driver, driver_had, driver_of, why_no_image
+from upgrader.core.driver_image.missing_images import DriverSelector, driver_had, driver_of, why_no_image
 from upgrader.core.gpu_stack import unplanned_upgrades
 from upgrader.core.gpu_stack.adoption import LABELS_DEPLOY
-from upgrader.core.gpu_stack.debounce import Seen
+from upgrader.core.gpu_stack.debounce import Observation
 from upgrader.core.gpu_stack.drift import would_lack
 from upgrader.core.gpu_stack.proposals import Proposal
-from upgrader.core.gpu_stack.unplanned_upgrades import Need
+from upgrader.core.gpu_stack.unplanned_upgrades import NodeNeed
 from upgrader.core.model.fleet import NodeFacts, Target
 from upgrader.reconcile.gpu_stack.debounce_cache import Steady
 from upgrader.reconcile.observe.stack_reading import StackReading
@@ -33,7 +33,7 @@ SHOWN = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
+class DriftDecision:
     """The decision about drift, and how long it persists; `goal` is the target of a node without a driver."""
 
     goal: Target
@@ -84,7 +84,7 @@ def _adopted_condition(read: StackReading) -> Iterator[ConditionContent]:
 
 def _next_boot_condition(read: StackReading) -> Iterator[ConditionContent]:
     """A warning before a reboot into a kernel without an image: no node is drained, and no reboot is prevented."""
-    catalogue, missing = Catalogue(read.snapshot.images), defaultdict[tuple[Driver, str], list[str]](list)
+    catalogue, missing = Catalogue(read.snapshot.images), defaultdict[tuple[DriverSelector, str], list[str]](list)
     for node in read.snapshot.nodes:
         if not node.left_alone and (driver := would_lack(node, catalogue)) is not None:
             missing[driver, node.pending_kernel].append(node.name)
@@ -99,7 +99,7 @@ def _next_boot_condition(read: StackReading) -> Iterator[ConditionContent]:
         yield ConditionContent(NEXT_BOOT, "True", "Supported", "every kernel that a next boot would take has an image")
 
 
-def _has_undecided_labels(seen: Iterable[Seen]) -> bool:
+def _has_undecided_labels(seen: Iterable[Observation]) -> bool:
     """Whether labels disagree, but not long enough to change the condition."""
     return any(labels.what for labels in seen)
 
@@ -113,7 +113,7 @@ def _repeat_condition(read: StackReading, kind: str) -> Iterator[ConditionConten
 def without_image(read: StackReading, goal: Target) -> str:
     """Nodes that wait for a driver because their kernel has no image, and the remedy; empty: none."""
     catalogue = Catalogue(read.snapshot.images)
-    lacking: dict[tuple[Driver, str], list[str]] = defaultdict(list)
+    lacking: dict[tuple[DriverSelector, str], list[str]] = defaultdict(list)
     for node in read.snapshot.nodes:
         driver = _missing_driver(node, goal, catalogue)
         if driver is not None:
@@ -125,15 +125,15 @@ def without_image(read: StackReading, goal: Target) -> str:
     return " ".join(sentences)
 
 
-def _missing_driver(node: NodeFacts, goal: Target, catalogue: Catalogue) -> Driver | None:
+def _missing_driver(node: NodeFacts, goal: Target, catalogue: Catalogue) -> DriverSelector | None:
     """The driver that the stack should install on a node, and for whose kernel there is no image."""
     if node.left_alone or node.claimed_by:
         return None
     own = catalogue.former_image(node) or catalogue.image_of(node)
     match unplanned_upgrades.find_need(node, catalogue):
-        case Need.REPAIR if own is not None:
+        case NodeNeed.REPAIR if own is not None:
             driver = driver_had(own)
-        case Need.INSTALL:
+        case NodeNeed.INSTALL:
             driver = driver_of(goal)
         case _:
             return None

@@ -9,7 +9,7 @@ import structlog
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, CONTROLLER_REVISIONS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
-from upgrader.core.gpu_stack.history import Past, names_beyond_limit
+from upgrader.core.gpu_stack.history import HistoryEntry, names_beyond_limit
 from upgrader.core.model.phases import NodePhase, is_final
 from upgrader.reconcile.observe import own_requests
 from upgrader.reconcile.observe.revisions import list_revisions, revision_name
@@ -30,7 +30,7 @@ async def prune_history(context: Context, read: StackReading) -> None:
         return
     limit = read.stack.spec.history_limit
     ended = sorted((plan for plan in read.plans if is_final(plan.status.phase)), key=_age_key)
-    past = [Past(name=plan.metadata.name, needed=_is_needed(read, plan)) for plan in ended]
+    past = [HistoryEntry(name=plan.metadata.name, needed=_is_needed(read, plan)) for plan in ended]
     gone = set()
     for name in names_beyond_limit(past, limit):
         plan = next(candidate for candidate in ended if candidate.metadata.name == name)
@@ -84,7 +84,7 @@ async def _prune_revisions(context: Context, read: StackReading, plans: list[Upg
     present = revision_name(stack, read.target.revision)
     before = revision_names[max(0, revision_names.index(present) - 1)] if present in revision_names else ""
     objects = {revision_name(stack, revision) for revision in needed if revision} | {before}
-    past = [Past(name=revision, needed=revision in objects) for revision in revision_names]
+    past = [HistoryEntry(name=revision, needed=revision in objects) for revision in revision_names]
     for name in names_beyond_limit(past, read.stack.spec.history_limit):
         oldest = next(revision for revision in kept if revision.metadata.name == name)
         log.info("a revision that nothing needs is beyond the history limit", revision=name)

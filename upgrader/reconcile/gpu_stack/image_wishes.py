@@ -11,7 +11,7 @@ from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core import timing
 from upgrader.core.errors import ClusterError, ConflictError
-from upgrader.core.gpu_stack.image_wishes import Template, Wish, choose_template, find_wishes
+from upgrader.core.gpu_stack.image_wishes import ImageRequest, Template, choose_template, find_wishes
 from upgrader.core.gpu_stack.proposals import OnDrift
 from upgrader.core.model.fleet import Target
 from upgrader.core.naming import object_name
@@ -41,7 +41,7 @@ async def ensure_images(context: Context, read: StackReading, goal: Target) -> b
     return made
 
 
-async def _create_image(context: Context, stack: str, wish: Wish, how: Template) -> bool:
+async def _create_image(context: Context, stack: str, wish: ImageRequest, how: Template) -> bool:
     context.leadership.check()
     try:
         await context.cluster.create(DRIVER_IMAGES, driver_image_manifest(wish, how, {names.LABEL_STACK: stack}))
@@ -56,7 +56,7 @@ async def _create_image(context: Context, stack: str, wish: Wish, how: Template)
     return True
 
 
-def driver_image_manifest(wish: Wish, how: Template, labels: Mapping[str, str]) -> dict[str, Any]:
+def driver_image_manifest(wish: ImageRequest, how: Template, labels: Mapping[str, str]) -> dict[str, Any]:
     """A DriverImage. Its name follows from its content, so that equal wishes give the same object."""
     identity = (wish.driver.vendor, wish.driver.version, wish.kernel, how.recipe, how.flavour, how.os, how.arch)
     return {

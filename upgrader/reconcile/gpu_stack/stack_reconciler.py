@@ -45,7 +45,7 @@ from upgrader.reconcile.runtime import side_by_side
 from upgrader.reconcile.runtime.context import Context, with_fresh_pods
 from upgrader.reconcile.runtime.isolation import PASSING, Faults, faults_of, write_step_failed
 from upgrader.reconcile.upgrade_group import group_reconciler
-from upgrader.reconcile.upgrade_group.group_view import NODES_AT_ONCE, UpgradeGroup
+from upgrader.reconcile.upgrade_group.group_view import NODES_AT_ONCE, OpenGroup
 from upgrader.reconcile.upgrade_plan import reservations
 from upgrader.telemetry import metrics
 
@@ -149,7 +149,7 @@ async def _read_stack(context: Context, stack: GpuStack, target: Target) -> Stac
 
 async def _release_without_revision(
     context: Context, stack: GpuStack, faults: Faults
-) -> list[abandoned_owners.Abandoned]:
+) -> list[abandoned_owners.AbandonedOwner]:
     """`_release_gangs` for a stack without a valid revision: its gangs must not stay stopped."""
     workload = await context.workloads.read(context.cluster)
     plans = [plan for plan in await context.cluster.list(UPGRADE_PLANS) if plan.spec.stack == stack.metadata.name]
@@ -165,7 +165,7 @@ async def _release_gangs(
     asked: Sequence[Pod],
     plans: Sequence[UpgradePlan],
     faults: Faults,
-) -> list[abandoned_owners.Abandoned]:
+) -> list[abandoned_owners.AbandonedOwner]:
     """Restart owners and remove request annotations of deleted requests; returns owners that are not restarted yet.
 
     Args:
@@ -223,13 +223,13 @@ async def _care_for_nodes(
 
 async def _answer_drift(
     context: Context, read: StackReading, goal: Target, sightings: Sightings
-) -> drift_status.Answered:
+) -> drift_status.DriftDecision:
     """Respond to persistent drift without a user."""
     now = context.clock.now()
     steady = sightings.record_nodes(read.target, read.snapshot.nodes, read.drift, now)
     await image_wishes.prune_images(context, read)
     proposal = await proposals.answer_drift(context, read, steady)
-    return drift_status.Answered(goal=goal, proposal=proposal, steady=steady)
+    return drift_status.DriftDecision(goal=goal, proposal=proposal, steady=steady)
 
 
 async def _leave_stack(context: Context, name: str) -> float | None:
@@ -265,7 +265,7 @@ async def _step_upgrades(context: Context, upgrades: Sequence[NodeUpgrade], faul
 
     async def drive(upgrade: NodeUpgrade) -> None:
         resource = upgrade.spec.target.resource_name
-        group = UpgradeGroup(name=upgrade.spec.group, resource=resource, upgrades=[upgrade], undo=undo)
+        group = OpenGroup(name=upgrade.spec.group, resource=resource, upgrades=[upgrade], undo=undo)
         with faults.contained(f"node {upgrade.spec.node.name}"):
             await group_reconciler.reconcile_group(context, group, faults, crowd)
 

@@ -17,16 +17,16 @@ from upgrader.core.model.fleet import NodeFacts, Target
 from upgrader.core.model.operands import (
     Operand,
     OperandStanding,
+    OperandState,
     PartStanding,
-    Standing,
     operand_standings,
     part_standing,
 )
 from upgrader.core.model.phases import NodePhase, is_final
-from upgrader.core.node_protocol.node_labels import Standing as LabelStanding
+from upgrader.core.node_protocol.node_labels import NodeLabelState as LabelStanding
 from upgrader.reconcile.checkpoint_request import abandoned_owners
-from upgrader.reconcile.checkpoint_request.abandoned_owners import Abandoned
-from upgrader.reconcile.gpu_stack.drift_status import Answered, without_image
+from upgrader.reconcile.checkpoint_request.abandoned_owners import AbandonedOwner
+from upgrader.reconcile.gpu_stack.drift_status import DriftDecision, without_image
 from upgrader.reconcile.gpu_stack.unplanned_upgrades import latest_ended_upgrade
 from upgrader.reconcile.observe import pod_events
 from upgrader.reconcile.observe.other_plans import away_from
@@ -43,7 +43,7 @@ LONGEST = 400
 """Characters of a failure's message in the condition, from its end, which contains cause and resolution."""
 
 
-async def write_refusal(context: Context, stack: GpuStack, message: str, left: Sequence[Abandoned]) -> None:
+async def write_refusal(context: Context, stack: GpuStack, message: str, left: Sequence[AbandonedOwner]) -> None:
     """Record that the spec gives no revision; `left`: stopped owners that are not restarted yet."""
     told = (
         ConditionContent("Valid", "False", "RevisionNotMade", message),
@@ -60,9 +60,9 @@ async def write_status(
     context: Context,
     read: StackReading,
     labelling: Labelling,
-    answered: Answered,
+    answered: DriftDecision,
     faults: Mapping[Operand, str],
-    left: Sequence[Abandoned] = (),
+    left: Sequence[AbandonedOwner] = (),
 ) -> None:
     """Write the status if it changes.
 
@@ -83,7 +83,9 @@ async def write_status(
     drifted = _drifted_condition(read, counts, len(now_drifted))
     standing = await _operand_statuses(context, read, faults)
     labeller = (
-        part_standing(labelling.wanted, labelling.pods) if labelling.asked else PartStanding(state=Standing.EXTERNAL)
+        part_standing(labelling.wanted, labelling.pods)
+        if labelling.asked
+        else PartStanding(state=OperandState.EXTERNAL)
     )
     status: dict[str, Any] = {
         "observedGeneration": stack.metadata.generation,
@@ -166,7 +168,7 @@ def _part_entry(standing: PartStanding) -> dict[str, Any]:
 def _operands_ready(standing: Sequence[OperandStanding], labeller: PartStanding) -> ConditionContent:
     """The condition OperandsReady: operands that are not ready, with the nodes they block; the labeller last."""
     entries = [*((operand.operand.value, operand) for operand in standing), (LABELLER, labeller)]
-    missing = [(name, operand) for name, operand in entries if operand.state is Standing.WAITING]
+    missing = [(name, operand) for name, operand in entries if operand.state is OperandState.WAITING]
     if not missing:
         return ConditionContent("OperandsReady", "True", "Ready", "every operand is ready on all its nodes")
     message = "; ".join(f"{name} {operand.shown}: {operand.message}" for name, operand in missing)

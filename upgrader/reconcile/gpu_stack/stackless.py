@@ -37,7 +37,7 @@ PAUSE_SECONDS = 60.0
 
 
 @dataclass(kw_only=True)
-class Stackless:
+class StacklessPass:
     """The step of that loop. Its memory is a hint: without it, a restart of a gang takes one more pass."""
 
     waiting: str = ""
@@ -61,10 +61,10 @@ class Stackless:
             return context.active_seconds
         return context.idle_seconds if faults.errors else PAUSE_SECONDS
 
-    async def _take_back(self, context: Context, faults: Faults) -> list[abandoned_owners.Abandoned]:
+    async def _take_back(self, context: Context, faults: Faults) -> list[abandoned_owners.AbandonedOwner]:
         """Restart gangs and remove request annotations from pods; returns gangs that stay stopped."""
         workload = await context.workloads.read(context.cluster)
-        left: list[abandoned_owners.Abandoned] = []
+        left: list[abandoned_owners.AbandonedOwner] = []
         with faults.contained("stopped owners"):
             upgrades = await context.cluster.list(NODE_UPGRADES)
             left = await abandoned_owners.restart_owners(
@@ -78,7 +78,7 @@ class Stackless:
             note_refused_pods(await remove_annotations(context, annotated_pods(workload.pods)), faults)
         return left
 
-    def _log_stopped(self, left: Sequence[abandoned_owners.Abandoned]) -> None:
+    def _log_stopped(self, left: Sequence[abandoned_owners.AbandonedOwner]) -> None:
         """Log stopped owners, once for each change, since there is no status to show them in."""
         owners = "; ".join(
             f"{abandoned.stopped.shown} (plan {abandoned.stopped.plan}): {abandoned.why}" for abandoned in left

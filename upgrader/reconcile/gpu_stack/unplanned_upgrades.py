@@ -16,7 +16,7 @@ from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core import timing
 from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.gpu_stack import unplanned_upgrades
-from upgrader.core.gpu_stack.unplanned_upgrades import Attempt, Need
+from upgrader.core.gpu_stack.unplanned_upgrades import Attempt, NodeNeed
 from upgrader.core.model.fleet import ImageFacts, NodeFacts, Target
 from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason, is_final
 from upgrader.core.workloads.gangs import ENDED
@@ -51,7 +51,9 @@ async def due_upgrades(
     Claims of deleted upgrades that changed nothing are released here, and drivers without an image removed.
     """
     catalogue = Catalogue(read.snapshot.images)
-    broken = {node.uid for node in read.snapshot.nodes if unplanned_upgrades.find_need(node, catalogue) is Need.REPAIR}
+    broken = {
+        node.uid for node in read.snapshot.nodes if unplanned_upgrades.find_need(node, catalogue) is NodeNeed.REPAIR
+    }
     sightings.keep_nodes(read.stack.metadata.name, broken)
     under_way = {upgrade.spec.node.uid for upgrade in read.own_upgrades if not is_final(upgrade.status.phase)}
     upgrades: list[Due] = []
@@ -73,11 +75,11 @@ async def _due_at(
     if orphaned and fresh is None:
         return None
     match unplanned_upgrades.find_need(node, catalogue, orphaned=orphaned):
-        case Need.RELEASE if fresh is not None:
+        case NodeNeed.RELEASE if fresh is not None:
             await release_claim(context, fresh)
-        case Need.INSTALL:
+        case NodeNeed.INSTALL:
             return await _due_installation(context, read, node, goal, catalogue)
-        case Need.REPAIR:
+        case NodeNeed.REPAIR:
             now, apart = context.clock.now(), context.active_seconds
             if sightings.was_seen_before(read.stack.metadata.name, node, now, apart):
                 return await _due_repair(context, read, node, goal, catalogue)

@@ -30,14 +30,14 @@ LONGEST_SECONDS = 300.0
 """Longest pause, whatever the API server answers."""
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class EvictionRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Why a pod was not evicted, as a sentence, and the pause until the next attempt, in seconds."""
 
     message: str
     seconds: float
 
 
-async def evict_pods(context: Context, pods: Sequence[OtherPod]) -> Refusal | None:
+async def evict_pods(context: Context, pods: Sequence[OtherPod]) -> EvictionRefusal | None:
     """Evict all pods that can be evicted now; returns the refusal of the first refused pod, or None.
 
     Raises:
@@ -47,10 +47,10 @@ async def evict_pods(context: Context, pods: Sequence[OtherPod]) -> Refusal | No
     if not refused:
         return None
     more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-    return Refusal(message=f"{refused[0].message}{more}", seconds=min(refusal.seconds for refusal in refused))
+    return EvictionRefusal(message=f"{refused[0].message}{more}", seconds=min(refusal.seconds for refusal in refused))
 
 
-async def _evict_pod(context: Context, pod: OtherPod) -> Refusal | None:
+async def _evict_pod(context: Context, pod: OtherPod) -> EvictionRefusal | None:
     fresh = await context.cluster.get(PODS, pod.name, pod.namespace)
     if fresh is None or fresh.metadata.uid != pod.uid or fresh.metadata.deletion_timestamp is not None:
         return None
@@ -66,15 +66,15 @@ async def _evict_pod(context: Context, pod: OtherPod) -> Refusal | None:
     except ThrottledError as error:
         seconds = PAUSE_SECONDS if error.retry_after is None else error.retry_after
         why = "its PodDisruptionBudget does not allow its eviction now, or the API server is busy"
-        refusal = Refusal(message=f"pod {name}: {why}", seconds=min(max(seconds, 1.0), LONGEST_SECONDS))
+        refusal = EvictionRefusal(message=f"pod {name}: {why}", seconds=min(max(seconds, 1.0), LONGEST_SECONDS))
     except TwoBudgetsError:
         names = " and ".join(await _budgets_of_pod(context, fresh))
         why = f"PodDisruptionBudgets {names} both select it, and such a pod is never evicted; delete one of them"
-        refusal = Refusal(message=f"pod {name}: {why}", seconds=LONG_SECONDS)
+        refusal = EvictionRefusal(message=f"pod {name}: {why}", seconds=LONG_SECONDS)
     except REFUSED as error:
         if not error.refused:
             raise
-        refusal = Refusal(message=f"pod {name}: {error.brief} ({error.details})", seconds=LONG_SECONDS)
+        refusal = EvictionRefusal(message=f"pod {name}: {error.brief} ({error.details})", seconds=LONG_SECONDS)
     else:
         return None
     log.info("eviction refused", pod=name, because=refusal.message, again_in=refusal.seconds)
@@ -89,7 +89,7 @@ async def _budgets_of_pod(context: Context, pod: Pod) -> list[str]:
     return sorted(budget.name for budget in budgets if is_selected(budget.selector, pod.metadata.labels))
 
 
-def eviction_status(context: Context, refusal: Refusal) -> dict[str, Any]:
+def eviction_status(context: Context, refusal: EvictionRefusal) -> dict[str, Any]:
     """The refusal as stored in a node upgrade's status."""
     again = timing.add_seconds(context.clock.now(), refusal.seconds)
     return {"message": refusal.message, "notBefore": timing.format_time(again)}

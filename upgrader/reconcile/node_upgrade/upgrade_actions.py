@@ -18,7 +18,7 @@ from upgrader.core.model.phases import NodePhase, UpgradeReason, is_final, trans
 from upgrader.core.node_upgrade import clearing
 from upgrader.core.node_upgrade.upgrade_state import NO_ANSWER, REFUSAL, Act, Decision, NodeView
 from upgrader.reconcile.node_upgrade import evictions, upgrade_jobs
-from upgrader.reconcile.node_upgrade.evictions import Refusal
+from upgrader.reconcile.node_upgrade.evictions import EvictionRefusal
 from upgrader.reconcile.node_upgrade.rehearsals import rehearse_upgrade
 from upgrader.reconcile.node_upgrade.upgrade_reading import blocked_condition, effective_state, list_others
 from upgrader.reconcile.render import node_patches
@@ -42,7 +42,7 @@ async def perform_decision(
     Raises:
         ConflictError: an object changed since it was read; nothing is recorded and the next step decides again.
     """
-    refusal: Refusal | None = None
+    refusal: EvictionRefusal | None = None
     for act in decision.acts:
         context.leadership.check()
         context.crash.reached(("NodeUpgrade", view.phase.value, "before-act"))
@@ -92,7 +92,7 @@ async def drop_finalizers(context: Context, upgrades: Iterable[NodeUpgrade]) -> 
 
 async def _perform_act(
     context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, act: Act
-) -> Refusal | None:
+) -> EvictionRefusal | None:
     """Perform one act; returns a temporary refusal."""
     match act:
         case Act.PREPARE:
@@ -109,7 +109,8 @@ async def _perform_act(
                 context, upgrade, lambda node: node_patches.driver_away(node, upgrade, effective_state(upgrade))
             )
         case Act.UPGRADE:
-            body = manifests.upgrade_job(upgrade, reverting=view.reverting, settings=context.stack)
+            adopted = view.node is not None and view.node.adopted
+            body = manifests.upgrade_job(upgrade, reverting=view.reverting, settings=context.stack, adopted=adopted)
             job = await upgrade_jobs.make_job(context, body)
             await _look_again(context, upgrade, view)
             await upgrade_jobs.start_job(context, job)

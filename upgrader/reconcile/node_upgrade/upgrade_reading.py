@@ -25,7 +25,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
     OtherPod,
     UpgradeJobs,
 )
-from upgrader.core.workloads.checkpoint_annotations import Declared, nearest_declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations, nearest_declared
 from upgrader.reconcile.facts.device_claims import holds_by_claim, read_claimed
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.facts.owner_reading import declared_above
@@ -71,7 +71,7 @@ async def read_upgrade(
     context: Context,
     upgrade: NodeUpgrade,
     members: frozenset[str],
-    spaces: Mapping[str, Declared],
+    spaces: Mapping[str, CheckpointAnnotations],
     may_go: MayGo,
     reads: Reads,
 ) -> NodeView:
@@ -174,9 +174,11 @@ def _permit_eviction(pod: OtherPod, may_go: MayGo) -> OtherPod:
     )
 
 
-async def _declared_around(reads: Reads, pod: k.Pod, spaces: Mapping[str, Declared]) -> Declared:
+async def _declared_around(
+    reads: Reads, pod: k.Pod, spaces: Mapping[str, CheckpointAnnotations]
+) -> CheckpointAnnotations:
     """Declarations of a pod's owners and namespace. Owners are read only if the pod would be evicted without them."""
-    space = spaces.get(pod.metadata.namespace, Declared())
+    space = spaces.get(pod.metadata.namespace, CheckpointAnnotations())
     if not is_replicated(pod, space):
         return space
     return nearest_declared([await declared_above(reads, pod), space])
@@ -188,7 +190,7 @@ def build_view(
     pods: Sequence[k.Pod],
     job: k.Job | None,
     members: frozenset[str],
-    around: Mapping[str, Declared],
+    around: Mapping[str, CheckpointAnnotations],
     claimed: Claimed | None = None,
     *,
     namespace: str,
@@ -228,9 +230,9 @@ def build_view(
         validate=pod_results.validate_result(own, upgrade, reverting=status.reverting),
         driver=_operand_facts(own, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
         plugin=_operand_facts(own, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
-        theirs=sum(_is_foreign_operand(pod) for pod in rest),
+        foreign_pods=sum(_is_foreign_operand(pod) for pod in rest),
         runtime=_operand_facts(own, names.LABEL_IMAGE_KEY, goal.runtime_key, status.phase, "runtime"),
-        others_of_ours=_device_holders(own),
+        other_operands=_device_holders(own),
         others=tuple(_other_pods(upgrade, rest, members, around, _pool_gpus(upgrade, claimed or {}))),
         empties=manifests.ends_all_pods(upgrade),
         not_evicted=status.eviction.message if status.eviction is not None else "",
@@ -306,7 +308,7 @@ def _other_pods(
     upgrade: NodeUpgrade,
     pods: Sequence[k.Pod],
     members: frozenset[str],
-    around: Mapping[str, Declared],
+    around: Mapping[str, CheckpointAnnotations],
     gpus: PoolGpus,
 ) -> list[OtherPod]:
     others = []
@@ -329,7 +331,7 @@ def _other_pods(
     return others
 
 
-def _is_evictable(pod: k.Pod, around: Declared | None, gpus: PoolGpus) -> bool:
+def _is_evictable(pod: k.Pod, around: CheckpointAnnotations | None, gpus: PoolGpus) -> bool:
     """Whether a pod may be evicted alone; a pod with GPUs by ResourceClaim is waited for, as plans do."""
     if pod.metadata.deletion_timestamp is not None or holds_by_claim(pod, gpus.claimed):
         return False

@@ -36,7 +36,7 @@ from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, Req
 from upgrader.reconcile.facts.device_claims import holders_by_node
 from upgrader.reconcile.facts.fact_cache import FactCache
 from upgrader.reconcile.facts.operand_pods import operand_pod
-from upgrader.reconcile.facts.reading import Reading
+from upgrader.reconcile.facts.reading import ClusterReading
 from upgrader.reconcile.facts.workloads import Workloads
 from upgrader.reconcile.observe.other_plans import taken_back, taken_elsewhere
 from upgrader.reconcile.ports import Cluster
@@ -154,7 +154,7 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
 
 
 def snapshot_of(
-    seen: Reading,
+    seen: ClusterReading,
     spec: GpuStackSpec,
     gpus: PoolGpus,
     now: datetime,
@@ -264,7 +264,7 @@ async def read_snapshot(
     return snapshot_of(seen, stack.spec, gpus, now, stack=stack.metadata.name, empties=empties, kept=kept)
 
 
-async def read_around(cluster: Cluster, own_namespace: str, workloads: Workloads) -> Reading:
+async def read_around(cluster: Cluster, own_namespace: str, workloads: Workloads) -> ClusterReading:
     """Read everything but the nodes; `own_namespace`: namespace of the operator's own pods.
 
     `workloads`: the shared reading of pods and their owners.
@@ -283,7 +283,7 @@ async def read_around(cluster: Cluster, own_namespace: str, workloads: Workloads
             cluster.list(GPU_STACKS),
         ),
     )
-    return Reading(
+    return ClusterReading(
         own_namespace=own_namespace,
         pods=work.pods,
         claims=work.claims,

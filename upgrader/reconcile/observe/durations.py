@@ -14,14 +14,14 @@ from upgrader.reconcile.observe import own_requests
 from upgrader.reconcile.ports import Cluster
 
 
-class Past(NamedTuple):
+class UpgradeHistory(NamedTuple):
     """Past node upgrades and requests."""
 
     upgrades: Sequence[NodeUpgrade]
     requests: Sequence[CheckpointRequest]
 
 
-async def past_of(cluster: Cluster, stack: str, *, plan: str = "") -> Past:
+async def past_of(cluster: Cluster, stack: str, *, plan: str = "") -> UpgradeHistory:
     """Node upgrades of a stack and all requests; only those of `plan` if it is given.
 
     Raises:
@@ -29,7 +29,7 @@ async def past_of(cluster: Cluster, stack: str, *, plan: str = "") -> Past:
     """
     mine = f"{names.LABEL_PLAN}={plan}" if plan else ""
     upgrades = await cluster.list(NODE_UPGRADES, labels=mine or f"{names.LABEL_STACK}={stack}")
-    return Past(upgrades, await cluster.list(CHECKPOINT_REQUESTS, labels=mine))
+    return UpgradeHistory(upgrades, await cluster.list(CHECKPOINT_REQUESTS, labels=mine))
 
 
 async def durations_of(cluster: Cluster, stack: str) -> Durations:

@@ -20,7 +20,7 @@ from upgrader.core.errors import ClusterError, ConflictError, NotFoundError, Unr
 from upgrader.core.model.operands import PartPod
 from upgrader.core.node_protocol.boot_reports import newest_report
 from upgrader.core.node_protocol.node_features import LABEL_NFD_NODE, FeatureReport, kept_by_nfd, read_record
-from upgrader.core.node_protocol.node_labels import SETTLED, LabelDecision, LabelView, Standing, decide
+from upgrader.core.node_protocol.node_labels import SETTLED, LabelDecision, LabelView, NodeLabelState, decide
 from upgrader.reconcile.facts import operand_pods
 from upgrader.reconcile.observe import cluster_snapshot, pod_events
 from upgrader.reconcile.operands import missing_pods
@@ -45,16 +45,16 @@ class Labelling(Struct, frozen=True, kw_only=True):
     """
 
     asked: bool = False
-    nodes: dict[Standing, int] = {}
-    messages: dict[Standing, str] = {}
+    nodes: dict[NodeLabelState, int] = {}
+    messages: dict[NodeLabelState, str] = {}
     wanted: tuple[str, ...] = ()
     pods: tuple[PartPod, ...] = ()
     more: bool = False
 
     @property
-    def open(self) -> list[Standing]:
+    def open(self) -> list[NodeLabelState]:
         """Standings that are not settled, the worst first."""
-        return [standing for standing in Standing if standing in self.nodes and standing not in SETTLED]
+        return [standing for standing in NodeLabelState if standing in self.nodes and standing not in SETTLED]
 
 
 class _Reading(Struct, frozen=True, kw_only=True):
@@ -118,8 +118,8 @@ async def _write_labels(
         raise UnreachableError("the node cache is not in sync with the API server")
     views = _label_views((nodes[at] for at in sorted(nodes)), name, stack, readings)
     others = await _other_labellers(context, views, nodes, name)
-    counts: dict[Standing, int] = defaultdict(int)
-    messages: dict[Standing, str] = {}
+    counts: dict[NodeLabelState, int] = defaultdict(int)
+    messages: dict[NodeLabelState, str] = {}
     written, more = 0, False
     for at, view in views.items():
         held = msgspec.structs.replace(view, held_by=others.get(at, ""))
@@ -129,7 +129,7 @@ async def _write_labels(
             decision = await _label_node(context, nodes[at], held, decision)
         more = more or decision.writes
         if view.wanted:
-            standing = Standing.WAITING if decision.writes else decision.standing
+            standing = NodeLabelState.WAITING if decision.writes else decision.standing
             counts[standing] += 1
             if decision.message:
                 messages.setdefault(standing, f"{at}: {decision.message}")
@@ -190,16 +190,16 @@ async def _label_node(context: Context, node: Node, view: LabelView, decision: L
     try:
         if view.wanted and decision.record is not None and await _is_announced(context, node.metadata.name):
             message = "node-feature-discovery has a NodeFeature object for it and will label it"
-            return LabelDecision(standing=Standing.ANNOUNCED, message=message)
+            return LabelDecision(standing=NodeLabelState.ANNOUNCED, message=message)
         await _patch_labels(context, node, decision)
     except ConflictError:
         return decision
     except NotFoundError:
-        return LabelDecision(standing=Standing.NOT_OURS)
+        return LabelDecision(standing=NodeLabelState.NOT_LABELLED)
     except ClusterError as error:
         if not error.refused or not view.wanted:
             raise  # the removal of labels is retried
-        return LabelDecision(standing=Standing.REFUSED, message=error.brief)
+        return LabelDecision(standing=NodeLabelState.REFUSED, message=error.brief)
     return msgspec.structs.replace(decision, writes=False)
 
 

@@ -42,9 +42,9 @@ async def ensure_operands(context: Context, read: StackReading) -> dict[Operand,
     faults: dict[Operand, str] = {}
     wanted = managed_operands(read.stack)
     keyed = {Operand.RUNTIME: read.target.runtime_image, Operand.DEVICE_PLUGIN: read.target.plugin_image}
-    ours = frozenset([*wanted, *(keyed_operand for keyed_operand, image in keyed.items() if image)])
+    stack_operands = frozenset([*wanted, *(keyed_operand for keyed_operand, image in keyed.items() if image)])
     for operand, spec in wanted.items():
-        fault = await _ensure_operand(context, read, operand, spec, ours)
+        fault = await _ensure_operand(context, read, operand, spec, stack_operands)
         if fault:
             faults[operand] = fault
     return faults
@@ -57,7 +57,11 @@ def is_unwanted(daemonset: DaemonSet, read: StackReading) -> bool:
 
 
 async def _ensure_operand(
-    context: Context, read: StackReading, operand: Operand, spec: NondisruptiveOperandSpec, ours: frozenset[Operand]
+    context: Context,
+    read: StackReading,
+    operand: Operand,
+    spec: NondisruptiveOperandSpec,
+    stack_operands: frozenset[Operand],
 ) -> str:
     stack, plugin = read.stack, read.target.plugin
     name = manifests.nondisruptive_name(stack.metadata.name, operand)
@@ -75,7 +79,7 @@ async def _ensure_operand(
         image=image,
         max_unavailable=spec.max_unavailable,
         plugin=plugin,
-        before=manifests.earlier_operands(operand, plugin, ours),
+        before=manifests.earlier_operands(operand, plugin, stack_operands),
     )
     body = manifests.nondisruptive_daemonset(stack, rendered, context.stack)
     wanted = body["metadata"]["annotations"][names.ANNOTATION_MANIFEST]

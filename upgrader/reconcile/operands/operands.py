@@ -45,8 +45,8 @@ def drift_counts(drifts: Sequence[NodeDrift]) -> list[DriftCount]:
 
 def _is_unwanted_labeller(daemonset: DaemonSet, read: StackReading) -> bool:
     """Whether a DaemonSet reads node features for a stack that no longer labels."""
-    ours = daemonset.metadata.labels.get(names.LABEL_COMPONENT) == NODE_FEATURES
-    return ours and read.stack.spec.node_features != AUTO
+    is_labeller = daemonset.metadata.labels.get(names.LABEL_COMPONENT) == NODE_FEATURES
+    return is_labeller and read.stack.spec.node_features != AUTO
 
 
 async def sweep_daemonsets(context: Context, read: StackReading) -> None:

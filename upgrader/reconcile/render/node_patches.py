@@ -18,11 +18,15 @@ from upgrader.core.model.phases import UpgradeReason
 
 def close_node(node: Node, upgrade: NodeUpgrade, now: str) -> dict[str, Any] | None:
     """Add taint (with time `now`, RFC 3339) and claim; None if both exist."""
-    ours = Taint(key=names.TAINT_MAINTENANCE, value=upgrade.spec.group, effect="NoSchedule", time_added=now)
+    maintenance_taint = Taint(
+        key=names.TAINT_MAINTENANCE, value=upgrade.spec.group, effect="NoSchedule", time_added=now
+    )
     blocked = node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) == upgrade.metadata.uid
-    if blocked and any((taint.key, taint.value) == (ours.key, ours.value) for taint in node.spec.taints):
+    if blocked and any(
+        (taint.key, taint.value) == (maintenance_taint.key, maintenance_taint.value) for taint in node.spec.taints
+    ):
         return None
-    taints = [*foreign_taints(node), msgspec.to_builtins(ours)]
+    taints = [*foreign_taints(node), msgspec.to_builtins(maintenance_taint)]
     return {
         "metadata": {"annotations": {names.ANNOTATION_CLAIMED_BY: upgrade.metadata.uid}},
         "spec": {"taints": taints},
@@ -132,8 +136,8 @@ def _add_annotations(patch: dict[str, Any], annotations: dict[str, str | None]) 
 
 def reserve_node(node: Node, plan: str) -> dict[str, Any]:
     """Add the soft taint that keeps other pods away while a plan waits for completion."""
-    ours = Taint(key=names.TAINT_RESERVED, value=plan, effect="PreferNoSchedule")
-    return {"spec": {"taints": [*_other_taints(node, names.TAINT_RESERVED), msgspec.to_builtins(ours)]}}
+    reserved_taint = Taint(key=names.TAINT_RESERVED, value=plan, effect="PreferNoSchedule")
+    return {"spec": {"taints": [*_other_taints(node, names.TAINT_RESERVED), msgspec.to_builtins(reserved_taint)]}}
 
 
 def unreserve_node(node: Node) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from upgrader.api.resources import ResourceKind
 from upgrader.core.errors import ConflictError, UnreachableError
 from upgrader.core.forecast.forecast import BatchForecast
 from upgrader.core.model.phases import NodePhase, RequestPhase
-from upgrader.reconcile.facts.event_memory import Heard
+from upgrader.reconcile.facts.event_memory import EventMemory
 from upgrader.reconcile.facts.fact_cache import FactCaches
 from upgrader.reconcile.facts.workloads import Workloads
 from upgrader.reconcile.ports import (
@@ -23,11 +23,11 @@ from upgrader.reconcile.ports import (
     Clock,
     Cluster,
     CrashPoints,
+    ImageVerifier,
     Leadership,
     Nodes,
     Reads,
     Registry,
-    Trust,
 )
 from upgrader.reconcile.runtime.looks import Looks
 from upgrader.reconcile.runtime.pauses import Pauses
@@ -75,7 +75,7 @@ class Context:
     """Checkpoint methods by the name that jobs declare."""
     stack: StackSettings
     builds: BuildSettings = field(default_factory=BuildSettings)
-    trust: Trust | None = None
+    trust: ImageVerifier | None = None
     """Verifier of images; None if no key is set."""
     gates: Gates = field(default_factory=Gates)
     workloads: Workloads = field(default_factory=Workloads)
@@ -90,7 +90,7 @@ class Context:
     """Recent dry runs that were refused or not answered."""
     annotation_removals: Pauses = field(default_factory=partial(Pauses, ANNOTATION_REMOVAL_RETRY))
     """Pods whose annotations could not be removed recently, by uid."""
-    heard: Heard = field(default_factory=Heard)
+    heard: EventMemory = field(default_factory=EventMemory)
     """Events of pods that do not start. A hint only."""
     active_seconds: float = 1.0
     """Pause between two steps of a plan with an open batch."""

@@ -56,13 +56,13 @@ class Faults:
     throttled: ThrottledError | None = None
     """The last throttling error of the API server."""
 
-    def contained(self, subject: str) -> "Contained":
+    def contained(self, subject: str) -> "FaultContainment":
         """Record an error raised inside with its subject, and continue after the block.
 
         Raises:
             LostLeadershipError: nothing more may be written. Other BaseExceptions (a cancellation) are raised too.
         """
-        return Contained(self, subject)
+        return FaultContainment(self, subject)
 
     def record_error(self, subject: str, error: Exception) -> None:
         """Record, count and log an error with its subject."""
@@ -101,7 +101,7 @@ class Faults:
             yield ConditionContent(STEP_FAILED, "False", "NothingFails", "every part of the step works")
 
 
-class Contained:
+class FaultContainment:
     """A context manager that records errors of its subject; see `Faults.contained`."""
 
     def __init__(self, faults: Faults, subject: str) -> None:

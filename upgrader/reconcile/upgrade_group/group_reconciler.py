@@ -22,7 +22,7 @@ from upgrader.core.node_upgrade.upgrade_state import GroupView, NodeView, is_lef
 from upgrader.core.workloads import placement
 from upgrader.reconcile.checkpoint_request import request_status
 from upgrader.reconcile.checkpoint_request.request_reading import LiveRequest
-from upgrader.reconcile.checkpoint_request.request_reconciler import Advanced, advance_request
+from upgrader.reconcile.checkpoint_request.request_reconciler import RequestStep, advance_request
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.node_upgrade import upgrade_actions
 from upgrader.reconcile.node_upgrade.upgrade_actions import perform_decision
@@ -32,8 +32,8 @@ from upgrader.reconcile.runtime.isolation import Faults
 from upgrader.reconcile.upgrade_group import early_restart, waiting
 from upgrader.reconcile.upgrade_group.group_view import (
     NODES_AT_ONCE,
-    Seen,
-    UpgradeGroup,
+    GroupNodes,
+    OpenGroup,
     gang_growth,
     group_of_gang,
     note_refusal,
@@ -56,11 +56,11 @@ class Crowd:
     """Serializes the search of concurrent groups for idle nodes, including its record."""
 
 
-Renew = Callable[[UpgradeGroup], Awaitable[UpgradeGroup | None]]
+Renew = Callable[[OpenGroup], Awaitable[OpenGroup | None]]
 
 
 async def reconcile_group(
-    context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd, renew: Renew | None = None
+    context: Context, group: OpenGroup, faults: Faults, crowd: Crowd, renew: Renew | None = None
 ) -> None:
     """Step one group repeatedly, as long as each step changes a phase.
 
@@ -82,11 +82,11 @@ async def reconcile_group(
         group = renewed
 
 
-def _group_phases(group: UpgradeGroup) -> tuple[list[NodePhase], list[RequestPhase]]:
+def _group_phases(group: OpenGroup) -> tuple[list[NodePhase], list[RequestPhase]]:
     return [upgrade.status.phase for upgrade in group.upgrades], [request.status.phase for request in group.requests]
 
 
-async def _step_group(context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd) -> UpgradeGroup | None:
+async def _step_group(context: Context, group: OpenGroup, faults: Faults, crowd: Crowd) -> OpenGroup | None:
     """One step: gangs first, so that the next step of the nodes reads their new phases.
 
     Returns the group as written; None if part of it must be read again first, or all of it waits.
@@ -132,13 +132,13 @@ async def _step_group(context: Context, group: UpgradeGroup, faults: Faults, cro
 
 async def _step_gang(
     context: Context,
-    group: UpgradeGroup,
+    group: OpenGroup,
     live: LiveRequest,
-    seen: Seen,
+    seen: GroupNodes,
     crowd: Crowd,
     *,
     forbidden: str,
-) -> Advanced | None:
+) -> RequestStep | None:
     """Step one gang; None after a refusal or a conflict."""
     waits = live.view.phase is RequestPhase.STOPPED and not crowd.taken and not group.undo
     beside = msgspec.structs.replace(
@@ -170,7 +170,7 @@ async def _step_gang(
 
 
 def allowed_placement(
-    context: Context, group: UpgradeGroup, views: Sequence[NodeView], *, ahead: bool = False
+    context: Context, group: OpenGroup, views: Sequence[NodeView], *, ahead: bool = False
 ) -> placement.Placement:
     """Placement of a restarted gang of this group: on old revisions or on the new one, never on both.
 
@@ -198,7 +198,7 @@ def allowed_placement(
 
 
 async def _step_upgrade(
-    context: Context, group: UpgradeGroup, upgrade: NodeUpgrade, view: NodeView, facts: GroupView
+    context: Context, group: OpenGroup, upgrade: NodeUpgrade, view: NodeView, facts: GroupView
 ) -> NodeUpgrade | None:
     """Step one upgrade; returns it as written, None after a refusal or a conflict."""
     decision = upgrade_machine.decide(view, facts, context.clock.now())

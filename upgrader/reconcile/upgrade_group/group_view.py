@@ -39,7 +39,7 @@ ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPha
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class GroupNodes:
     """The nodes of a group in this step."""
 
     views: tuple[NodeView, ...]
@@ -49,7 +49,7 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpgradeGroup:
+class OpenGroup:
     """An open group, with the settings of its plan (or, without a plan, its stack)."""
 
     name: str
@@ -84,7 +84,7 @@ class UpgradeGroup:
         )
 
 
-async def read_requests(context: Context, group: UpgradeGroup, faults: Faults) -> dict[str, LiveRequest]:
+async def read_requests(context: Context, group: OpenGroup, faults: Faults) -> dict[str, LiveRequest]:
     """Requests by name; a request whose owner cannot be read is skipped, and does not delay the others."""
     live_requests: dict[str, LiveRequest] = {}
     for request in group.requests:
@@ -99,7 +99,7 @@ async def read_requests(context: Context, group: UpgradeGroup, faults: Faults) -
     return live_requests
 
 
-async def read_nodes(context: Context, group: UpgradeGroup, faults: Faults, reads: Reads) -> Seen:
+async def read_nodes(context: Context, group: OpenGroup, faults: Faults, reads: Reads) -> GroupNodes:
     """The nodes; an upgrade whose node cannot be read stays in its phase, and its gangs continue."""
     members = frozenset(
         member.uid
@@ -117,7 +117,7 @@ async def read_nodes(context: Context, group: UpgradeGroup, faults: Faults, read
             views[upgrade.metadata.name] = await read_upgrade(context, upgrade, members, spaces, may_go, reads)
 
     await side_by_side.for_each(group.upgrades, read, NODES_AT_ONCE)
-    return Seen(
+    return GroupNodes(
         views=tuple(views.get(upgrade.metadata.name) or blind_view(upgrade) for upgrade in group.upgrades),
         unread={
             upgrade.metadata.name: f"node {upgrade.spec.node.name} cannot be read"
@@ -127,7 +127,7 @@ async def read_nodes(context: Context, group: UpgradeGroup, faults: Faults, read
     )
 
 
-def view_group(group: UpgradeGroup, live_requests: Mapping[str, LiveRequest], seen: Seen) -> GroupView:
+def view_group(group: OpenGroup, live_requests: Mapping[str, LiveRequest], seen: GroupNodes) -> GroupView:
     """The group as input for decisions about its nodes."""
     return GroupView(
         nodes=seen.views,
@@ -151,7 +151,7 @@ def _request_facts(request: CheckpointRequest, live: LiveRequest | None) -> Requ
     )
 
 
-def group_of_gang(group: UpgradeGroup, seen: Seen) -> GroupOfGang:
+def group_of_gang(group: OpenGroup, seen: GroupNodes) -> GroupOfGang:
     """The group as input for decisions about its gangs."""
     return GroupOfGang(
         nodes=tuple(view.phase for view in seen.views),
@@ -165,7 +165,7 @@ def group_of_gang(group: UpgradeGroup, seen: Seen) -> GroupOfGang:
 
 
 def unready_gangs(
-    context: Context, group: UpgradeGroup, gangs: Mapping[str, LiveRequest], seen: Seen
+    context: Context, group: OpenGroup, gangs: Mapping[str, LiveRequest], seen: GroupNodes
 ) -> dict[str, str]:
     """Why each gang cannot be stopped now, by the name of its request; empty if it can be or need not be."""
     now = context.clock.now()
@@ -180,7 +180,7 @@ def unready_gangs(
     return reasons
 
 
-def gang_growth(context: Context, group: UpgradeGroup, live: LiveRequest) -> str:
+def gang_growth(context: Context, group: OpenGroup, live: LiveRequest) -> str:
     """Growth of a gang since its batch was started: more GPUs than counted, or members on other drifted nodes.
 
     A gang may also run on nodes that need no upgrade, which have the group's target revision.

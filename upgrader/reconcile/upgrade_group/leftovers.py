@@ -17,7 +17,7 @@ from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.isolation import Faults
 from upgrader.reconcile.upgrade_group import group_reconciler
 from upgrader.reconcile.upgrade_group.group_reconciler import Crowd
-from upgrader.reconcile.upgrade_group.group_view import UpgradeGroup
+from upgrader.reconcile.upgrade_group.group_view import OpenGroup
 
 log = structlog.get_logger()
 
@@ -51,14 +51,14 @@ async def drop_finalizers(context: Context, requests: Sequence[CheckpointRequest
 
 def _leftover_group(
     context: Context, name: str, upgrades: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]
-) -> UpgradeGroup:
+) -> OpenGroup:
     group_upgrades = [upgrade for upgrade in upgrades if upgrade.spec.group == name]
     group_requests = [request for request in requests if (request.spec.group or "") == name]
     targets = {upgrade.spec.target.revision for upgrade in group_upgrades}
     sources = {upgrade.spec.source.revision for upgrade in group_upgrades}
     # The plan's record of these was deleted with it.
     known = {node.metadata.labels.get(names.LABEL_REVISION, "") for node in (context.nodes.snapshot() or {}).values()}
-    return UpgradeGroup(
+    return OpenGroup(
         name=name,
         resource=group_upgrades[0].spec.target.resource_name if group_upgrades else "",
         upgrades=group_upgrades,

@@ -18,8 +18,8 @@ from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.isolation import Faults
 from upgrader.reconcile.upgrade_group import early_restart
 from upgrader.reconcile.upgrade_group.group_view import (
-    Seen,
-    UpgradeGroup,
+    GroupNodes,
+    OpenGroup,
     gang_growth,
     group_of_gang,
     read_nodes,
@@ -29,7 +29,7 @@ from upgrader.reconcile.upgrade_group.group_view import (
 
 
 async def only_waits(
-    context: Context, group: UpgradeGroup, live_requests: Mapping[str, LiveRequest], *, crowded: bool
+    context: Context, group: OpenGroup, live_requests: Mapping[str, LiveRequest], *, crowded: bool
 ) -> bool:
     """Whether a step would neither act nor write for any gang or node of a group.
 
@@ -59,7 +59,7 @@ async def only_waits(
 
 
 def _gangs_wait(
-    context: Context, group: UpgradeGroup, live_requests: Mapping[str, LiveRequest], seen: Seen, *, crowded: bool
+    context: Context, group: OpenGroup, live_requests: Mapping[str, LiveRequest], seen: GroupNodes, *, crowded: bool
 ) -> bool:
     refusals = unready_gangs(context, group, live_requests, seen)
     for name, live in live_requests.items():
@@ -80,7 +80,7 @@ def _gangs_wait(
     return True
 
 
-def _nodes_wait(context: Context, group: UpgradeGroup, live_requests: Mapping[str, LiveRequest], seen: Seen) -> bool:
+def _nodes_wait(context: Context, group: OpenGroup, live_requests: Mapping[str, LiveRequest], seen: GroupNodes) -> bool:
     facts, now = view_group(group, live_requests, seen), context.clock.now()
     return all(
         is_final(view.phase)

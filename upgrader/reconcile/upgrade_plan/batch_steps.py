@@ -21,7 +21,7 @@ from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.isolation import Faults
 from upgrader.reconcile.upgrade_group import group_reconciler
 from upgrader.reconcile.upgrade_group.group_reconciler import Crowd
-from upgrader.reconcile.upgrade_group.group_view import UpgradeGroup
+from upgrader.reconcile.upgrade_group.group_view import OpenGroup
 from upgrader.reconcile.upgrade_plan import batches, revalidation
 from upgrader.reconcile.upgrade_plan.plan_reading import PlanReading
 
@@ -89,7 +89,7 @@ class Drive:
         undo: bool,
     ) -> None:
         async def step(group: GroupStatus) -> None:
-            async def renew(after: UpgradeGroup) -> UpgradeGroup | None:
+            async def renew(after: OpenGroup) -> OpenGroup | None:
                 if {upgrade.status.phase for upgrade in after.upgrades} == {NodePhase.PREPARED}:
                     return None  # whether the group may be opened is decided on a snapshot of the whole cluster
                 known = (after.upgrades, after.requests)
@@ -117,12 +117,12 @@ class Drive:
         *,
         turns: frozenset[str] | None,
         undo: bool,
-    ) -> UpgradeGroup:
+    ) -> OpenGroup:
         strategy = self._read_strategy(read)
         gangs, refused = await _request_checkpoints(
             self.context, read, batch, group, upgrades, group_requests, undo=undo
         )
-        return UpgradeGroup(
+        return OpenGroup(
             name=group.name,
             resource=read.target.resource_name if read.target is not None else "",
             upgrades=upgrades,

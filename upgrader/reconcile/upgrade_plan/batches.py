@@ -22,7 +22,7 @@ from upgrader.api.v1alpha1 import (
     UpgradePlan,
 )
 from upgrader.core import timing
-from upgrader.core.constraints.checkpoint_concurrency import Asked, request_offsets
+from upgrader.core.constraints.checkpoint_concurrency import LaneRequest, request_offsets
 from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.forecast.canaries import node_class
 from upgrader.core.forecast.forecast import BatchForecast, BatchKind
@@ -49,7 +49,7 @@ ASKING_MARGIN = 300
 def chain_of(gangs: Iterable[Gang], checkpoint: CheckpointDefaults) -> int:
     """The longest chain of checkpoints of these gangs, in sequence in their lanes, in seconds."""
     asked = [
-        Asked(gang=gang.name, lane=gang.lane, seconds=gang.timeout_seconds or checkpoint.timeout_seconds)
+        LaneRequest(gang=gang.name, lane=gang.lane, seconds=gang.timeout_seconds or checkpoint.timeout_seconds)
         for gang in gangs
     ]
     begins = request_offsets(asked, checkpoint.lanes.max_concurrent)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, GpuStack, NodeUpgrade, UpgradePlan
-from upgrader.core.constraints.blockers import World
+from upgrader.core.constraints.blockers import IndexedSnapshot
 from upgrader.core.forecast.forecast import Forecast
 from upgrader.core.gpu_stack.drift import find_drift
 from upgrader.core.model.fleet import Snapshot, Target
 from upgrader.reconcile.facts.strategies import strategy_of
-from upgrader.reconcile.observe.durations import Past
+from upgrader.reconcile.observe.durations import UpgradeHistory
 from upgrader.reconcile.observe.stopped_gangs import stopped_gangs
 
 
@@ -24,7 +24,7 @@ class PlanReading:
     upgrades: Sequence[NodeUpgrade]
     requests: Sequence[CheckpointRequest]
     others: Sequence[UpgradePlan]
-    past: Past
+    past: UpgradeHistory
     """Node upgrades and requests that durations are learned from, including the plan's own."""
     ignored: Sequence[CheckpointRequest] = ()
     """Requests with the plan's label that the plan did not create; they are never reconciled."""
@@ -44,16 +44,16 @@ class PlanReading:
         return next((batch for batch in self.plan.status.batches if batch.ended_at is None), None)
 
     @cached_property
-    def world(self) -> World | None:
+    def world(self) -> IndexedSnapshot | None:
         """The index for the rules, built once for all groups of a batch."""
         return world_of(self)
 
 
-def world_of(read: PlanReading) -> World | None:
+def world_of(read: PlanReading) -> IndexedSnapshot | None:
     """The inputs indexed for the rules; None if snapshot or target is missing."""
     if read.snapshot is None or read.target is None:
         return None
-    return World.of(
+    return IndexedSnapshot.of(
         read.snapshot,
         read.target,
         strategy_of(read.plan, read.snapshot.taken_at),

@@ -18,7 +18,7 @@ from upgrader.reconcile.facts.strategies import strategy_of
 from upgrader.reconcile.node_upgrade import force_requests
 from upgrader.reconcile.node_upgrade.upgrade_actions import drop_finalizers
 from upgrader.reconcile.observe import cluster_snapshot, own_requests
-from upgrader.reconcile.observe.durations import Past, learn_durations, past_of
+from upgrader.reconcile.observe.durations import UpgradeHistory, learn_durations, past_of
 from upgrader.reconcile.observe.listed_nodes import list_nodes
 from upgrader.reconcile.observe.revisions import former_resources, read_target
 from upgrader.reconcile.render.custom_objects import LABEL_BATCH
@@ -225,7 +225,7 @@ async def _read_surroundings(context: Context, read: PlanReading, faults: Faults
         return replace(read, problem=f"the cluster cannot be read: {describe_error(error)}")
 
 
-async def _read_past(context: Context, plan: UpgradePlan) -> Past:
+async def _read_past(context: Context, plan: UpgradePlan) -> UpgradeHistory:
     """Read the plan's own upgrades and requests; before a forecast also those that durations are learned from."""
     waits = not is_final(plan.status.phase) and all(batch.ended_at is not None for batch in plan.status.batches)
     return await past_of(context.cluster, plan.spec.stack, plan="" if waits else plan.metadata.name)

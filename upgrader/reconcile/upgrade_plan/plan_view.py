@@ -12,8 +12,8 @@ from upgrader.core.model.phases import NodePhase, is_final
 from upgrader.core.upgrade_plan.plan_precedence import Rival, goes_first
 from upgrader.core.upgrade_plan.plan_state import (
     Canaries,
-    Losses,
     NextBatch,
+    PlanLosses,
     PlanView,
     RequestSummary,
     Trouble,
@@ -160,9 +160,9 @@ def _unhealthy_canaries(read: PlanReading) -> tuple[Trouble, ...]:
     return tuple(troubles)
 
 
-def _plan_losses(read: PlanReading) -> Losses:
+def _plan_losses(read: PlanReading) -> PlanLosses:
     approval = read.plan.spec.approval
-    return Losses(
+    return PlanLosses(
         actual=total_gpu_hours_lost(read.plan, read.upgrades, read.requests),
         expected=read.forecast.prediction.lost_gpu_hours if read.forecast is not None else 0.0,
         approved=approval.limits.max_lost_gpu_hours if approval is not None else None,

@@ -7,16 +7,16 @@ from upgrader.core.checkpoint_request.request_machine import RESTARTED_EARLY
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, RequestView
 from upgrader.core.model.phases import NodePhase, RequestPhase, is_final, transition_of
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.core.node_upgrade.upgrade_state import Act, Decision, NodeView, Outcome, PodResult
+from upgrader.core.node_upgrade.upgrade_state import Act, Decision, NodeView, PodOutcome, PodResult
 from upgrader.core.workloads.placement import Placement
-from upgrader.simulate.controller.objects import ABSENT, WAITING, Request, Upgrade, UpgradeGroup
-from upgrader.simulate.world import World
+from upgrader.simulate.controller.objects import ABSENT, WAITING, Request, SimGroup, Upgrade
+from upgrader.simulate.world import SimulatedCluster
 
 SHARES = {"off": 0.1, "upgrade": 0.4, "driver": 0.2, "plugin": 0.1, "validate": 0.2}
 """Parts of a node upgrade's duration."""
 
-DONE = PodResult(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="done"))
-BUSY = PodResult(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="the driver is in use"))
+DONE = PodResult(outcome=PodOutcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="done"))
+BUSY = PodResult(outcome=PodOutcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="the driver is in use"))
 
 _BY_GROUP = frozenset({RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED})
 
@@ -24,13 +24,13 @@ _BY_GROUP = frozenset({RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase
 class ActionExecutor:
     """Executes actions on the cluster; `look` schedules a step of a group whose state changed."""
 
-    def __init__(self, world: World, schedule_step: Callable[[str], None]) -> None:
+    def __init__(self, world: SimulatedCluster, schedule_step: Callable[[str], None]) -> None:
         self._world, self._schedule_step = world, schedule_step
         self._attempts: dict[str, int] = {}
 
     # ---------------------------------------------------------------------------------------------- nodes
 
-    def upgrade(self, group: UpgradeGroup, upgrade: Upgrade, view: NodeView, decision: Decision) -> bool:
+    def upgrade(self, group: SimGroup, upgrade: Upgrade, view: NodeView, decision: Decision) -> bool:
         """Execute the actions of one upgrade, then record it; returns whether anything was done."""
         for act in decision.acts:
             self._act_on_node(group, upgrade, act)
@@ -67,7 +67,7 @@ class ActionExecutor:
         """The duration from Off to validated, in seconds."""
         return self._world.sampler.draw_upgrade(upgrade.node, self._attempts.get(upgrade.uid, 0))
 
-    def _act_on_node(self, group: UpgradeGroup, upgrade: Upgrade, act: Act) -> None:
+    def _act_on_node(self, group: SimGroup, upgrade: Upgrade, act: Act) -> None:
         if act is Act.CANCEL:
             upgrade.upgrading = ABSENT
             return
@@ -125,7 +125,7 @@ class ActionExecutor:
 
     def request(
         self,
-        group: UpgradeGroup,
+        group: SimGroup,
         request: Request,
         view: RequestView,
         decision: GangDecision,

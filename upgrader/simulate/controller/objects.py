@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.constraints.batch import BatchKind
 from upgrader.core.model.phases import NodePhase, RequestPhase, is_final
-from upgrader.core.node_upgrade.upgrade_state import Outcome, PodResult
+from upgrader.core.node_upgrade.upgrade_state import PodOutcome, PodResult
 from upgrader.core.upgrade_plan.plan_state import RequestSummary, UpgradeFacts
 
-ABSENT, WAITING = PodResult(), PodResult(outcome=Outcome.WAITING)
+ABSENT, WAITING = PodResult(), PodResult(outcome=PodOutcome.WAITING)
 
 
 @dataclass(kw_only=True)
@@ -127,7 +127,7 @@ class Request:
 
 
 @dataclass(kw_only=True)
-class UpgradeGroup:
+class SimGroup:
     """A group of the open batch."""
 
     name: str
@@ -147,12 +147,12 @@ class UpgradeGroup:
 
 
 @dataclass(kw_only=True)
-class Batch:
+class SimBatch:
     """A started batch."""
 
     number: int
     kind: BatchKind
-    groups: list[UpgradeGroup]
+    groups: list[SimGroup]
     started_at: int
     classes: Mapping[str, str]
     """Of its nodes before their upgrades, see core.forecast.canaries."""

@@ -18,23 +18,20 @@ from upgrader.core.model.strategy import StrategyFacts
 from upgrader.core.node_upgrade import upgrade_machine
 from upgrader.core.node_upgrade.upgrade_state import GroupView, NodeView
 from upgrader.core.upgrade_plan import plan_machine
-from upgrader.core.upgrade_plan.plan_state import Canaries, Losses, NextBatch, PlanDecision, PlanView, UpgradeFacts
+from upgrader.core.upgrade_plan.plan_state import Canaries, NextBatch, PlanDecision, PlanLosses, PlanView, UpgradeFacts
 from upgrader.simulate import stack
 from upgrader.simulate.controller import steps, turns, views
 from upgrader.simulate.controller.actions import ActionExecutor
-from upgrader.simulate.controller.objects import Batch, Request, Upgrade, UpgradeGroup
+from upgrader.simulate.controller.objects import Request, SimBatch, SimGroup, Upgrade
 from upgrader.simulate.event_queue import UPGRADER
 from upgrader.simulate.job import HAS_PODS
-from upgrader.simulate.world import World
+from upgrader.simulate.world import SimulatedCluster
 
-ACTIVE, IDLE = 1, 15
-"""Seconds between two steps, while something is under way and otherwise."""
+ACTIVE, IDLE = 1, 15  # seconds between two steps, while something is under way and otherwise
 
-MARGIN = 300
-"""Seconds beyond the longest checkpoint until a group is released."""
+MARGIN = 300  # seconds beyond the longest checkpoint until a group is released
 
-RETRY = timedelta(seconds=600)
-"""The time until a released group is tried again."""
+RETRY = timedelta(seconds=600)  # the time until a released group is tried again
 
 _UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})
 
@@ -43,21 +40,24 @@ class Controller:
     """One rollout."""
 
     def __init__(
-        self, world: World, strategy: StrategyFacts, *, durations: Durations | None = None, tolerated_failures: int = 0
+        self,
+        world: SimulatedCluster,
+        strategy: StrategyFacts,
+        *,
+        durations: Durations | None = None,
+        tolerated_failures: int = 0,
     ) -> None:
-        self.world, self.strategy, self.tolerated = world, strategy, tolerated_failures
+        self.world, self.strategy, self.tolerated, self.durations = world, strategy, tolerated_failures, durations
         self.target = stack.make_target(stack.NEW)
-        self.durations = durations
         self.phase, self.reason, self.message = PlanPhase.RUNNING, "", ""
-        self.batches: list[Batch] = []
+        self.batches: list[SimBatch] = []
         self.upgrades: list[Upgrade] = []
         self.requests: list[Request] = []
         self.first: Forecast | None = None  # before anything was started
-        self.replaced = frozenset({stack.make_target(stack.OLD).revision})
-        """Revisions that the plan replaces."""
+        self.replaced = frozenset({stack.make_target(stack.OLD).revision})  # revisions that the plan replaces
         self.soak_until: datetime | None = None
         self.executor = ActionExecutor(world, self._schedule_step)
-        self._groups: dict[str, UpgradeGroup] = {}
+        self._groups: dict[str, SimGroup] = {}
         self._groups_by_name: dict[str, set[str]] = {}
         self._ended: dict[str, UpgradeFacts] = {}
         self._catalogue = Catalogue(world.images)
@@ -88,7 +88,7 @@ class Controller:
             self.world.queue.schedule_at(when, partial(self._step_plan, when), UPGRADER)
 
     @property
-    def open_batch(self) -> Batch | None:
+    def open_batch(self) -> SimBatch | None:
         """The started batch that has not ended."""
         return self.batches[-1] if self.batches and self.batches[-1].ended_at is None else None
 
@@ -213,7 +213,7 @@ class Controller:
                 soak_seconds=self.strategy.soak_seconds,
                 soak_until=self.soak_until,
             ),
-            losses=Losses(expected=forecast.prediction.lost_gpu_hours if forecast else 0.0),
+            losses=PlanLosses(expected=forecast.prediction.lost_gpu_hours if forecast else 0.0),
             deadline=self.strategy.deadline,
             on_failure=self.strategy.on_failure,
         )
@@ -234,7 +234,7 @@ class Controller:
         timeout = self._chain_seconds([gang for gang in snapshot.gangs if gang.name in names])
         seconds = (transition_of(NodePhase.PREPARING).seconds or 0) + timeout + MARGIN
         groups = [
-            UpgradeGroup(
+            SimGroup(
                 name=f"{group.name}-{number}",
                 nodes=group.nodes,
                 gangs=group.gangs,
@@ -244,7 +244,7 @@ class Controller:
             for group in planned.groups
         ]
         classes = {node.name: node_class(node) for node in snapshot.nodes if node.name in planned.nodes}
-        batch = Batch(number=number, kind=planned.kind, groups=groups, started_at=self.world.now, classes=classes)
+        batch = SimBatch(number=number, kind=planned.kind, groups=groups, started_at=self.world.now, classes=classes)
         self.batches.append(batch)
         for group in groups:
             self._groups[group.name] = group
@@ -258,7 +258,7 @@ class Controller:
     def _chain_seconds(self, gangs: list[Gang]) -> int:
         return turns.longest_chain_seconds(gangs, self.strategy.checkpoint_seconds, self.strategy.lane_width)
 
-    def _make_upgrade(self, group: UpgradeGroup, name: str) -> Upgrade | None:
+    def _make_upgrade(self, group: SimGroup, name: str) -> Upgrade | None:
         node = self.world.nodes.get(name)
         if node is None:
             return None
@@ -279,7 +279,7 @@ class Controller:
 
     # --------------------------------------------------------------------------------------------- group
 
-    def _step_group(self, group: UpgradeGroup, when: int) -> None:
+    def _step_group(self, group: SimGroup, when: int) -> None:
         group.scheduled_steps.discard(when)
         if group.is_over:
             return
@@ -308,7 +308,7 @@ class Controller:
 
     def _step_gang(
         self,
-        group: UpgradeGroup,
+        group: SimGroup,
         request: Request,
         request_view: RequestView,
         request_views: list[RequestView],
@@ -325,7 +325,7 @@ class Controller:
         where = partial(views.restart_placement, self.world, group, nodes, self.replaced, request)
         return self.executor.request(group, request, request_view, decision, where)
 
-    def _has_spares(self, group: UpgradeGroup, request: Request) -> bool:
+    def _has_spares(self, group: SimGroup, request: Request) -> bool:
         """Whether the gang fits on other nodes, unless another gang restarts there."""
         swapping = all(upgrade.phase in request_machine.SWAPPING for upgrade in group.upgrades)
         if request.phase is not RequestPhase.STOPPED or not swapping:
@@ -333,7 +333,7 @@ class Controller:
         crowded = any(other.phase is RequestPhase.RESTARTING for other in self.requests)
         return not crowded and views.fits_idle_nodes(self.world, request, group)
 
-    def _schedule_next(self, group: UpgradeGroup, *, done: bool) -> None:
+    def _schedule_next(self, group: SimGroup, *, done: bool) -> None:
         """Schedule the next step of the group."""
         if group.is_over:
             del self._groups[group.name]
@@ -350,7 +350,7 @@ class Controller:
         if later is not None:
             self._schedule_step(group.name, later - self.world.now)
 
-    def _make_requests(self, group: UpgradeGroup, nodes: list[NodeView]) -> tuple[int, str]:
+    def _make_requests(self, group: SimGroup, nodes: list[NodeView]) -> tuple[int, str]:
         """The number of gangs that must acknowledge, and a blocker; creates requests when all nodes are prepared."""
         phases = {view.phase for view in nodes}
         if phases - _UNASKED:
@@ -378,7 +378,7 @@ class Controller:
         lanes = {gang.lane for gang in gangs}
         return [gang for gang in self._running_gangs() if gang.name in names and gang.lane in lanes]
 
-    def _make_request(self, group: UpgradeGroup, gang: Gang, park: int) -> None:
+    def _make_request(self, group: SimGroup, gang: Gang, park: int) -> None:
         job = gang.name.rsplit("/", 1)[1]
         now = self.world.queue.time
         request = Request(

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from upgrader.core.checkpoint_request.acknowledgements import LAST_CALL
 from upgrader.core.model.phases import NodePhase, RequestPhase
 from upgrader.core.node_upgrade.upgrade_state import SETTLE
-from upgrader.simulate.controller.objects import Request, UpgradeGroup
-from upgrader.simulate.world import World
+from upgrader.simulate.controller.objects import Request, SimGroup
+from upgrader.simulate.world import SimulatedCluster
 
 LANES = timedelta(seconds=5)
 """Interval of steps for a gang that waits for its lane, which other groups release."""
@@ -15,7 +15,7 @@ LANES = timedelta(seconds=5)
 _R = RequestPhase
 
 
-def next_step_second(world: World, group: UpgradeGroup, *, lanes: bool) -> int | None:
+def next_step_second(world: SimulatedCluster, group: SimGroup, *, lanes: bool) -> int | None:
     """The second of the next due step of a group; None if it only waits for events."""
     times = [
         *_upgrade_times(world, group),
@@ -27,7 +27,7 @@ def next_step_second(world: World, group: UpgradeGroup, *, lanes: bool) -> int |
     return min(upcoming, default=None)
 
 
-def _upgrade_times(world: World, group: UpgradeGroup) -> Iterator[datetime]:
+def _upgrade_times(world: SimulatedCluster, group: SimGroup) -> Iterator[datetime]:
     for upgrade in group.upgrades:
         node = world.nodes.get(upgrade.node)
         if upgrade.deadline is not None and not upgrade.is_over:

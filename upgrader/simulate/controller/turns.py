@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from upgrader.core.checkpoint_request.acknowledgements import Verdict
+from upgrader.core.checkpoint_request.acknowledgements import AckVerdict
 from upgrader.core.checkpoint_request.admission_slots import Writer, admitted_requests
-from upgrader.core.constraints.checkpoint_concurrency import Asked
+from upgrader.core.constraints.checkpoint_concurrency import LaneRequest
 from upgrader.core.constraints.checkpoint_concurrency import request_offsets as in_turn
 from upgrader.core.model.fleet import Gang, Refusals, Snapshot
 from upgrader.core.model.phases import RequestPhase
@@ -32,7 +32,9 @@ def _make_writer(request: Request) -> Writer:
 
 def longest_chain_seconds(gangs: Iterable[Gang], default: int, width: int) -> int:
     """The longest sequence of checkpoints of these gangs in their lanes, in seconds."""
-    checkpoints = [Asked(gang=gang.name, lane=gang.lane, seconds=gang.timeout_seconds or default) for gang in gangs]
+    checkpoints = [
+        LaneRequest(gang=gang.name, lane=gang.lane, seconds=gang.timeout_seconds or default) for gang in gangs
+    ]
     begins = in_turn(checkpoints, width)
     return math.ceil(max((begins[checkpoint.gang] + checkpoint.seconds for checkpoint in checkpoints), default=default))
 
@@ -40,7 +42,9 @@ def longest_chain_seconds(gangs: Iterable[Gang], default: int, width: int) -> in
 def find_refused_requests(requests: Iterable[Request]) -> list[Request]:
     """Requests that the gang refused."""
     return [
-        request for request in requests if request.phase is RequestPhase.WITHDRAWN and request.reason == Verdict.REFUSED
+        request
+        for request in requests
+        if request.phase is RequestPhase.WITHDRAWN and request.reason == AckVerdict.REFUSED
     ]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from upgrader.core.checkpoint_request.request_machine import OVER, SWAPPING
 from upgrader.core.checkpoint_request.request_state import OwnerFacts, RequestView
-from upgrader.core.constraints.blockers import World as Indexed
+from upgrader.core.constraints.blockers import IndexedSnapshot as Indexed
 from upgrader.core.constraints.gang_blockers import gang_blockers
 from upgrader.core.gpu_stack.drift import find_drift
 from upgrader.core.model.fleet import Gang, Snapshot, Target
@@ -14,16 +14,16 @@ from upgrader.core.node_upgrade.upgrade_machine import BEFORE_OFF
 from upgrader.core.node_upgrade.upgrade_state import NodeView, OperandFacts, OtherPod, RequestFacts, is_left_on_node
 from upgrader.core.workloads import placement
 from upgrader.simulate import stack
-from upgrader.simulate.controller.objects import Request, Upgrade, UpgradeGroup
-from upgrader.simulate.job import HAS_PODS, NAMESPACE, Job, JobState
-from upgrader.simulate.world import World
+from upgrader.simulate.controller.objects import Request, SimGroup, Upgrade
+from upgrader.simulate.job import HAS_PODS, NAMESPACE, JobState, SimulatedJob
+from upgrader.simulate.world import SimulatedCluster
 
 ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
 _READ = frozenset({RequestPhase.REQUESTED, RequestPhase.STOPPING})
 """Phases in which answers are read; in other phases the recorded answers count."""
 
 
-def node_view(world: World, upgrade: Upgrade, members: frozenset[str]) -> NodeView:
+def node_view(world: SimulatedCluster, upgrade: Upgrade, members: frozenset[str]) -> NodeView:
     """A node upgrade with its surroundings; `members`: pods that acknowledged or are being stopped."""
     node = world.nodes.get(upgrade.node)
     if node is not None and node.uid != upgrade.node_uid:
@@ -54,7 +54,7 @@ def node_view(world: World, upgrade: Upgrade, members: frozenset[str]) -> NodeVi
     )
 
 
-def _other_pods(world: World, node: str, members: frozenset[str]) -> list[OtherPod]:
+def _other_pods(world: SimulatedCluster, node: str, members: frozenset[str]) -> list[OtherPod]:
     jobs = [world.jobs[name] for name in world.nodes[node].used]
     return [
         OtherPod(
@@ -74,7 +74,7 @@ def acknowledged_pods(requests: Sequence[Request]) -> frozenset[str]:
     return frozenset(uid for request in requests if request.phase in ACKNOWLEDGED for uid in request.members)
 
 
-def request_view(world: World, request: Request) -> RequestView:
+def request_view(world: SimulatedCluster, request: Request) -> RequestView:
     """A request with its Job and pods."""
     job = world.jobs[request.job]
     present = job.gang_facts(world.queue.begin, world.skew).members if job.state in HAS_PODS else ()
@@ -100,7 +100,7 @@ def request_view(world: World, request: Request) -> RequestView:
     )
 
 
-def _progress_steps(world: World, job: Job, request: Request) -> tuple[int | None, ...]:
+def _progress_steps(world: SimulatedCluster, job: SimulatedJob, request: Request) -> tuple[int | None, ...]:
     if request.phase is not RequestPhase.RESTARTING:
         return ()
     if job.state is not JobState.TRAINING:
@@ -108,7 +108,7 @@ def _progress_steps(world: World, job: Job, request: Request) -> tuple[int | Non
     return (job.step_at(world.now),) * len(job.places)
 
 
-def request_facts(world: World, request: Request, view: RequestView) -> RequestFacts:
+def request_facts(world: SimulatedCluster, request: Request, view: RequestView) -> RequestFacts:
     """A request as its nodes read it."""
     job = world.jobs[request.job]
     placed = job.state in HAS_PODS and job.state is not JobState.ENDING
@@ -124,12 +124,12 @@ def request_facts(world: World, request: Request, view: RequestView) -> RequestF
 
 
 def late_blocker(
-    world: World,
+    world: SimulatedCluster,
     target: Target,
     strategy: StrategyFacts,
     stopped: frozenset[str],
     gangs: Sequence[Gang],
-    group: UpgradeGroup,
+    group: SimGroup,
 ) -> str:
     """A blocker that appeared after the start of the batch and prevents the request to a gang."""
     names = {*group.nodes, *(node for gang in gangs for node in gang.nodes)}
@@ -147,7 +147,7 @@ def late_blocker(
     return next((message for gang in gangs for _, message in gang_blockers(indexed, gang)), "")
 
 
-def fits_idle_nodes(world: World, request: Request, group: UpgradeGroup) -> bool:
+def fits_idle_nodes(world: SimulatedCluster, request: Request, group: SimGroup) -> bool:
     """Whether the gang fits on idle nodes of the target revision, one for each of its nodes."""
     own = [upgrade for upgrade in group.upgrades if upgrade.phase in SWAPPING and not upgrade.reverting]
     targets = {upgrade.target[1] for upgrade in group.upgrades}
@@ -167,7 +167,11 @@ def fits_idle_nodes(world: World, request: Request, group: UpgradeGroup) -> bool
 
 
 def restart_placement(
-    world: World, group: UpgradeGroup, views: Sequence[NodeView], replaced: frozenset[str], request: Request
+    world: SimulatedCluster,
+    group: SimGroup,
+    views: Sequence[NodeView],
+    replaced: frozenset[str],
+    request: Request,
 ) -> placement.Placement:
     """The nodes on which a gang may restart: of the replaced revisions or of the new one, never both."""
     if request.restarted_early:

@@ -9,7 +9,7 @@ import random
 
 from msgspec import Struct
 
-from upgrader.simulate.fleets.fleet import KERNEL, Fleet, SimJob, SimNode
+from upgrader.simulate.fleets.fleet import KERNEL, Fleet, FleetJob, FleetNode
 
 HOUR = 3600
 
@@ -57,7 +57,7 @@ def make_fleet(spec: FleetSpec) -> Fleet:
         left, right = chance.randrange(spec.nodes), chance.randrange(spec.nodes)
         names[left], names[right] = names[right], names[left]
     busy = names[: spec.nodes - math.ceil(spec.idle * spec.nodes)]
-    jobs: list[SimJob] = []
+    jobs: list[FleetJob] = []
     while busy:
         size = min(_draw_size(spec, chance), len(busy))
         members, busy = tuple(busy[:size]), busy[size:]
@@ -67,10 +67,10 @@ def make_fleet(spec: FleetSpec) -> Fleet:
     return Fleet(name=spec.name, nodes=nodes, jobs=(*jobs, *arrivals))
 
 
-def _make_node(spec: FleetSpec, number: int) -> SimNode:
+def _make_node(spec: FleetSpec, number: int) -> FleetNode:
     model, kernel = MODELS[len(MODELS) * number // spec.nodes]
     rack = f"rack-{number // RACK:03}"
-    return SimNode(name=f"node-{number:05}", gpus=spec.gpus, model=model, kernel=kernel, rack=rack)
+    return FleetNode(name=f"node-{number:05}", gpus=spec.gpus, model=model, kernel=kernel, rack=rack)
 
 
 def _draw_size(spec: FleetSpec, chance: random.Random) -> int:
@@ -78,12 +78,12 @@ def _draw_size(spec: FleetSpec, chance: random.Random) -> int:
     return chance.choices(sizes, [SIZES[size] for size in sizes])[0]
 
 
-def _make_job(spec: FleetSpec, chance: random.Random, number: int, members: tuple[str, ...], gpus: int) -> SimJob:
+def _make_job(spec: FleetSpec, chance: random.Random, number: int, members: tuple[str, ...], gpus: int) -> FleetJob:
     start = -round(min(chance.lognormvariate(math.log(24 * HOUR), 1.0), 30 * 24 * HOUR))
     undeclared = chance.random() < spec.undeclared
     ends = undeclared or chance.random() < spec.ending
     end = chance.randrange(HOUR, spec.horizon) if ends else None
-    return SimJob(
+    return FleetJob(
         name=f"train-{number:04}",
         size=len(members),
         nodes=members,
@@ -100,11 +100,11 @@ def _make_job(spec: FleetSpec, chance: random.Random, number: int, members: tupl
     )
 
 
-def _make_arrival(spec: FleetSpec, chance: random.Random, number: int) -> SimJob:
+def _make_arrival(spec: FleetSpec, chance: random.Random, number: int) -> FleetJob:
     start = chance.randrange(60, spec.horizon // 2)
     length = round(min(chance.lognormvariate(math.log(8 * HOUR), 1.0), 10 * 24 * HOUR))
     sizes = FleetSpec(nodes=spec.nodes, seed=spec.seed, largest=min(spec.largest, 16))
-    return SimJob(
+    return FleetJob(
         name=f"later-{number:04}",
         size=_draw_size(sizes, chance),
         gpus=spec.gpus,

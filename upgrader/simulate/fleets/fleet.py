@@ -10,7 +10,7 @@ CHECKPOINT, RESTART, PERIOD = 120, 600, 3600
 """Seconds if a job does not declare them: a checkpoint, a restart until training, the period of its own checkpoints."""
 
 
-class SimNode(Struct, frozen=True, kw_only=True):
+class FleetNode(Struct, frozen=True, kw_only=True):
     """A node in service on the old revision."""
 
     name: str
@@ -20,7 +20,7 @@ class SimNode(Struct, frozen=True, kw_only=True):
     rack: str = ""
 
 
-class SimJob(Struct, frozen=True, kw_only=True):
+class FleetJob(Struct, frozen=True, kw_only=True):
     """A job: `size` members with `gpus` each; one member on each node of `nodes`, or placed when it starts.
 
     `end` is its end if it is never stopped, `declared_end` the end that it declares. Each second of a stop delays both.
@@ -67,7 +67,7 @@ class EventKind(StrEnum):
     PDB_ALLOWS = "PdbAllows"
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class FleetEvent(Struct, frozen=True, kw_only=True):
     """An event; `subject` is the name of a node or a job."""
 
     at: int
@@ -80,9 +80,9 @@ class Fleet(Struct, frozen=True, kw_only=True):
     """Nodes, jobs and events."""
 
     name: str
-    nodes: tuple[SimNode, ...]
-    jobs: tuple[SimJob, ...] = ()
-    events: tuple[Event, ...] = ()
+    nodes: tuple[FleetNode, ...]
+    jobs: tuple[FleetJob, ...] = ()
+    events: tuple[FleetEvent, ...] = ()
 
     @property
     def gpus(self) -> int:

@@ -11,7 +11,17 @@ import msgspec
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.workloads.checkpoint_annotations import parse_seconds as duration
 from upgrader.simulate.faults import NODE_EVENTS
-from upgrader.simulate.fleets.fleet import CHECKPOINT, KERNEL, PERIOD, RESTART, Event, EventKind, Fleet, SimJob, SimNode
+from upgrader.simulate.fleets.fleet import (
+    CHECKPOINT,
+    KERNEL,
+    PERIOD,
+    RESTART,
+    EventKind,
+    Fleet,
+    FleetEvent,
+    FleetJob,
+    FleetNode,
+)
 
 METHODS = {"file": "file", "none": "none", "undeclared": ""}
 
@@ -143,16 +153,18 @@ def _parse_csv(text: str) -> Iterator[PlacedRow]:
 
 
 def _make_fleet(name: str, rows: list[PlacedRow]) -> Fleet:
-    nodes: dict[str, SimNode] = {}
+    nodes: dict[str, FleetNode] = {}
     for where, node in _rows_of_kind(rows, _Node):
         if node.name in nodes:
             raise _FaultError(where, f"node {node.name} exists twice")
         if node.gpus < 1:
             raise _FaultError(where, f"node {node.name} has {node.gpus} GPUs")
-        nodes[node.name] = SimNode(name=node.name, gpus=node.gpus, model=node.model, kernel=node.kernel, rack=node.rack)
+        nodes[node.name] = FleetNode(
+            name=node.name, gpus=node.gpus, model=node.model, kernel=node.kernel, rack=node.rack
+        )
     if not nodes:
         raise _FaultError("as a whole", "the file contains no nodes")
-    jobs: dict[str, SimJob] = {}
+    jobs: dict[str, FleetJob] = {}
     free = {node.name: node.gpus for node in nodes.values()}
     for where, job in _rows_of_kind(rows, _Job):
         if job.name in jobs:
@@ -166,7 +178,7 @@ def _rows_of_kind(rows: Iterable[PlacedRow], kind: type[T]) -> Iterator[tuple[st
     return ((where, row) for where, row in rows if isinstance(row, kind))
 
 
-def _make_job(where: str, job: _Job, free: dict[str, int]) -> SimJob:
+def _make_job(where: str, job: _Job, free: dict[str, int]) -> FleetJob:
     def fault(what: str) -> _FaultError:
         return _FaultError(where, f"job {job.name}: {what}")
 
@@ -186,7 +198,7 @@ def _make_job(where: str, job: _Job, free: dict[str, int]) -> SimJob:
     if job.method not in METHODS:
         raise fault(f"method is {job.method!r}, which is none of {', '.join(METHODS)}")
     _assign_gpus(fault, job, free)
-    return SimJob(
+    return FleetJob(
         name=job.name,
         size=size,
         nodes=tuple(job.nodes),
@@ -226,7 +238,7 @@ def _parse_time(fault: Fault, field: str, text: str) -> int | None:
     return -seconds if before else seconds
 
 
-def _make_event(where: str, event: _Event, nodes: Mapping[str, SimNode], jobs: Mapping[str, SimJob]) -> Event:
+def _make_event(where: str, event: _Event, nodes: Mapping[str, FleetNode], jobs: Mapping[str, FleetJob]) -> FleetEvent:
     def fault(what: str) -> _FaultError:
         return _FaultError(where, f"event {event.what}: {what}")
 
@@ -242,4 +254,4 @@ def _make_event(where: str, event: _Event, nodes: Mapping[str, SimNode], jobs: M
         raise fault(f"value is not a number of seconds: {value!r}")
     if what is EventKind.UPGRADE_FAILS and value and not value.isdecimal():
         raise fault(f"value is not a number of failures: {value!r}")
-    return Event(at=_parse_time(fault, "at", event.at) or 0, what=what, subject=event.subject, value=value)
+    return FleetEvent(at=_parse_time(fault, "at", event.at) or 0, what=what, subject=event.subject, value=value)

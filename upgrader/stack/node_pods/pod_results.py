@@ -14,7 +14,7 @@ from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core import timing, untrusted
 from upgrader.core.model.pod_diagnostics import Silence
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.core.node_upgrade.upgrade_state import Outcome, PodResult
+from upgrader.core.node_upgrade.upgrade_state import PodOutcome, PodResult
 from upgrader.stack.naming import prepare_name, validation_name
 
 _PULL_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
@@ -55,21 +55,21 @@ def upgrade_result(job: Job | None, pods: Iterable[Pod]) -> PodResult:
     if "Complete" in ended:
         succeeded = [pod for pod in own_pods if pod.status.phase == "Succeeded"]
         # Its pods may have been deleted; the Job has the condition that they completed.
-        return _latest_result(succeeded) if succeeded else PodResult(outcome=Outcome.SUCCEEDED)
+        return _latest_result(succeeded) if succeeded else PodResult(outcome=PodOutcome.SUCCEEDED)
     if "Failed" in ended:
         last = _latest_result([pod for pod in own_pods if pod.status.phase == "Failed"])
         why = f"{ended['Failed'].reason}: {ended['Failed'].message}".strip(": ")
-        return PodResult(outcome=Outcome.FAILED, result=last.result, trouble=last.trouble or why)
+        return PodResult(outcome=PodOutcome.FAILED, result=last.result, trouble=last.trouble or why)
     if job.spec.suspend and names.ANNOTATION_STARTED not in job.metadata.annotations:
         return PodResult(suspended=True)
     if job.spec.suspend:
-        return PodResult(outcome=Outcome.WAITING, trouble=f"Job {job.metadata.name} was suspended by another client")
+        return PodResult(outcome=PodOutcome.WAITING, trouble=f"Job {job.metadata.name} was suspended by another client")
     last = _latest_result([pod for pod in own_pods if pod.status.phase not in {"Succeeded", "Failed"}])
     before = _latest_result([pod for pod in own_pods if pod.status.phase == "Failed"]).result
     if before is not None and before.reason in _RETRIED:  # not ended: the driver or the node is still in use
-        return PodResult(outcome=Outcome.WAITING, result=before, trouble=last.trouble or before.message)
-    silence = last.silence if last.outcome is not Outcome.ABSENT else _silence_without_pod(job)
-    return PodResult(outcome=Outcome.WAITING, trouble=last.trouble, silence=silence)
+        return PodResult(outcome=PodOutcome.WAITING, result=before, trouble=last.trouble or before.message)
+    silence = last.silence if last.outcome is not PodOutcome.ABSENT else _silence_without_pod(job)
+    return PodResult(outcome=PodOutcome.WAITING, trouble=last.trouble, silence=silence)
 
 
 def has_job_ended(job: Job) -> bool:
@@ -131,7 +131,7 @@ def _latest_result(pods: Sequence[Pod]) -> PodResult:
         case "Succeeded":
             return _success_result(pod)
         case "Failed":
-            return PodResult(outcome=Outcome.FAILED, result=_failed_order(pod), trouble=_failure_text(pod))
+            return PodResult(outcome=PodOutcome.FAILED, result=_failed_order(pod), trouble=_failure_text(pod))
         case _:
             return _waiting_result(pod)
 
@@ -144,16 +144,16 @@ def _creation_order(pod: Pod) -> tuple[datetime, str]:
 def _success_result(pod: Pod) -> PodResult:
     result = _order_result(pod)
     if result is not None and result.reason is Reason.DONE:
-        return PodResult(outcome=Outcome.SUCCEEDED, result=result)
+        return PodResult(outcome=PodOutcome.SUCCEEDED, result=result)
     if result is not None:
         return PodResult(
-            outcome=Outcome.FAILED, result=result, trouble="exit code 0 contradicts the termination message"
+            outcome=PodOutcome.FAILED, result=result, trouble="exit code 0 contradicts the termination message"
         )
     messages = " ".join(
         status.state.terminated.message for status in pod.status.container_statuses if status.state.terminated
     )
     return PodResult(
-        outcome=Outcome.FAILED,
+        outcome=PodOutcome.FAILED,
         trouble=f"ended without a valid termination message: {shorten_message(messages) or 'none'}",
     )
 
@@ -209,12 +209,12 @@ def _waiting_result(pod: Pod) -> PodResult:
         if waiting.reason in _PERMANENT_PULL_ERRORS or (
             waiting.reason in _PULL_ERRORS and _NOT_FOUND.search(waiting.message)
         ):
-            return PodResult(outcome=Outcome.FAILED, trouble=f"image {image} cannot be pulled: {why}")
+            return PodResult(outcome=PodOutcome.FAILED, trouble=f"image {image} cannot be pulled: {why}")
         if waiting.reason in _PULL_ERRORS:
-            return PodResult(outcome=Outcome.WAITING, trouble=f"image {image} cannot be pulled yet: {why}")
+            return PodResult(outcome=PodOutcome.WAITING, trouble=f"image {image} cannot be pulled yet: {why}")
         if waiting.reason in _START_ERRORS:
-            return PodResult(outcome=Outcome.WAITING, trouble=f"container {status.name} does not start: {why}")
-    return PodResult(outcome=Outcome.WAITING, silence=silence_of(pod))
+            return PodResult(outcome=PodOutcome.WAITING, trouble=f"container {status.name} does not start: {why}")
+    return PodResult(outcome=PodOutcome.WAITING, silence=silence_of(pod))
 
 
 def silence_of(pod: Pod) -> Silence | None:

@@ -14,9 +14,9 @@ from upgrader.core.model.operands import Operand, PluginSettings
 from upgrader.core.model.phases import NodePhase, transition_of
 from upgrader.core.node_protocol.node_places import HOST_ROOT, RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.core.node_protocol.orders import (
-    Driver,
     KubeletSettings,
     KubeletTarget,
+    NodeDriver,
     PrepareOrder,
     Reboot,
     UpgradeOrder,
@@ -34,7 +34,7 @@ from upgrader.stack.naming import (
 from upgrader.stack.node_pods.commands import LOGS_ON_ERROR, node_command
 from upgrader.stack.node_pods.node_states import expected_devices, plugin_settings
 from upgrader.stack.node_pods.validation import (
-    Workload,
+    ValidationWorkload,
     driver_check,
     driver_check_volumes,
     runtime_fields,
@@ -110,12 +110,13 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
     return _upgrade_pod(prepare_name(upgrade), upgrade, PREPARE, {**spec, "activeDeadlineSeconds": seconds}, settings)
 
 
-def upgrade_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings) -> Manifest:
+def upgrade_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings, adopted: bool = False) -> Manifest:
     """The Job that unloads the driver, replaces the kubelet and reboots, in the direction of the upgrade or its
     revert.
 
     A pod that is killed is run again, which is safe because each step is idempotent; a failure that it reports is
-    final. The Job has no TTL, so that a restarted controller finds it by its name.
+    final. The Job has no TTL, so that a restarted controller finds it by its name. `adopted`: a user handed the node
+    over from another operator.
 
     The Job is created suspended, and a second write starts it: a leader that was frozen may send the first write
     after the end of its upgrade, when a node of the same name may be a different node.
@@ -128,6 +129,7 @@ def upgrade_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSetting
         settings=_kubelet_settings(upgrade, reverting=reverting),
         reboot=_reboot_order(upgrade, reverting=reverting),
         forget=_hook_files(upgrade),
+        adopted=adopted and not reverting,
     )
     spec = {
         "containers": [_privileged_container(UPGRADE, order, settings)],
@@ -184,7 +186,7 @@ def validation_pod(
         resource=after.resource_name,
         expected=max(expected_devices(upgrade, after, upgrade.status.found.gpus), node.gpus),
     )
-    workload = Workload(image=after.workload_image, runtime_class=after.workload_runtime)
+    workload = ValidationWorkload(image=after.workload_image, runtime_class=after.workload_runtime)
     containers: list[Manifest]
     if not find_vendor(after.vendor or after.driver_vendor).facts.workload:
         order = ValidateOrder(
@@ -228,17 +230,17 @@ def _exit_codes(*values: int) -> Manifest:
     return {"containerName": UPGRADE, "operator": "In", "values": list(values)}
 
 
-def _driver_of_state(state: NodeState) -> Driver:
-    return Driver(vendor=state.driver_vendor, version=state.driver_version)
+def _driver_of_state(state: NodeState) -> NodeDriver:
+    return NodeDriver(vendor=state.driver_vendor, version=state.driver_version)
 
 
-def _former_driver(upgrade: NodeUpgrade, *, reverting: bool) -> Driver:
+def _former_driver(upgrade: NodeUpgrade, *, reverting: bool) -> NodeDriver:
     """The driver to unload. A node that joined again has no labels, but a driver of the stack may still be loaded."""
     before = upgrade.spec.target if reverting else upgrade.spec.source
     return (
         _driver_of_state(before)
         if before.driver_version
-        else Driver(vendor=upgrade.spec.target.driver_vendor, version="")
+        else NodeDriver(vendor=upgrade.spec.target.driver_vendor, version="")
     )
 
 

@@ -15,7 +15,7 @@ DRIVER_CHECK, WORKLOAD = "driver", "workload"
 _DRIVERS = f"{STATE_DIRECTORY}/drivers"
 
 
-class Workload(Struct, frozen=True, kw_only=True):
+class ValidationWorkload(Struct, frozen=True, kw_only=True):
     """An image of a program that uses one GPU and exits with code 0 on success, for example NVIDIA's sample
     vectorAdd.
 
@@ -52,7 +52,7 @@ def driver_check_volumes() -> list[Manifest]:
     ]
 
 
-def workload_containers(workload: Workload, devices: Mapping[str, int]) -> list[Manifest]:
+def workload_containers(workload: ValidationWorkload, devices: Mapping[str, int]) -> list[Manifest]:
     """A container for each advertised device; the containers run concurrently, so that each has another device.
 
     `devices` are numbers of devices by extended resource. A sample uses only the first GPU that it finds; in
@@ -71,6 +71,6 @@ def workload_containers(workload: Workload, devices: Mapping[str, int]) -> list[
     ]
 
 
-def runtime_fields(workload: Workload) -> Manifest:
+def runtime_fields(workload: ValidationWorkload) -> Manifest:
     """The fields of the pod that the workload requires."""
     return {"runtimeClassName": workload.runtime_class} if workload.runtime_class else {}

@@ -8,7 +8,7 @@ from upgrader.core.model.operands import Operand
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.stack.parts import NODE_PROGRAM, PLUGIN_SOCKETS, PULL_POLICY, Manifest, host_path, volume_mount
 from upgrader.stack.settings import StackSettings
-from upgrader.stack.vendors.programs import CONFIG, Mount, Program
+from upgrader.stack.vendors.programs import CONFIG, Mount, OperandProgram
 
 WAIT_PREFIX = "after-"
 """Prefix of the names of init containers that wait for an operand; the name of the operand follows in lower case."""
@@ -41,7 +41,7 @@ class EarlierOperand(NamedTuple):
         return {RUN_DIRECTORY: "run", PLUGIN_SOCKETS: "sockets"}.get(self.folder, f"of-{self.operand.value.lower()}")
 
 
-def operand_container(name: str, image: str, program: Program) -> Manifest:
+def operand_container(name: str, image: str, program: OperandProgram) -> Manifest:
     """The main container of an operand."""
     manifest: Manifest = {"name": name, "image": image, "imagePullPolicy": PULL_POLICY}
     manifest |= {"command": list(program.command)} if program.command else {}
@@ -60,7 +60,7 @@ def operand_container(name: str, image: str, program: Program) -> Manifest:
     return manifest | {"volumeMounts": mounts}
 
 
-def init_containers(image: str, program: Program) -> list[Manifest]:
+def init_containers(image: str, program: OperandProgram) -> list[Manifest]:
     """The init containers that start before the main container, after those that wait for operands.
 
     Sidecars are restartable init containers (Kubernetes 1.29 and later): the kubelet starts the main container when
@@ -73,7 +73,7 @@ def init_containers(image: str, program: Program) -> list[Manifest]:
     ]
 
 
-def program_volumes(program: Program, earlier: Iterable[EarlierOperand]) -> list[Manifest]:
+def program_volumes(program: OperandProgram, earlier: Iterable[EarlierOperand]) -> list[Manifest]:
     """The volumes of the mounts of a program and of its init containers."""
     by_name = {mounted.name: host_path(mounted.name, mounted.path) for mounted in program.all_mounts}
     for operand in earlier:
@@ -124,7 +124,7 @@ def driver_done_file(vendor: str) -> str:
     return f"{RUN_DIRECTORY}/{vendor}/loaded.json"
 
 
-def _security_context(program: Program) -> dict[str, Any]:
+def _security_context(program: OperandProgram) -> dict[str, Any]:
     if program.privileged:
         return {"securityContext": {"privileged": True}}
     if program.capabilities is None:
@@ -139,7 +139,7 @@ def _security_context(program: Program) -> dict[str, Any]:
     }
 
 
-def _readiness_fields(program: Program) -> dict[str, Any]:
+def _readiness_fields(program: OperandProgram) -> dict[str, Any]:
     if program.probe:
         return command_probes(list(program.probe))
     if not program.port:

@@ -16,7 +16,7 @@ from upgrader.core.naming import object_name
 from upgrader.stack.operands.containers import EarlierOperand, operand_container, program_volumes, wait_container
 from upgrader.stack.parts import TOLERATE_ALL, Manifest, with_manifest_hash
 from upgrader.stack.settings import StackSettings
-from upgrader.stack.vendors import Program, find_vendor
+from upgrader.stack.vendors import OperandProgram, find_vendor
 
 
 class NondisruptiveOperand(Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ def nondisruptive_daemonset(stack: GpuStack, spec: NondisruptiveOperand, setting
     )
 
 
-def _report_container(image: str, program: Program) -> list[Manifest]:
+def _report_container(image: str, program: OperandProgram) -> list[Manifest]:
     if not program.report_command:
         return []
     return [

@@ -18,7 +18,7 @@ from upgrader.stack.operands.containers import (
 from upgrader.stack.operands.order import earlier_operands
 from upgrader.stack.parts import PULL_POLICY, TOLERATE_ALL, Manifest, host_path, volume_mount
 from upgrader.stack.settings import StackSettings
-from upgrader.stack.vendors import Program, find_vendor
+from upgrader.stack.vendors import OperandProgram, find_vendor
 
 GRACE_SECONDS = 1
 """These pods have no state to save, and a node upgrade waits for their end."""
@@ -86,7 +86,7 @@ def runtime_daemonset(stack: str, key: str, image: str, plugin: PluginSettings, 
 
 
 def _pod_fields(
-    name: str, image: str, program: Program, earlier: tuple[EarlierOperand, ...], settings: StackSettings
+    name: str, image: str, program: OperandProgram, earlier: tuple[EarlierOperand, ...], settings: StackSettings
 ) -> Manifest:
     return {
         "initContainers": [

@@ -17,7 +17,7 @@ The disadvantage is that the plugin has access to the processes of the node. It 
 """
 
 from upgrader.core.model.operands import PluginSettings
-from upgrader.stack.vendors.programs import CONFIG, Mount, Program
+from upgrader.stack.vendors.programs import CONFIG, Mount, OperandProgram
 
 ROOT = "/run/nvidia/mps"
 """Folder on the node with pipes, logs and shared memory of the daemon; the plugin mounts those of jobs from here."""
@@ -36,21 +36,21 @@ NO_GPU = {"NVIDIA_VISIBLE_DEVICES": "void"}
 """Environment with which NVIDIA's container runtime, if it is the default, does nothing and requires no driver."""
 
 
-def mount_shared_memory() -> Program:
+def mount_shared_memory() -> OperandProgram:
     """The program that mounts the memory that daemon and jobs share on the node."""
     root, _ = MOUNTS
-    return Program(
+    return OperandProgram(
         command=("mps-control-daemon", "mount-shm"),
         mounts=(Mount(name=root.name, path=root.path, at=root.at, propagates=True),),
         privileged=True,
     )
 
 
-def control_daemon(settings: PluginSettings, config: str) -> Program:
+def control_daemon(settings: PluginSettings, config: str) -> OperandProgram:
     """The daemon, with the configuration file of the plugin. Its probe is the request that the plugin makes."""
     request = "echo get_default_active_thread_percentage"
     client = f"CUDA_MPS_PIPE_DIRECTORY=/mps/{settings.resource_name}/pipe nvidia-cuda-mps-control"
-    return Program(
+    return OperandProgram(
         command=("mps-control-daemon",),
         args=("--config-file", f"{CONFIG}/config.yaml"),
         config=config,
@@ -61,7 +61,9 @@ def control_daemon(settings: PluginSettings, config: str) -> Program:
     )
 
 
-def version_program(plugin: Program) -> Program:
+def version_program(plugin: OperandProgram) -> OperandProgram:
     """The program that prints the versions of both programs, with the options that they are started with."""
     script = 'nvidia-device-plugin "$@" && mps-control-daemon "$@"'
-    return Program(command=("sh", "-c", script, "sh"), args=(*plugin.args, "--version"), env={**plugin.env, **NO_GPU})
+    return OperandProgram(
+        command=("sh", "-c", script, "sh"), args=(*plugin.args, "--version"), env={**plugin.env, **NO_GPU}
+    )

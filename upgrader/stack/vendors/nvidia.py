@@ -12,7 +12,7 @@ from upgrader.core.model.vendors import NVIDIA
 from upgrader.core.node_protocol.node_places import STATE_DIRECTORY
 from upgrader.stack.parts import CDI, METRICS_PORT, PLUGIN_SOCKETS, POD_RESOURCES
 from upgrader.stack.vendors import mps
-from upgrader.stack.vendors.programs import CONFIG, Mount, Program, Vendor
+from upgrader.stack.vendors.programs import CONFIG, Mount, OperandProgram, Vendor
 
 DRIVER_ROOT = f"{STATE_DIRECTORY}/drivers/nvidia/current"
 """Path on the node of libraries and tools of the loaded driver; only a node upgrade changes its target."""
@@ -27,12 +27,12 @@ FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
 LIBRARIES = {"NVIDIA_DRIVER_ROOT": DRIVER_ROOT, "CONTAINER_DRIVER_ROOT": "/drivers/current", "NVIDIA_DEV_ROOT": "/"}
 
 
-def runtime_program(_: PluginSettings) -> Program:
+def runtime_program(_: PluginSettings) -> OperandProgram:
     """NVIDIA's container toolkit: CDI specifications, and the runtime `nvidia` in addition to the default runtime.
 
     It changes the configuration of the container runtime and restarts it; therefore it changes in upgrades only.
     """
-    return Program(
+    return OperandProgram(
         env={
             "ROOT": TOOLKIT,
             "CDI_ENABLED": "true",
@@ -58,14 +58,14 @@ def runtime_program(_: PluginSettings) -> Program:
     )
 
 
-def plugin_program(settings: PluginSettings) -> Program:
+def plugin_program(settings: PluginSettings) -> OperandProgram:
     """NVIDIA's device plugin; sharing is configured by its configuration file only.
 
     It has no probe: a node upgrade checks the devices that the kubelet advertises afterwards.
     """
     config = _sharing_config(settings) if settings.shares else ""
     by_mps = bool(settings.mps_replicas)
-    return Program(
+    return OperandProgram(
         command=("nvidia-device-plugin",),
         args=("--config-file", f"{CONFIG}/config.yaml") if config else (),
         config=config,
@@ -105,11 +105,11 @@ def _sharing_config(settings: PluginSettings) -> str:
     return json.dumps({"version": "v1", "sharing": how})
 
 
-def discovery_program(settings: PluginSettings) -> Program:
+def discovery_program(settings: PluginSettings) -> OperandProgram:
     """GPU feature discovery, which writes a file that node-feature-discovery converts to labels and therefore
     requires.
     """
-    return Program(
+    return OperandProgram(
         command=("gpu-feature-discovery",),
         env={
             "MIG_STRATEGY": settings.mig_strategy or "none",
@@ -124,9 +124,9 @@ def discovery_program(settings: PluginSettings) -> Program:
     )
 
 
-def exporter_program(settings: PluginSettings) -> Program:
+def exporter_program(settings: PluginSettings) -> OperandProgram:
     """dcgm-exporter, whose metrics have the pod that uses each GPU, from the PodResources API of the kubelet."""
-    return Program(
+    return OperandProgram(
         args=("-f", "/etc/dcgm-exporter/default-counters.csv"),
         env={
             "DCGM_EXPORTER_LISTEN": f":{METRICS_PORT}",
@@ -143,14 +143,14 @@ def exporter_program(settings: PluginSettings) -> Program:
     )
 
 
-def _plugin_check(settings: PluginSettings | None) -> Program:
+def _plugin_check(settings: PluginSettings | None) -> OperandProgram:
     """The program that prints the version of the plugin, which validates its options and environment."""
     if settings is None:
-        return Program(command=("nvidia-device-plugin", "--version"))
+        return OperandProgram(command=("nvidia-device-plugin", "--version"))
     program = plugin_program(settings)
     if settings.mps_replicas:
         return mps.version_program(program)
-    return Program(command=program.command, args=(*program.args, "--version"), env=program.env)
+    return OperandProgram(command=program.command, args=(*program.args, "--version"), env=program.env)
 
 
 VENDOR = Vendor(
@@ -158,7 +158,7 @@ VENDOR = Vendor(
     runtime=runtime_program,
     plugin=plugin_program,
     image_checks={
-        Operand.RUNTIME: lambda _: Program(command=("nvidia-ctk", "--version")),
+        Operand.RUNTIME: lambda _: OperandProgram(command=("nvidia-ctk", "--version")),
         Operand.DEVICE_PLUGIN: _plugin_check,
     },
     nondisruptive={Operand.FEATURE_DISCOVERY: discovery_program, Operand.MONITORING: exporter_program},

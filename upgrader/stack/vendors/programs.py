@@ -24,7 +24,7 @@ class Mount(Struct, frozen=True, kw_only=True):
     propagates: bool = False  # mounts below it in the container are propagated to the node, and stay
 
 
-class Program(Struct, frozen=True, kw_only=True):
+class OperandProgram(Struct, frozen=True, kw_only=True):
     """A container of an operand.
 
     Args:
@@ -48,8 +48,8 @@ class Program(Struct, frozen=True, kw_only=True):
 
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
-    init_programs: "Mapping[str, Program]" = {}
-    sidecars: "Mapping[str, Program]" = {}
+    init_programs: "Mapping[str, OperandProgram]" = {}
+    sidecars: "Mapping[str, OperandProgram]" = {}
     report_command: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
     node_variable: str = ""
@@ -85,8 +85,8 @@ class Vendor(Struct, frozen=True, kw_only=True):
     """
 
     facts: VendorFacts
-    runtime: Callable[[PluginSettings], Program]
-    plugin: Callable[[PluginSettings], Program]
-    image_checks: Mapping[Operand, Callable[[PluginSettings | None], Program]]
-    nondisruptive: Mapping[Operand, Callable[[PluginSettings], Program]] = {}
+    runtime: Callable[[PluginSettings], OperandProgram]
+    plugin: Callable[[PluginSettings], OperandProgram]
+    image_checks: Mapping[Operand, Callable[[PluginSettings | None], OperandProgram]]
+    nondisruptive: Mapping[Operand, Callable[[PluginSettings], OperandProgram]] = {}
     labels: Callable[[GpuReport, int], Mapping[str, str]] | None = None

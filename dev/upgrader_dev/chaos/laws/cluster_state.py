@@ -13,7 +13,7 @@ from upgrader.api import names
 from upgrader.core.node_protocol.orders import ORDER_VARIABLE
 from upgrader.core.workloads.owner_kinds import OwnerKind, owner_kind
 from upgrader.core.workloads.suspend_patches import is_off
-from upgrader_dev.chaos.laws.journal import Entry
+from upgrader_dev.chaos.laws.journal import JournalEntry
 from upgrader_dev.simulated.apiserver.objects import Object
 from upgrader_dev.simulated.apiserver.store import ObjectStore
 from upgrader_dev.simulated.cluster.placing import gpus_of
@@ -54,7 +54,7 @@ class ClusterState:
         self.created_uids: set[str] = set()
         """Uids of objects that the controller created or that existed at the beginning."""
         self._files, self._mailbox = files, mailbox
-        self._recent_entries: deque[Entry] = deque()
+        self._recent_entries: deque[JournalEntry] = deque()
 
     def load_store(self, store: ObjectStore) -> None:
         """Load the objects that exist already."""
@@ -63,7 +63,7 @@ class ClusterState:
             self.objects.setdefault(stored.kind.kind, {})[meta.get("namespace", ""), meta["name"]] = stored.value
             self.created_uids.add(meta["uid"])
 
-    def record_entry(self, entry: Entry) -> None:
+    def record_entry(self, entry: JournalEntry) -> None:
         """Record one change."""
         self._recent_entries.append(entry)
         while entry.at - self._recent_entries[0].at > REMEMBERED:
@@ -76,7 +76,7 @@ class ClusterState:
         else:
             objects[entry.key] = entry.after
 
-    def state_when_sent(self, entry: Entry) -> "ClusterState":
+    def state_when_sent(self, entry: JournalEntry) -> "ClusterState":
         """All objects as they were when the controller sent a write: it cannot act on later changes."""
         sent = entry.sent
         if sent is None or sent == entry.at:
@@ -250,7 +250,7 @@ def is_steered(owner: Object) -> bool:
     return row is not None and bool(row.templates)
 
 
-def starts_batch(entry: Entry) -> bool:
+def starts_batch(entry: JournalEntry) -> bool:
     """Whether the controller wrote a new batch of a plan."""
     if entry.kind != "UpgradePlan" or not entry.by_controller or entry.before is None or entry.after is None:
         return False
@@ -258,17 +258,17 @@ def starts_batch(entry: Entry) -> bool:
     return before < after
 
 
-def was_switched_off(entry: Entry) -> bool:
+def was_switched_off(entry: JournalEntry) -> bool:
     """Whether an owner was switched off."""
     return _is_switched(entry, off=True)
 
 
-def was_switched_on(entry: Entry) -> bool:
+def was_switched_on(entry: JournalEntry) -> bool:
     """Whether an owner was switched on."""
     return _is_switched(entry, off=False)
 
 
-def _is_switched(entry: Entry, *, off: bool) -> bool:
+def _is_switched(entry: JournalEntry, *, off: bool) -> bool:
     if entry.before is None or entry.after is None or is_of_operator(entry.after):
         return False
     row = find_owner_kind(entry.after)
@@ -297,7 +297,7 @@ def has_maintenance_taint(node: Object) -> bool:
     return any(taint["key"] == names.TAINT_MAINTENANCE for taint in node_taints(node))
 
 
-def starts_upgrade_job(entry: Entry) -> bool:
+def starts_upgrade_job(entry: JournalEntry) -> bool:
     """Whether the controller started the Job of a node upgrade, which it creates suspended."""
     if entry.kind != "Job" or entry.after is None or not entry.by_controller or not is_of_operator(entry.after):
         return False
@@ -306,7 +306,7 @@ def starts_upgrade_job(entry: Entry) -> bool:
     return bool(entry.object["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "upgrade")
 
 
-def reboots_node(entry: Entry) -> bool:
+def reboots_node(entry: JournalEntry) -> bool:
     """Whether the Job of a node upgrade reboots its node."""
     containers = entry.object["spec"]["template"]["spec"].get("containers", [])
     orders = [

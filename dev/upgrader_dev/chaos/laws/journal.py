@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from upgrader_dev.simulated.apiserver.cluster import Write
 from upgrader_dev.simulated.apiserver.objects import Object
-from upgrader_dev.simulated.apiserver.store import Change, ObjectStore
+from upgrader_dev.simulated.apiserver.store import ObjectChange, ObjectStore
 
 
 class Author(StrEnum):
@@ -19,7 +19,7 @@ class Author(StrEnum):
     WORLD = "world"
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class JournalEntry(Struct, frozen=True, kw_only=True):
     """A change of an object. `sent`: when the controller sent the write; earlier than `at` if the write was delayed."""
 
     at: datetime
@@ -61,7 +61,7 @@ class Entry(Struct, frozen=True, kw_only=True):
         return f"{self.at:%H:%M:%S} {self.author.value}: {what} {self.kind} {place}"
 
 
-Reader = Callable[[Entry], None]
+Reader = Callable[[JournalEntry], None]
 
 
 class Journal:
@@ -82,9 +82,9 @@ class Journal:
         finally:
             self._write = outer
 
-    def _forward_change(self, change: Change) -> None:
+    def _forward_change(self, change: ObjectChange) -> None:
         write, sent = self._write or (None, None)
-        entry = Entry(
+        entry = JournalEntry(
             at=self._store.clock.now(),
             kind=change.kind.kind,
             author=Author.WORLD if write is None else Author.CONTROLLER,

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from upgrader.core.model.phases import NodePhase, RequestPhase, is_final
 from upgrader_dev.chaos.laws.cluster_state import ClusterState, Files, Mailbox, Violation
-from upgrader_dev.chaos.laws.journal import Entry
+from upgrader_dev.chaos.laws.journal import JournalEntry
 from upgrader_dev.chaos.laws.laws_of_gangs import GangsRestarted, StoppedOnce, UnacknowledgedStop, UselessStop
 from upgrader_dev.chaos.laws.laws_of_nodes import (
     BudgetKept,
@@ -27,7 +27,7 @@ class Law(Protocol):
 
     number: int
 
-    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def check_entry(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         """A sentence for each way in which a change breaks the law."""
         ...
 
@@ -60,7 +60,7 @@ class Judge:
         """Judge changes from now on; the objects that exist are accepted as they are."""
         self.state.load_store(store)
 
-    def judge_entry(self, entry: Entry) -> None:
+    def judge_entry(self, entry: JournalEntry) -> None:
         """Judge one change."""
         for law in self._laws:
             for sentence in law.check_entry(entry, self.state):

@@ -23,7 +23,7 @@ from upgrader_dev.chaos.laws.cluster_state import (
     was_switched_off,
     was_switched_on,
 )
-from upgrader_dev.chaos.laws.journal import Entry
+from upgrader_dev.chaos.laws.journal import JournalEntry
 from upgrader_dev.simulated.apiserver.objects import Object
 
 
@@ -32,7 +32,7 @@ class UnacknowledgedStop:
 
     number = 1
 
-    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def check_entry(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         """A sentence for each way in which a change breaks the law."""
         if not entry.by_controller:
             return
@@ -43,7 +43,7 @@ class UnacknowledgedStop:
         elif starts_upgrade_job(entry):
             yield from self._check_upgrade(entry, state)
 
-    def _check_deletion(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def _check_deletion(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         pod = entry.object
         if (
             not is_working(entry.before or pod)
@@ -55,7 +55,7 @@ class UnacknowledgedStop:
         if declared or not is_replicated(pod):
             yield f"pod {pod['metadata']['name']} is ended, and its gang was not stopped as a whole"
 
-    def _check_stop(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def _check_stop(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         members = state.running_members(entry.object)
         if all(state.is_expendable(pod, entry.sent_at) for pod in members):
             return
@@ -63,7 +63,7 @@ class UnacknowledgedStop:
         if why:
             yield f"gang {entry.key[1]} is stopped: {why}"
 
-    def _check_upgrade(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def _check_upgrade(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         spec = entry.object["spec"]["template"]["spec"]
         reboots = reboots_node(entry)
         for pod in state.pods_on(spec.get("nodeName", "")):
@@ -95,7 +95,7 @@ class StoppedOnce:
         self._anywhere: set[str] = set()
         """Owners whose pods cannot be led to nodes, stopped while an approval allowed to restart such gangs."""
 
-    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def check_entry(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         """A sentence for each way in which a change breaks the law."""
         if entry.by_controller and was_switched_off(entry):
             record = read_stop_record(entry.object) or {}
@@ -112,7 +112,7 @@ class StoppedOnce:
         elif entry.kind == "Pod" and _is_start(entry):
             yield from self._check_drivers(entry, state)
 
-    def _record_restart(self, entry: Entry) -> None:
+    def _record_restart(self, entry: JournalEntry) -> None:
         uid, record = entry.object["metadata"]["uid"], read_stop_record(entry.before or {}) or {}
         if uid not in self._anywhere:
             self._restarted[uid], self._later[uid] = str(record.get("plan")), set()
@@ -123,7 +123,7 @@ class StoppedOnce:
             if upgrade.get("plan") not in (None, plan):
                 self._later[uid].add(driver)
 
-    def _check_drivers(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def _check_drivers(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         pod = entry.object
         owner = next(
             (candidate for candidate in state.owners_of(pod) if candidate["metadata"]["uid"] in self._restarted), None
@@ -146,7 +146,7 @@ class UselessStop:
 
     number = 5
 
-    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def check_entry(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         """A sentence for each way in which a change breaks the law."""
         if not entry.by_controller or entry.at != entry.sent or not was_switched_off(entry):
             return
@@ -169,7 +169,9 @@ class UselessStop:
             if upgrade["spec"].get("group") == group:
                 yield from self._check_pods(entry, upgrade, requested, state)
 
-    def _check_pods(self, entry: Entry, upgrade: Object, requested: set[str], state: ClusterState) -> Iterator[str]:
+    def _check_pods(
+        self, entry: JournalEntry, upgrade: Object, requested: set[str], state: ClusterState
+    ) -> Iterator[str]:
         node = upgrade["spec"]["node"]["name"]
         for pod in state.pods_on(node):
             meta = pod["metadata"]
@@ -198,7 +200,7 @@ class GangsRestarted:
         self._requested: set[str] = set()
         """Uids of pods with a request that the controller wrote."""
 
-    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:  # noqa: ARG002 - the signature of every law
+    def check_entry(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:  # noqa: ARG002 - the signature of every law
         """Record what is stopped."""
         uid = entry.object["metadata"].get("uid", "")
         if entry.kind == "Pod" and entry.by_controller and entry.before is not None:
@@ -282,7 +284,7 @@ def _has_record(value: Object | None) -> bool:
     return value is not None and names.ANNOTATION_STOPPED in (value["metadata"].get("annotations") or {})
 
 
-def _is_removal(entry: Entry) -> bool:
+def _is_removal(entry: JournalEntry) -> bool:
     if entry.before is None:
         return False
     return entry.after is None or bool(
@@ -290,7 +292,7 @@ def _is_removal(entry: Entry) -> bool:
     )
 
 
-def _is_start(entry: Entry) -> bool:
+def _is_start(entry: JournalEntry) -> bool:
     return (
         entry.after is not None and is_working(entry.after) and (entry.before is None or not is_working(entry.before))
     )

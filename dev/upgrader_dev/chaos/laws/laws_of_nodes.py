@@ -16,7 +16,7 @@ from upgrader_dev.chaos.laws.cluster_state import (
     was_switched_off,
     was_switched_on,
 )
-from upgrader_dev.chaos.laws.journal import Author, Entry
+from upgrader_dev.chaos.laws.journal import Author, JournalEntry
 from upgrader_dev.simulated.apiserver.objects import Object
 from upgrader_dev.simulated.cluster.devices import RENAMED
 from upgrader_dev.simulated.cluster.placing import RESOURCE, gpus_of
@@ -33,7 +33,7 @@ class ImagesPrepared:
         self._prepared: dict[str, datetime] = {}
         """NodeUpgrades whose prepare pod succeeded, and when."""
 
-    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def check_entry(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         """A sentence for each way in which a change breaks the law; a delayed write is judged by its send time."""
         if entry.kind == "Pod" and is_of_operator(entry.object):
             self._record_preparation(entry)
@@ -42,7 +42,7 @@ class ImagesPrepared:
         elif entry.kind == "CheckpointRequest" and entry.by_controller and entry.before is None:
             yield from self._check_request(entry, state)
 
-    def _record_preparation(self, entry: Entry) -> None:
+    def _record_preparation(self, entry: JournalEntry) -> None:
         meta = entry.object["metadata"]
         if meta.get("labels", {}).get(names.LABEL_COMPONENT) != "prepare":
             return
@@ -51,18 +51,18 @@ class ImagesPrepared:
         if entry.object.get("status", {}).get("phase") == "Succeeded" and meta["uid"] in self._prepare_pods:
             self._prepared.setdefault(meta.get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, ""), entry.at)
 
-    def _was_prepared(self, upgrade: str, entry: Entry) -> bool:
+    def _was_prepared(self, upgrade: str, entry: JournalEntry) -> bool:
         """Whether a node upgrade was prepared when the controller sent a write."""
         since = self._prepared.get(upgrade)
         return since is not None and since <= entry.sent_at
 
-    def _check_upgrade(self, entry: Entry) -> Iterator[str]:
+    def _check_upgrade(self, entry: JournalEntry) -> Iterator[str]:
         meta = entry.object["metadata"]
         upgrade = meta.get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, "")
         if not meta["name"].startswith("revert") and not self._was_prepared(upgrade, entry):
             yield f"{upgrade} upgrades its node, which was not prepared"
 
-    def _check_request(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def _check_request(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         nodes = {pod.get("node", "") for pod in entry.object["spec"].get("members", [])}
         group, then = entry.object["spec"].get("group"), state.state_when_sent(entry)
         all_upgrades = [*state.recently_removed("NodeUpgrade", entry.sent_at), *then.objects_of("NodeUpgrade")]
@@ -98,7 +98,7 @@ class ForeignSettingsKept:
         self._off_by: dict[str, Author] = {}
         """Who switched an owner off last, by uid."""
 
-    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:  # noqa: ARG002 - the signature of every law
+    def check_entry(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:  # noqa: ARG002 - the signature of every law
         """A sentence for each way in which a change breaks the law."""
         uid = entry.object["metadata"].get("uid", "")
         if was_switched_off(entry):
@@ -122,7 +122,7 @@ def _check_node(before: Object, after: Object) -> Iterator[str]:
         yield f"node {name} loses taints of others: {', '.join(lost)}"
 
 
-def _check_metadata(entry: Entry, before: Object, after: Object) -> Iterator[str]:
+def _check_metadata(entry: JournalEntry, before: Object, after: Object) -> Iterator[str]:
     for part in ("labels", "annotations"):
         old, new = _foreign_entries(before, part), _foreign_entries(after, part)
         changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
@@ -157,7 +157,7 @@ class BudgetKept:
         self._members: dict[str, tuple[str, dict[str, int]]] = {}
         """Gangs that the controller stopped, by uid of the owner: name, and GPUs by node."""
 
-    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def check_entry(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         """A sentence for each way in which a change breaks the law."""
         if starts_batch(entry):
             self._allowed_at_batch[entry.key[1]] = _allowed_gpus(entry.object, state)
@@ -176,7 +176,7 @@ class BudgetKept:
         elif was_switched_on(entry) or (entry.after is None and entry.before is not None):
             self._members.pop(entry.object["metadata"].get("uid", ""), None)
 
-    def _check_taint(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def _check_taint(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         name = entry.key[1]
         if entry.after is None or not has_maintenance_taint(entry.after):
             self._taken.pop(name, None)
@@ -234,7 +234,7 @@ class SingleUpgrade:
 
     number = 8
 
-    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def check_entry(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         """A sentence for each way in which a change breaks the law."""
         if starts_upgrade_job(entry):  # also for a delayed write: by then the Job must do nothing
             yield from _two_upgrades(entry, state)
@@ -246,7 +246,7 @@ class SingleUpgrade:
             yield from _reverts_to_no_driver(entry.object["spec"], entry.at - SHOWN_WITHIN, state)
 
 
-def _two_upgrades(entry: Entry, state: ClusterState) -> Iterator[str]:
+def _two_upgrades(entry: JournalEntry, state: ClusterState) -> Iterator[str]:
     """A sentence if two node upgrades work on the same node."""
     node = entry.object["spec"]["template"]["spec"].get("nodeName", "")
     for pod in state.pods_on(node):
@@ -301,7 +301,7 @@ class NewControllerChangesNothing:
         self.watching = False
         """Whether only the controller is new now."""
 
-    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:  # noqa: ARG002 - the signature of every law
+    def check_entry(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:  # noqa: ARG002 - the signature of every law
         """A sentence for each way in which a change breaks the law."""
         if not self.watching or not entry.by_controller:
             return

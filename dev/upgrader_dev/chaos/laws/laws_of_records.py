@@ -15,7 +15,7 @@ from upgrader_dev.chaos.laws.cluster_state import (
     starts_upgrade_job,
     was_switched_off,
 )
-from upgrader_dev.chaos.laws.journal import Entry
+from upgrader_dev.chaos.laws.journal import JournalEntry
 from upgrader_dev.simulated.apiserver.objects import Object
 
 SLACK = timedelta(minutes=15)
@@ -29,7 +29,7 @@ class EveryStateEnds:
 
     number = 6
 
-    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:  # noqa: ARG002 - the signature of every law
+    def check_entry(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:  # noqa: ARG002 - the signature of every law
         """A phase that begins has its deadline in the same write."""
         if entry.kind not in {"NodeUpgrade", "CheckpointRequest"} or not entry.by_controller or entry.after is None:
             return
@@ -74,7 +74,7 @@ class IntentFirst:
         self._removed: dict[str, datetime] = {}
         """Uids of upgrades that were removed by force, and when: a slow read may still lead to a taint for them."""
 
-    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def check_entry(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         """A sentence for each way in which a change breaks the law."""
         if entry.kind == "NodeUpgrade" and entry.after is None and not entry.by_controller:
             self._removed[entry.object["metadata"]["uid"]] = entry.at
@@ -97,11 +97,11 @@ class IntentFirst:
             if not written and not self._was_removed_recently(str(claim), entry):
                 yield f"node {entry.key[1]} gets the maintenance taint for a node upgrade that is not written"
 
-    def _was_removed_recently(self, claim: str, entry: Entry) -> bool:
+    def _was_removed_recently(self, claim: str, entry: JournalEntry) -> bool:
         removed = self._removed.get(claim)
         return removed is not None and entry.sent_at - removed <= LATE_LOOK
 
-    def _check_stop(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def _check_stop(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         record = read_stop_record(entry.object)
         if record is None:
             yield f"gang {entry.key[1]} is stopped without a record of it"
@@ -110,7 +110,7 @@ class IntentFirst:
         if request is not None and request.get("status", {}).get("phase") != RequestPhase.STOPPING.value:
             yield f"gang {entry.key[1]} is stopped while its checkpoint request is {request['status'].get('phase')}"
 
-    def _check_upgrade(self, entry: Entry, state: ClusterState) -> Iterator[str]:
+    def _check_upgrade(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:
         name = entry.object["metadata"].get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, "")
         upgrade = state.find_object("NodeUpgrade", name)
         owners = {reference["uid"] for reference in entry.object["metadata"].get("ownerReferences") or []}
@@ -132,7 +132,7 @@ class NoStartOnStaleState:
         self.staleness: Callable[[], str] = lambda: ""
         """Why nothing may begin now; empty: the controller can read the current state."""
 
-    def check_entry(self, entry: Entry, state: ClusterState) -> Iterator[str]:  # noqa: ARG002 - the signature of every law
+    def check_entry(self, entry: JournalEntry, state: ClusterState) -> Iterator[str]:  # noqa: ARG002 - the signature of every law
         """A sentence for each way in which a change breaks the law."""
         why = self.staleness() if entry.by_controller and entry.at == entry.sent else ""
         if not why:

@@ -109,7 +109,7 @@ def _build_program(tool: Tool, target: Path, progress: Progress) -> None:
                 [go, "build", *flags, "-o", program, tool.package],
                 timeout=BUILD_SECONDS,
                 cwd=_MODULES / tool.module,
-                env={"CGO_ENABLED": "0", "GOFLAGS": ""},
+                env={"CGO_ENABLED": "1" if tool.cgo else "0", "GOFLAGS": ""},
                 on_line=lines,
             )
         except ProgramFailedError as error:

@@ -13,7 +13,7 @@ from upgrader_dev.devcluster.base.api import NODES, ApiServer
 READY_SECONDS = 120.0
 
 
-class Node(Protocol):
+class DevNode(Protocol):
     """A node of any sort. Operations of some sorts only (containers, signals) are methods of their classes."""
 
     @property
@@ -46,16 +46,16 @@ class Node(Protocol):
         """Set the kernel of the next power-on; empty for the default. Only virtual nodes really boot it."""
         ...
 
-    def wait_ready(self, seconds: float = READY_SECONDS) -> "NodeState":
+    def wait_ready(self, seconds: float = READY_SECONDS) -> "ReportedNodeState":
         """Wait until it is Ready on its current boot."""
         ...
 
-    def wait_not_ready(self, seconds: float = READY_SECONDS) -> "NodeState":
+    def wait_not_ready(self, seconds: float = READY_SECONDS) -> "ReportedNodeState":
         """Wait until the control plane has marked it not ready."""
         ...
 
 
-class NodeState(Struct, frozen=True, kw_only=True):
+class ReportedNodeState(Struct, frozen=True, kw_only=True):
     """The state in a Node object. `ready`: True, False or Unknown."""
 
     ready: str
@@ -82,12 +82,12 @@ class _Status(Struct, frozen=True, rename="camel"):
     allocatable: dict[str, str] = {}
 
 
-def node_state(node: dict[str, Any]) -> NodeState:
+def node_state(node: dict[str, Any]) -> ReportedNodeState:
     """The state of a Node object."""
     status = msgspec.convert(node.get("status", {}), _Status)
     ready = next((condition.status for condition in status.conditions if condition.type == "Ready"), "Unknown")
     info = status.node_info
-    return NodeState(
+    return ReportedNodeState(
         ready=ready,
         boot_id=info.boot_id,
         kernel=info.kernel_version,
@@ -97,16 +97,21 @@ def node_state(node: dict[str, Any]) -> NodeState:
 
 
 def wait_for_node(
-    api: ApiServer, name: str, is_wanted: Callable[[NodeState], bool], seconds: float, what: str, why: Callable[[], str]
-) -> NodeState:
+    api: ApiServer,
+    name: str,
+    is_wanted: Callable[[ReportedNodeState], bool],
+    seconds: float,
+    what: str,
+    why: Callable[[], str],
+) -> ReportedNodeState:
     """Poll a Node until `wanted` accepts it; `why` adds details to the error.
 
     Raises:
         DevClusterError: not within `seconds`.
     """
-    last_state: NodeState | None = None
+    last_state: ReportedNodeState | None = None
 
-    def read_state() -> NodeState | None:
+    def read_state() -> ReportedNodeState | None:
         nonlocal last_state
         node = api.get(f"{NODES}/{name}")
         last_state = node_state(node) if node is not None else None

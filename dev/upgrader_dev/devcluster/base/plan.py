@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.process.places import write_atomically
-from upgrader.process.supervise import Program
+from upgrader.process.supervise import SupervisedProgram
 
 FILE = "plan.json"
 
@@ -22,10 +22,10 @@ class Ready(Struct, frozen=True, kw_only=True):
     key: str = ""
 
 
-class Stage(Struct, frozen=True, kw_only=True):
+class BootStage(Struct, frozen=True, kw_only=True):
     """Programs to start and keep running; then a condition; then commands to run once."""
 
-    programs: tuple[Program, ...]
+    programs: tuple[SupervisedProgram, ...]
     ready: Ready | None = None
     commands: tuple[tuple[str, ...], ...] = ()
 
@@ -47,7 +47,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     hostname: str
     holds: str
     journal: str
-    stages: tuple[Stage, ...]
+    stages: tuple[BootStage, ...]
     network: str = ""
     mounts: NodeMounts | None = None
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from upgrader.core.errors import DevClusterError
 from upgrader.process.places import hold_lock, write_atomically
 from upgrader_dev.devcluster.base.addresses import Addresses
-from upgrader_dev.devcluster.base.spec import KwokSpec, Taint
+from upgrader_dev.devcluster.base.spec import KwokSpec, NodeTaint
 
 FILE = "cluster.json"
 
@@ -24,7 +24,7 @@ class BoxRecord(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     kernel: str = ""
     """The kernel name of the next power-on; empty: the machine's kernel."""
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
 
 
 class VmRecord(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class VmRecord(Struct, frozen=True, kw_only=True):
     """Changes whenever `kernel` is set; empty: never set, and the disk determines the booted kernel."""
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class ClusterRecord(Struct, frozen=True, kw_only=True):
     """A cluster. `token` is in the command line of every process that was started for it."""
 
     name: str
@@ -94,14 +94,14 @@ def is_cluster(folder: Path) -> bool:
     return (folder / FILE).exists()
 
 
-def read_record(folder: Path) -> Record:
+def read_record(folder: Path) -> ClusterRecord:
     """The cluster in `folder`.
 
     Raises:
         DevClusterError: there is none, or its record is malformed.
     """
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=Record)
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=ClusterRecord)
     except FileNotFoundError:
         raise DevClusterError(
             f"there is no cluster in {folder}",
@@ -111,13 +111,13 @@ def read_record(folder: Path) -> Record:
         raise DevClusterError(f"{folder / FILE} cannot be read", details=str(error)) from error
 
 
-def write_record(folder: Path, record: Record) -> None:
+def write_record(folder: Path, record: ClusterRecord) -> None:
     """Write the record atomically."""
     write_atomically(folder / FILE, msgspec.json.format(msgspec.json.encode(record)))
 
 
 @contextmanager
-def change_record(folder: Path) -> Iterator[list[Record]]:
+def change_record(folder: Path) -> Iterator[list[ClusterRecord]]:
     """The record as the only element of a list, which is written at the end; other processes wait."""
     with hold_lock(folder / ".lock"):
         holder = [read_record(folder)]

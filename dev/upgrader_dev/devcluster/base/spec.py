@@ -19,7 +19,7 @@ MOST_FAST_KWOK = 100
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
-class Taint(Struct, frozen=True, kw_only=True):
+class NodeTaint(Struct, frozen=True, kw_only=True):
     """A taint of a Node."""
 
     key: str
@@ -35,7 +35,7 @@ class BoxSpec(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     kernel: str = ""
     """A simulated kernel name that the node reports; empty: the machine's kernel."""
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
     """Taints with which its kubelet registers the Node."""
 
 
@@ -59,7 +59,7 @@ class KwokSpec(Struct, frozen=True, kw_only=True):
     gpus: int = 8
     resource: str = "nvidia.com/gpu"
     labels: Mapping[str, str] = {}
-    taints: tuple[Taint, ...] = (Taint(key="kwok", effect="NoSchedule"),)
+    taints: tuple[NodeTaint, ...] = (NodeTaint(key="kwok", effect="NoSchedule"),)
     """The default taint keeps pods away that require real containers."""
     kernel: str = "6.1.0-49-amd64"
     kubelet: str = "1.34.4"

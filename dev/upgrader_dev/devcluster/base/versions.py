@@ -11,6 +11,8 @@ COSIGN = "3.1.3"
 """Signs and verifies driver images; the controller's image contains it too."""
 CONTAINERD = "2.3.7"
 """In virtual nodes: the CRI of Debian 12's version 1.6 does not support CDI."""
+CONTAINER_TOOLKIT = "1.20.1"
+"""NVIDIA's generator of CDI specifications, for tests of driver images."""
 KUBELETS = ("1.34.4", "1.35.4")
 """Kubelets that can be built; containerd 1.6 of Debian 12 supports kubelets up to 1.35."""
 
@@ -30,6 +32,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     ldflags: tuple[str, ...] = ("-s", "-w")
     version_argument: str = "--version"
     """The argument that prints the version."""
+    cgo: bool = False
+    """Whether it needs C: it is then linked to the C library of this machine."""
 
 
 def _kubernetes_tool(name: str, version: str, module: str) -> Tool:
@@ -77,6 +81,21 @@ COSIGN_TOOL = Tool(
     version_output=f"v{COSIGN}",
     module="cosign",
     version_argument="version",
+)
+NVIDIA_CTK = Tool(
+    name="nvidia-ctk",
+    package="github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk",
+    version=CONTAINER_TOOLKIT,
+    version_output=CONTAINER_TOOLKIT,
+    module="container-toolkit",
+    ldflags=(
+        "-s",
+        "-w",
+        # the module's Makefile: symbols of libnvidia-ml.so are resolved when it is opened, not by the linker
+        "-extldflags=-Wl,-z,lazy",
+        f"-X=github.com/NVIDIA/nvidia-container-toolkit/internal/info.version={CONTAINER_TOOLKIT}",
+    ),
+    cgo=True,
 )
 CONTAINERD_TOOLS = tuple(
     Tool(

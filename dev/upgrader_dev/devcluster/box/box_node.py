@@ -9,16 +9,16 @@ from typing import Literal
 import msgspec
 
 from upgrader.core.errors import DevClusterError
-from upgrader.process import Finished
+from upgrader.process import FinishedProgram
 from upgrader.process.daemon import send_signal
 from upgrader.process.places import Progress, last_lines, write_atomically
-from upgrader.process.supervise import Program
+from upgrader.process.supervise import SupervisedProgram
 from upgrader_dev.devcluster import cgroups
 from upgrader_dev.devcluster.base import binaries, network, nodes, plan, record
 from upgrader_dev.devcluster.base.api import NODES, ApiServer
 from upgrader_dev.devcluster.base.credentials import Credentials
-from upgrader_dev.devcluster.base.nodes import READY_SECONDS, NodeState
-from upgrader_dev.devcluster.base.plan import NodeMounts, Plan, Ready, Stage
+from upgrader_dev.devcluster.base.nodes import READY_SECONDS, ReportedNodeState
+from upgrader_dev.devcluster.base.plan import BootStage, NodeMounts, Plan, Ready
 from upgrader_dev.devcluster.base.record import BoxRecord
 from upgrader_dev.devcluster.box import kernel_names, node_files
 from upgrader_dev.devcluster.box.boxes import Box
@@ -35,7 +35,7 @@ class BoxNode:
 
     sort: Literal["box"] = "box"
 
-    def __init__(self, folder: Path, cluster_record: record.Record, name: str, api: ApiServer) -> None:
+    def __init__(self, folder: Path, cluster_record: record.ClusterRecord, name: str, api: ApiServer) -> None:
         self._cluster = folder
         self._record = cluster_record
         self._index = cluster_record.box(name).index
@@ -115,7 +115,7 @@ class BoxNode:
 
     # ---- access to the node
 
-    def enter(self, *words: str | Path, seconds: float = _ENTER_SECONDS, check: bool = True) -> Finished:
+    def enter(self, *words: str | Path, seconds: float = _ENTER_SECONDS, check: bool = True) -> FinishedProgram:
         """Run a program on the node, outside all containers."""
         return self._box.enter(words, seconds, check=check)
 
@@ -142,17 +142,17 @@ class BoxNode:
         _stage_program(program, self.home / "bin" / "kubelet")
         self.restart("kubelet")
 
-    def state(self) -> NodeState | None:
+    def state(self) -> ReportedNodeState | None:
         """The state in its Node object; None if there is none."""
         value = self._api.get(f"{NODES}/{self.name}")
         return nodes.node_state(value) if value is not None else None
 
-    def wait_ready(self, seconds: float = READY_SECONDS) -> NodeState:
+    def wait_ready(self, seconds: float = READY_SECONDS) -> ReportedNodeState:
         """Wait until the Node is Ready with this boot id: after a reboot the object shows the old Ready for seconds."""
         boot_id = (self.home / "boot-id").read_text().strip()
         kernel = plan.read_plan(self.folder).kernel
 
-        def on_this_boot(state: NodeState) -> bool:
+        def on_this_boot(state: ReportedNodeState) -> bool:
             return state.ready == "True" and state.boot_id == boot_id and kernel in {"", state.kernel}
 
         ready = nodes.wait_for_node(
@@ -161,7 +161,7 @@ class BoxNode:
         self._set_labels()
         return ready
 
-    def wait_not_ready(self, seconds: float = READY_SECONDS) -> NodeState:
+    def wait_not_ready(self, seconds: float = READY_SECONDS) -> ReportedNodeState:
         """Wait until the node controller marks it not ready."""
         return nodes.wait_for_node(
             self._api, self.name, lambda state: state.ready != "True", seconds, "silent", lambda: ""
@@ -208,9 +208,9 @@ class BoxNode:
     def _make_plan(self, box: BoxRecord) -> Plan:
         addresses = self._record.addresses
         import_pause = ("ctr", "-n", "k8s.io", "images", "import", f"{HOME}/pause.tar")
-        containerd = Stage(
+        containerd = BootStage(
             programs=(
-                Program(
+                SupervisedProgram(
                     name="containerd",
                     words=("containerd", "-c", f"{HOME}/containerd.toml"),
                     log="/var/log/containerd.log",
@@ -223,7 +223,7 @@ class BoxNode:
             hostname=self.name,
             holds=f"{HOME}/holds",
             journal="/var/log/starts.log",
-            stages=(containerd, Stage(programs=(self._kubelet_program(box),))),
+            stages=(containerd, BootStage(programs=(self._kubelet_program(box),))),
             network=network.interface_commands(addresses, addresses.last_octet(self._index)),
             mounts=NodeMounts(
                 var_lib=str(self.disk),
@@ -233,10 +233,10 @@ class BoxNode:
             ),
         )
 
-    def _kubelet_program(self, box: BoxRecord) -> Program:
+    def _kubelet_program(self, box: BoxRecord) -> SupervisedProgram:
         own = (f"--boot-id-file={HOME}/boot-id", f"--machine-id-file={HOME}/machine-id")
         words = node_files.kubelet_words(self.address, box.labels, *own)
-        return Program(name="kubelet", words=(f"{HOME}/bin/kubelet", *words), log="/var/log/kubelet.log")
+        return SupervisedProgram(name="kubelet", words=(f"{HOME}/bin/kubelet", *words), log="/var/log/kubelet.log")
 
     def _require_running(self) -> Box:
         if not self.running:

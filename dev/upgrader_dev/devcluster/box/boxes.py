@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from upgrader.core.errors import DevClusterError
-from upgrader.process import Finished, run
+from upgrader.process import FinishedProgram, run
 from upgrader.process.daemon import (
     child_pids,
     command_line,
@@ -133,7 +133,7 @@ class Box:
         """Unplug or plug in its cable."""
         network.set_connected(self._addresses, self._last_octet, up=up)
 
-    def enter(self, words: Sequence[str | Path], timeout: float, *, check: bool = True) -> Finished:
+    def enter(self, words: Sequence[str | Path], timeout: float, *, check: bool = True) -> FinishedProgram:
         """Run a program in all its namespaces."""
         first_process = self.first_process()
         if first_process is None:

@@ -18,10 +18,10 @@ import tenacity
 from upgrader.core.errors import DevClusterError, UpgraderError
 from upgrader.process import run
 from upgrader.process.places import last_lines
-from upgrader.process.supervise import Program, Supervisor
+from upgrader.process.supervise import SupervisedProgram, Supervisor
 from upgrader_dev.devcluster import cgroups
 from upgrader_dev.devcluster.base import plan as plans
-from upgrader_dev.devcluster.base.plan import NodeMounts, Plan, Ready, Stage
+from upgrader_dev.devcluster.base.plan import BootStage, NodeMounts, Plan, Ready
 from upgrader_dev.devcluster.box.node_files import HOME
 
 _READY_SECONDS = 180.0
@@ -60,7 +60,7 @@ def main(folder: Path) -> None:
     supervisor.run()
 
 
-def _bring_up(supervisor: Supervisor, stage: Stage) -> None:
+def _bring_up(supervisor: Supervisor, stage: BootStage) -> None:
     for program in stage.programs:
         supervisor.add(program)
     if stage.ready is not None:
@@ -69,7 +69,7 @@ def _bring_up(supervisor: Supervisor, stage: Stage) -> None:
         run(command, timeout=_COMMAND_SECONDS)
 
 
-def _wait_for_stage(supervisor: Supervisor, stage: Stage, ready: Ready) -> None:
+def _wait_for_stage(supervisor: Supervisor, stage: BootStage, ready: Ready) -> None:
     check = _make_check(ready)
 
     def has_finished() -> bool:
@@ -86,7 +86,7 @@ def _wait_for_stage(supervisor: Supervisor, stage: Stage, ready: Ready) -> None:
         )
 
 
-def _failing_programs(supervisor: Supervisor, stage: Stage) -> list[Program]:
+def _failing_programs(supervisor: Supervisor, stage: BootStage) -> list[SupervisedProgram]:
     return [program for program in stage.programs if supervisor.ends(program.name) >= _MOST_ENDS]
 
 

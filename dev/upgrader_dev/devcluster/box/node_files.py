@@ -6,7 +6,7 @@ import msgspec
 
 from upgrader_dev.devcluster.base.addresses import Addresses
 from upgrader_dev.devcluster.base.credentials import Credentials
-from upgrader_dev.devcluster.base.spec import Taint
+from upgrader_dev.devcluster.base.spec import NodeTaint
 
 HOME = "/var/lib/box"
 """The programs and settings of the node; its kubelet is HOME/bin/kubelet, replaced by an atomic rename."""
@@ -66,7 +66,7 @@ def pod_network(addresses: Addresses, index: int) -> bytes:
 
 
 def render_node_files(
-    pki: Credentials, addresses: Addresses, name: str, index: int, *, fast: bool, taints: Sequence[Taint] = ()
+    pki: Credentials, addresses: Addresses, name: str, index: int, *, fast: bool, taints: Sequence[NodeTaint] = ()
 ) -> dict[str, bytes]:
     """The files of each real node below HOME, contents by path; its certificate is created here."""
     user = f"node-{name}"
@@ -105,7 +105,7 @@ def kubelet_may_set(label: str) -> bool:
     return not any(domain == barred or domain.endswith(f".{barred}") for barred in _BARRED_DOMAINS)
 
 
-def kubelet_config(*, fast: bool, taints: Sequence[Taint] = ()) -> bytes:
+def kubelet_config(*, fast: bool, taints: Sequence[NodeTaint] = ()) -> bytes:
     """KubeletConfiguration; JSON is YAML."""
     settings: dict[str, object] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",

@@ -5,12 +5,12 @@ from pathlib import Path
 import msgspec
 
 from upgrader.process.places import Progress, write_atomically
-from upgrader.process.supervise import Program
+from upgrader.process.supervise import SupervisedProgram
 from upgrader_dev.devcluster.base import network, plan, versions
 from upgrader_dev.devcluster.base.addresses import Addresses
 from upgrader_dev.devcluster.base.binaries import find_program
 from upgrader_dev.devcluster.base.credentials import Credentials
-from upgrader_dev.devcluster.base.plan import Plan, Ready, Stage
+from upgrader_dev.devcluster.base.plan import BootStage, Plan, Ready
 from upgrader_dev.devcluster.control_plane import kwok_stages
 
 FOLDER = "cp"
@@ -76,7 +76,7 @@ class ControlPlane:
         write_atomically(self._folder / "kwok.yaml", kwok_stages.make_stages())
         write_atomically(self._folder / "registry.yaml", msgspec.json.encode(self._registry_settings()))
         network_setup = network.interface_commands(self._addresses, network.CONTROL_PLANE_LAST)
-        first = Stage(
+        first = BootStage(
             programs=(self._registry(progress), self._etcd(progress), self._api_server(progress)),
             ready=Ready(
                 kind="https",
@@ -86,7 +86,9 @@ class ControlPlane:
                 key=str(self._pki.path("admin.key")),
             ),
         )
-        second = Stage(programs=(self._controller_manager(progress), self._scheduler(progress), self._kwok(progress)))
+        second = BootStage(
+            programs=(self._controller_manager(progress), self._scheduler(progress), self._kwok(progress))
+        )
         plan.write_plan(
             self._folder,
             Plan(
@@ -125,12 +127,12 @@ class ControlPlane:
             "http": {"addr": f"{host}:{self._addresses.registry_port}"},
         }
 
-    def _registry(self, progress: Progress) -> Program:
+    def _registry(self, progress: Progress) -> SupervisedProgram:
         words = [str(find_program(versions.OCI_REGISTRY, progress)), "serve", str(self._folder / "registry.yaml")]
         # without the variable it tries to reach a trace collector without end
         return self._program("registry", words, {"OTEL_TRACES_EXPORTER": "none"})
 
-    def _etcd(self, progress: Progress) -> Program:
+    def _etcd(self, progress: Progress) -> SupervisedProgram:
         client = f"http://127.0.0.1:{self._addresses.etcd_port}"
         peer = f"http://127.0.0.1:{self._addresses.etcd_peer_port}"
         words = [
@@ -146,7 +148,7 @@ class ControlPlane:
         ]
         return self._program("etcd", words)
 
-    def _api_server(self, progress: Progress) -> Program:
+    def _api_server(self, progress: Progress) -> SupervisedProgram:
         pki, addresses = self._pki, self._addresses
         words = [
             str(find_program(versions.KUBE_APISERVER, progress)),
@@ -177,7 +179,7 @@ class ControlPlane:
             words += ["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"]
         return self._program("kube-apiserver", words)
 
-    def _controller_manager(self, progress: Progress) -> Program:
+    def _controller_manager(self, progress: Progress) -> SupervisedProgram:
         # at the default of 20 requests per second, the client itself throttles taints, evictions and Job pods
         words = [
             str(find_program(versions.KUBE_CONTROLLER_MANAGER, progress)),
@@ -192,7 +194,7 @@ class ControlPlane:
         ]
         return self._program("kube-controller-manager", words)
 
-    def _scheduler(self, progress: Progress) -> Program:
+    def _scheduler(self, progress: Progress) -> SupervisedProgram:
         words = [
             str(find_program(versions.KUBE_SCHEDULER, progress)),
             *self._login("scheduler"),
@@ -200,7 +202,7 @@ class ControlPlane:
         ]
         return self._program("kube-scheduler", words)
 
-    def _kwok(self, progress: Progress) -> Program:
+    def _kwok(self, progress: Progress) -> SupervisedProgram:
         words = [
             str(find_program(versions.KWOK_CONTROLLER, progress)),
             f"--kubeconfig={self._pki.path('kwok.kubeconfig')}",
@@ -217,9 +219,9 @@ class ControlPlane:
         flags = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
         return [*(f"--{flag}={path}" for flag in flags), "--leader-elect=false", "--bind-address=127.0.0.1"]
 
-    def _program(self, name: str, words: list[str], env: dict[str, str] | None = None) -> Program:
+    def _program(self, name: str, words: list[str], env: dict[str, str] | None = None) -> SupervisedProgram:
         # a proxy of the machine is not reachable inside; files in HOME are deleted with the cluster
-        return Program(
+        return SupervisedProgram(
             name=name,
             words=tuple(words),
             log=str(self.log(name)),

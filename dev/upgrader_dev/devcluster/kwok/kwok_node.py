@@ -12,7 +12,7 @@ import tenacity
 from upgrader.core.errors import DevClusterError
 from upgrader_dev.devcluster.base import nodes, record
 from upgrader_dev.devcluster.base.api import NODES, ApiServer, Object
-from upgrader_dev.devcluster.base.nodes import READY_SECONDS, NodeState
+from upgrader_dev.devcluster.base.nodes import READY_SECONDS, ReportedNodeState
 from upgrader_dev.devcluster.base.spec import KwokSpec
 from upgrader_dev.devcluster.control_plane.control_plane import KWOK_LABEL
 
@@ -62,13 +62,13 @@ class KwokNode:
             kernels = {**holder[0].kwok_kernels, self.name: kernel}
             holder[0] = msgspec.structs.replace(holder[0], kwok_kernels=kernels)
 
-    def wait_ready(self, seconds: float = READY_SECONDS) -> NodeState:
+    def wait_ready(self, seconds: float = READY_SECONDS) -> ReportedNodeState:
         """Wait until kwok has made it Ready."""
         return nodes.wait_for_node(
             self._api, self.name, lambda state: state.ready == "True", seconds, "Ready", _no_reason
         )
 
-    def wait_not_ready(self, seconds: float = READY_SECONDS) -> NodeState:
+    def wait_not_ready(self, seconds: float = READY_SECONDS) -> ReportedNodeState:
         """Wait until the node controller marks it not ready."""
         return nodes.wait_for_node(
             self._api, self.name, lambda state: state.ready != "True", seconds, "silent", _no_reason
@@ -86,11 +86,11 @@ def create_nodes(api: ApiServer, spec: KwokSpec) -> None:
             creation.result()
 
 
-def wait_all(api: ApiServer, names: Sequence[str], seconds: float = READY_SECONDS) -> dict[str, NodeState]:
+def wait_all(api: ApiServer, names: Sequence[str], seconds: float = READY_SECONDS) -> dict[str, ReportedNodeState]:
     """Wait until all are Ready; each check is one list instead of one request per node."""
     expected = set(names)
 
-    def read_ready_nodes() -> dict[str, NodeState]:
+    def read_ready_nodes() -> dict[str, ReportedNodeState]:
         listed = (api.get(NODES) or {})["items"] if expected else []
         states = {node["metadata"]["name"]: nodes.node_state(node) for node in listed}
         return {name: states[name] for name in expected & states.keys() if states[name].ready == "True"}

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from upgrader.core.errors import DevClusterError
-from upgrader.process import Command, Finished, ProgramFailedError, ProgramTimeoutError
-from upgrader_dev.devcluster.virtual.json_lines import Line, Message, make_request, returned_value
+from upgrader.process import Command, FinishedProgram, ProgramFailedError, ProgramTimeoutError
+from upgrader_dev.devcluster.virtual.json_lines import Message, QemuConnection, make_request, returned_value
 
 _POLL_SECONDS = 0.05
 _RESPONSE_SECONDS = 5.0
@@ -22,7 +22,9 @@ class Agent:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def run(self, words: Sequence[str | Path], seconds: float, *, check: bool = True, stdin: bytes = b"") -> Finished:
+    def run(
+        self, words: Sequence[str | Path], seconds: float, *, check: bool = True, stdin: bytes = b""
+    ) -> FinishedProgram:
         """Run a program on the node, outside all containers, and wait for its end.
 
         Raises:
@@ -31,7 +33,7 @@ class Agent:
             SilentError: the agent does not respond: the machine is off, hangs, or has not booted yet.
         """
         command = Command(words=tuple(str(word) for word in words), timeout=seconds, stdin=stdin)
-        with Line(self._path, _RESPONSE_SECONDS) as line:
+        with QemuConnection(self._path, _RESPONSE_SECONDS) as line:
             _synchronise_line(line)
             line.set_timeout(seconds + _RESPONSE_SECONDS)
             started = time.monotonic()
@@ -48,7 +50,7 @@ class Agent:
 
     def start(self, words: Sequence[str], seconds: float = _RESPONSE_SECONDS) -> None:
         """Start a program without waiting for its end; for programs that end the agent too."""
-        with Line(self._path, seconds) as line:
+        with QemuConnection(self._path, seconds) as line:
             _synchronise_line(line)
             _send_command(line, "guest-exec", {"path": words[0], "arg": list(words[1:])})
 
@@ -60,14 +62,14 @@ def start_arguments(command: Command) -> Message:
     return {"path": path, "arg": arguments, "capture-output": True, **standard_input}
 
 
-def _finished_program(command: Command, status: Message, started: float) -> Finished:
+def _finished_program(command: Command, status: Message, started: float) -> FinishedProgram:
     for stream in ("out", "err"):
         if status.get(f"{stream}-truncated"):
             raise DevClusterError(
                 f"`{command}` wrote more output than the agent can return", resolution="Write the output to a file."
             )
     code = _KILLED + status["signal"] if "signal" in status else status["exitcode"]
-    return Finished(
+    return FinishedProgram(
         command=command,
         code=code,
         stdout=base64.b64decode(status.get("out-data", "")),
@@ -76,7 +78,7 @@ def _finished_program(command: Command, status: Message, started: float) -> Fini
     )
 
 
-def _synchronise_line(line: Line) -> None:
+def _synchronise_line(line: QemuConnection) -> None:
     # responses to a client that disconnected may still arrive
     number = secrets.randbits(31)
     line.send(make_request("guest-sync-delimited", {"id": number}, synchronised=True))
@@ -84,6 +86,6 @@ def _synchronise_line(line: Line) -> None:
         pass
 
 
-def _send_command(line: Line, command: str, arguments: Message) -> Any:  # noqa: ANN401 - each command has its own
+def _send_command(line: QemuConnection, command: str, arguments: Message) -> Any:  # noqa: ANN401 - each command has its own
     line.send(make_request(command, arguments))
     return returned_value(line.receive(), command)

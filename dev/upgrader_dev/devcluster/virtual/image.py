@@ -13,12 +13,12 @@ from upgrader.images import base, store
 from upgrader.images.debian.archives import configured_archives
 from upgrader.images.debian.fetching import Fetcher
 from upgrader.images.debian.store import PackageStore
-from upgrader.images.debian.values import Kernel
+from upgrader.images.debian.values import DebianKernel
 from upgrader.images.drivers.builder.trees import Trees
 from upgrader.process.places import Progress, cache_root, hold_lock
 from upgrader_dev.devcluster.base import binaries, versions
 from upgrader_dev.devcluster.virtual import disk, initramfs, kernels, rootfs
-from upgrader_dev.devcluster.virtual.preloaded import Preloaded
+from upgrader_dev.devcluster.virtual.preloaded import PreloadedDisk
 
 _RECIPE = tuple(Path(str(module.__file__)) for module in (disk, initramfs, rootfs))
 """The code that builds the image; a change of one of these files causes a new build."""
@@ -32,7 +32,7 @@ class Image(Struct, frozen=True, kw_only=True):
     folder: Path
     kernels: tuple[str, ...]
     """Releases, oldest first; the last is the default."""
-    preloaded: Preloaded | None = None
+    preloaded: PreloadedDisk | None = None
     """The disk with container images, if any."""
 
     def check(self, *, kernel: str, kubelet: str) -> None:
@@ -105,7 +105,7 @@ def sweep_images(root: Path) -> list[Path]:
 
 def _build_image(
     target: Path,
-    node_kernels: list[Kernel],
+    node_kernels: list[DebianKernel],
     packages_to_install: Sequence[str],
     programs: list[Path],
     kubelets: dict[str, Path],

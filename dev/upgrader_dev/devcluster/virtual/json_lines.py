@@ -1,6 +1,6 @@
 """Requests over QEMU's sockets: JSON lines to the machine (QMP) or to its guest agent, with one response each.
 
-Pure except `Line`, which owns the socket. Both protocols: https://www.qemu.org/docs/master/interop/
+Pure except `QemuConnection`, which owns the socket. Both protocols: https://www.qemu.org/docs/master/interop/
 """
 
 import socket
@@ -56,7 +56,7 @@ def returned_value(message: Message, command: str) -> Any:  # noqa: ANN401 - eac
     return message["return"]
 
 
-class Line:
+class QemuConnection:
     """A connection to one of QEMU's sockets; a context manager."""
 
     def __init__(self, path: Path, seconds: float) -> None:

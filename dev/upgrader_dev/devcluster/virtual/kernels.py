@@ -8,7 +8,7 @@ import msgspec
 from upgrader.core.errors import DevClusterError
 from upgrader.images.debian.archives import Archives, configured_archives
 from upgrader.images.debian.discovery import discover_kernels
-from upgrader.images.debian.values import Kernel
+from upgrader.images.debian.values import DebianKernel
 from upgrader.images.debian.versions import Order, sort_key
 from upgrader.process.places import Progress, cache_root, write_atomically
 
@@ -20,7 +20,7 @@ _COUNT = 2
 
 def find_kernels(
     suite: str, progress: Progress, *, source: Archives | None = None, folder: Path | None = None
-) -> list[Kernel]:
+) -> list[DebianKernel]:
     """Two kernels of a distribution, oldest first: PINNED, or the newest in the archive with headers.
 
     The archive is read once; the result is stored in `folder` (the user's cache), so that the image does not change.
@@ -37,10 +37,10 @@ def find_kernels(
             discover_kernels(suites, ["main"], source=source or configured_archives()).kernels, suite
         )
         write_atomically(file, msgspec.json.format(msgspec.json.encode(chosen)))
-    return msgspec.json.decode(file.read_bytes(), type=list[Kernel])
+    return msgspec.json.decode(file.read_bytes(), type=list[DebianKernel])
 
 
-def choose_kernels(offered: Iterable[Kernel], suite: str) -> list[Kernel]:
+def choose_kernels(offered: Iterable[DebianKernel], suite: str) -> list[DebianKernel]:
     """PINNED if both are available, otherwise the two newest of the distribution's own series.
 
     Raises:
@@ -60,5 +60,5 @@ def choose_kernels(offered: Iterable[Kernel], suite: str) -> list[Kernel]:
     return newest
 
 
-def _age_key(kernel: Kernel) -> tuple[int, Order, Order]:
+def _age_key(kernel: DebianKernel) -> tuple[int, Order, Order]:
     return sort_key(kernel.release)

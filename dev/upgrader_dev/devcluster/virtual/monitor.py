@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Self
 
-from upgrader_dev.devcluster.virtual.json_lines import Line, Message, make_request, returned_value
+from upgrader_dev.devcluster.virtual.json_lines import Message, QemuConnection, make_request, returned_value
 
 SECONDS = 10.0
 
@@ -12,7 +12,7 @@ class Monitor:
     """A connection to one QEMU, which accepts one at a time: others wait. A context manager."""
 
     def __init__(self, path: Path, seconds: float = SECONDS) -> None:
-        self._line = Line(path, seconds)
+        self._line = QemuConnection(path, seconds)
         self._events: list[str] = []
 
     def __enter__(self) -> Self:

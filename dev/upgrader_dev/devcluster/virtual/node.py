@@ -9,12 +9,12 @@ from typing import Literal
 import msgspec
 
 from upgrader.core.errors import DevClusterError, ProcessError
-from upgrader.process import Finished
+from upgrader.process import FinishedProgram
 from upgrader.process.places import last_lines, write_atomically
 from upgrader_dev.devcluster.base import nodes, record
 from upgrader_dev.devcluster.base.api import NODES, ApiServer
 from upgrader_dev.devcluster.base.credentials import Credentials
-from upgrader_dev.devcluster.base.nodes import NodeState
+from upgrader_dev.devcluster.base.nodes import ReportedNodeState
 from upgrader_dev.devcluster.base.record import VmRecord
 from upgrader_dev.devcluster.box import node_files
 from upgrader_dev.devcluster.virtual import settings
@@ -39,7 +39,7 @@ class VirtualNode:
 
     sort: Literal["virtual"] = "virtual"
 
-    def __init__(self, folder: Path, cluster_record: record.Record, name: str, api: ApiServer) -> None:
+    def __init__(self, folder: Path, cluster_record: record.ClusterRecord, name: str, api: ApiServer) -> None:
         self._cluster = folder
         self._record = cluster_record
         self._api = api
@@ -130,7 +130,7 @@ class VirtualNode:
 
     def enter(
         self, *words: str | Path, seconds: float = _ENTER_SECONDS, check: bool = True, stdin: bytes = b""
-    ) -> Finished:
+    ) -> FinishedProgram:
         """Run a program on the node, outside all containers."""
         return self._agent.run(words, seconds, check=check, stdin=stdin)
 
@@ -142,12 +142,12 @@ class VirtualNode:
             write_atomically(path, content)
         return path
 
-    def state(self) -> NodeState | None:
+    def state(self) -> ReportedNodeState | None:
         """The state in its Node object; None if there is none."""
         value = self._api.get(f"{NODES}/{self.name}")
         return nodes.node_state(value) if value is not None else None
 
-    def wait_ready(self, seconds: float = _READY_SECONDS) -> NodeState:
+    def wait_ready(self, seconds: float = _READY_SECONDS) -> ReportedNodeState:
         """Wait until the Node is Ready with the boot id and the kernel of the machine.
 
         After a reboot the Node object shows the old Ready, boot id and kernel for seconds. If the kernel panics,
@@ -157,7 +157,7 @@ class VirtualNode:
         boot = self._read_boot(seconds)
         seen_boots = {boot[0]}
 
-        def on_this_boot(state: NodeState) -> bool:
+        def on_this_boot(state: ReportedNodeState) -> bool:
             nonlocal boot
             if state.boot_id not in seen_boots:
                 seen_boots.add(state.boot_id)
@@ -174,7 +174,7 @@ class VirtualNode:
             self._api.patch(f"{NODES}/{self.name}", {"metadata": {"labels": labels}})
         return ready
 
-    def wait_not_ready(self, seconds: float = _READY_SECONDS) -> NodeState:
+    def wait_not_ready(self, seconds: float = _READY_SECONDS) -> ReportedNodeState:
         """Wait until the node controller marks it not ready."""
         return nodes.wait_for_node(
             self._api, self.name, lambda state: state.ready != "True", seconds, "silent", lambda: ""

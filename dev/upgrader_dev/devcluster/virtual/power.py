@@ -12,12 +12,12 @@ from upgrader.process.places import last_lines, write_atomically
 from upgrader.process.waiting import wait_until_true
 from upgrader_dev.devcluster.base import network
 from upgrader_dev.devcluster.base.addresses import Addresses, mac_address
-from upgrader_dev.devcluster.base.record import Record, VmRecord
+from upgrader_dev.devcluster.base.record import ClusterRecord, VmRecord
 from upgrader_dev.devcluster.virtual import qemu
 from upgrader_dev.devcluster.virtual.image import Image
 from upgrader_dev.devcluster.virtual.json_lines import SilentError
 from upgrader_dev.devcluster.virtual.monitor import Monitor
-from upgrader_dev.devcluster.virtual.preloaded import Preloaded
+from upgrader_dev.devcluster.virtual.preloaded import PreloadedDisk
 
 SHARED = "shared"
 """The folder of the cluster that all its nodes have as /var/lib/shared."""
@@ -29,11 +29,11 @@ _SECONDS = 60.0
 class Power:
     """The parts of a virtual node on this machine: QEMU, a tap on the cluster's bridge, a folder."""
 
-    def __init__(self, cluster: Path, cluster_record: Record, vm: VmRecord) -> None:
+    def __init__(self, cluster: Path, cluster_record: ClusterRecord, vm: VmRecord) -> None:
         self.folder = cluster / vm.name
         self._addresses: Addresses = cluster_record.addresses
         self._last_octet = cluster_record.addresses.last_octet(vm.index)
-        images = Preloaded(folder=Path(vm.container_images)) if vm.container_images else None
+        images = PreloadedDisk(folder=Path(vm.container_images)) if vm.container_images else None
         self._image = Image(folder=Path(vm.image), kernels=vm.kernels, preloaded=images)
         self._shared = cluster / SHARED
         self._vm = vm

@@ -51,7 +51,7 @@ disabled_plugins = ["io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime
 """
 
 
-class Preloaded(Struct, frozen=True, kw_only=True):
+class PreloadedDisk(Struct, frozen=True, kw_only=True):
     """A finished disk. It is never written to: each node has an overlay."""
 
     folder: Path
@@ -66,7 +66,7 @@ class Preloaded(Struct, frozen=True, kw_only=True):
         os.utime(self.folder)
 
 
-def find_disk(layouts: Sequence[Layout], progress: Progress) -> Preloaded:
+def find_disk(layouts: Sequence[Layout], progress: Progress) -> PreloadedDisk:
     """The disk with these images; a missing disk is built (about ten seconds; one process at a time builds).
 
     Raises:
@@ -81,7 +81,7 @@ def find_disk(layouts: Sequence[Layout], progress: Progress) -> Preloaded:
         *(program.parent.name for program in programs.values()),
         *digests,
     ]
-    disk = Preloaded(folder=root / f"{_PREFIX}{store.content_key(parts)}")
+    disk = PreloadedDisk(folder=root / f"{_PREFIX}{store.content_key(parts)}")
     with hold_lock(root / ".container-images.lock", lambda: progress("virtual nodes' container images: another build")):
         if not disk.folder.is_dir():
             _make_disk(disk, layouts, programs, progress)
@@ -115,7 +115,9 @@ def sweep_disks(root: Path, in_use: Sequence[Path]) -> list[Path]:
     return stale
 
 
-def _make_disk(target: Preloaded, layouts: Sequence[Layout], programs: Mapping[str, Path], progress: Progress) -> None:
+def _make_disk(
+    target: PreloadedDisk, layouts: Sequence[Layout], programs: Mapping[str, Path], progress: Progress
+) -> None:
     started = time.monotonic()
     _clear_builds(target.folder.parent)
     temporary = target.folder.with_name(f".{target.folder.name}{_UNFINISHED}")

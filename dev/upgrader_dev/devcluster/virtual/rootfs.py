@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from upgrader.images import base
-from upgrader.images.debian.values import Kernel
+from upgrader.images.debian.values import DebianKernel
 from upgrader.images.drivers.builder.extraction import extract_archive
 from upgrader.images.drivers.builder.trees import make_root
 from upgrader.images.product import checkout_root
@@ -63,7 +63,11 @@ def _fixed_modes() -> Iterator[None]:
 
 @_fixed_modes()
 def make_node_root(
-    root: Path, archive: Path, kernels: Mapping[Path, Kernel], programs: Sequence[Path], kubelets: Mapping[str, Path]
+    root: Path,
+    archive: Path,
+    kernels: Mapping[Path, DebianKernel],
+    programs: Sequence[Path],
+    kubelets: Mapping[str, Path],
 ) -> None:
     """Create the tree.
 

@@ -2,7 +2,7 @@
 
 from upgrader_dev.devcluster.base import network
 from upgrader_dev.devcluster.base.credentials import Credentials
-from upgrader_dev.devcluster.base.record import Record, VmRecord
+from upgrader_dev.devcluster.base.record import ClusterRecord, VmRecord
 from upgrader_dev.devcluster.box import node_files
 from upgrader_dev.devcluster.box.node_files import CNI_PROGRAMS, HOME, PAUSE_IMAGE
 from upgrader_dev.devcluster.virtual import qemu
@@ -35,7 +35,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 """
 
 
-def seed_files(cluster_record: Record, vm: VmRecord, pki: Credentials) -> dict[str, bytes]:
+def seed_files(cluster_record: ClusterRecord, vm: VmRecord, pki: Credentials) -> dict[str, bytes]:
     """Contents by path below HOME."""
     addresses = cluster_record.addresses
     node_settings = node_files.render_node_files(pki, addresses, vm.name, vm.index, fast=cluster_record.fast)

@@ -25,7 +25,7 @@ from upgrader.core.errors import (
     TwoBudgetsError,
     UnreachableError,
 )
-from upgrader.core.replies import Ran, Reply
+from upgrader.core.replies import CommandResult, Reply
 from upgrader.core.workloads.owner_kinds import ReadKind
 from upgrader.kube.listing import Listing
 from upgrader_dev.simulated.apiserver.collection import StoredObject
@@ -63,7 +63,7 @@ class Use(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class SentEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An Event as it was written."""
 
     kind: str
@@ -73,7 +73,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     warning: bool = False
 
 
-class Fault(msgspec.Struct, frozen=True):
+class RequestFault(msgspec.Struct, frozen=True):
     """A failure instead of a response; `acted`: the write is done, and only its response is lost."""
 
     error: BaseException
@@ -92,11 +92,11 @@ class FakeCluster:
         """Custom resources of other projects, by group and plural: the served versions."""
         self.writes: list[Write] = []
         self.uses: set[Use] = set()
-        self.events: list[Event] = []
+        self.events: list[SentEvent] = []
         self.files: dict[tuple[str, str], bytes | Callable[[], bytes | None]] = {}
         """Contents for read_file, by pod uid and path."""
-        self.program: Callable[[Pod, Sequence[str], Mapping[str, str]], Ran | None] = lambda *_: Ran(
-            output=b"", code=127
+        self.program: Callable[[Pod, Sequence[str], Mapping[str, str]], CommandResult | None] = lambda *_: (
+            CommandResult(output=b"", code=127)
         )
         """The result of a command in an existing pod, by argv and environment."""
         self.server: Callable[[Pod, str, str, Any], Reply | None] = lambda *_: None
@@ -106,12 +106,12 @@ class FakeCluster:
         """Kinds that are answered and not stored (reviews): from the request body to the response."""
         self.pages = Pages(self.store)
         self.watches = Watches(self.store)
-        self._faults: dict[int, Fault] = {}
+        self._faults: dict[int, RequestFault] = {}
         self._applied: dict[tuple[str, str, str], Object] = {}
 
     def fail_at(self, write: int, error: BaseException, *, acted: bool = False) -> None:
         """Make the n-th write from now on (counted from 1) fail."""
-        self._faults[len(self.writes) + write] = Fault(error, acted)
+        self._faults[len(self.writes) + write] = RequestFault(error, acted)
 
     # ---- reading
 
@@ -170,7 +170,7 @@ class FakeCluster:
         content = self.files.get((meta.uid, path))
         return content() if callable(content) else content
 
-    async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> Ran | None:
+    async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> CommandResult | None:
         self._record_use(PODS, pod.metadata.namespace, "get", "create", subresource="exec")
         self._require_reachable("exec", PODS.path(pod.metadata.name, pod.metadata.namespace, "exec"))
         if not self._exists(pod) or container not in {container_spec.name for container_spec in pod.spec.containers}:
@@ -292,7 +292,7 @@ class FakeCluster:
             raise ConfigurationError("an Event requires the apiVersion of its object")
         self.uses.add(Use("create", "", "events", regarding.namespace or "default"))
         self._record_write(Write("event", kind, regarding.name, regarding.namespace))
-        self.events.append(Event(kind=kind, name=regarding.name, reason=reason, message=message, warning=warning))
+        self.events.append(SentEvent(kind=kind, name=regarding.name, reason=reason, message=message, warning=warning))
 
     def _check_budgets(self, pod: Object) -> None:
         if pod["metadata"].get("deletionTimestamp") or pod.get("status", {}).get("phase") != "Running":

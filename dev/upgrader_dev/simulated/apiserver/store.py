@@ -46,7 +46,7 @@ _CHANGE_RULES: dict[str, Callable[[Any, Any], bool]] = {
 _RULES = {kind.resource.plural: kind.rules for kind in KINDS}
 
 
-class Change(msgspec.Struct, frozen=True):
+class ObjectChange(msgspec.Struct, frozen=True):
     """A change of an object: `before` is None if it is new, `after` if it is removed. Read-only."""
 
     kind: ResourceKind[Any]
@@ -59,7 +59,7 @@ class ObjectStore:
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
-        self.listeners: list[Callable[[Change], None]] = []
+        self.listeners: list[Callable[[ObjectChange], None]] = []
         self.history = History()
         self.version = 0
         """The version of the last change."""
@@ -287,7 +287,7 @@ class ObjectStore:
 
     def _notify_listeners(self, kind: ResourceKind[Any], before: Object | None, after: Object | None) -> None:
         for listener in list(self.listeners):
-            listener(Change(kind, before, after))
+            listener(ObjectChange(kind, before, after))
 
 
 def _validate_object(new: StoredObject, old: Object | None) -> None:

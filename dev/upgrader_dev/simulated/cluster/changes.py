@@ -6,7 +6,7 @@ from typing import Any
 from upgrader.api.resources import ResourceKind
 from upgrader_dev.simulated.apiserver.collection import Key
 from upgrader_dev.simulated.apiserver.objects import Object
-from upgrader_dev.simulated.apiserver.store import Change, ObjectStore, collection_of
+from upgrader_dev.simulated.apiserver.store import ObjectChange, ObjectStore, collection_of
 
 Facts = Callable[[Object], Iterable[tuple[Hashable, object]]]
 """The facts that a part reads of an object, by the key of the decision that depends on them."""
@@ -38,7 +38,7 @@ class Marks:
     def __contains__(self, key: Hashable) -> bool:
         return self._all or key in self._round or key in self._since
 
-    def _handle_change(self, change: Change) -> None:
+    def _handle_change(self, change: ObjectChange) -> None:
         read = self._facts.get(collection_of(change.kind))
         if read is None:
             return
@@ -64,7 +64,7 @@ class Subset:
         stored = (self._store.find_stored(self._kind, name, namespace) for namespace, name in sorted(self._keys))
         return [entry.value for entry in stored if entry is not None]
 
-    def _handle_change(self, change: Change) -> None:
+    def _handle_change(self, change: ObjectChange) -> None:
         changed = change.after or change.before
         if changed is not None and collection_of(change.kind) == self._collection:
             self._update_key(changed["metadata"])

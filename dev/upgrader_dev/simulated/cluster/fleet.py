@@ -32,7 +32,7 @@ WHOLE = ""
 
 
 @dataclass
-class Fleet(Kubelets):
+class SimulatedFleet(Kubelets):
     """Nodes with GPUs and the jobs on them."""
 
     backing_off: set[str] = field(default_factory=set)

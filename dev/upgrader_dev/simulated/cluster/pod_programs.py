@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from upgrader.api.kubernetes import Pod
 from upgrader.checkpoint.answers import ACK, PROGRESS
 from upgrader.checkpoint.signal import WITHDRAW
-from upgrader.core.replies import Ran, Reply
+from upgrader.core.replies import CommandResult, Reply
 from upgrader_dev.simulated.apiserver.cluster import FakeCluster
 
 PROGRAMS = frozenset({"/app/save", "python3", "sh"})
@@ -29,19 +29,19 @@ class PodPrograms:
         """Pod, method and action of every request to a pod, without reads."""
         cluster.program, cluster.server = self.run_command, self.handle_request
 
-    def run_command(self, pod: Pod, argv: Sequence[str], env: Mapping[str, str]) -> Ran | None:
+    def run_command(self, pod: Pod, argv: Sequence[str], env: Mapping[str, str]) -> CommandResult | None:
         """The command of the method exec, and the shell of the method signal."""
         if argv[0] not in PROGRAMS:
-            return Ran(output=b"", code=127)
+            return CommandResult(output=b"", code=127)
         action = env.get("CHECKPOINT_ACTION", argv[-1])
         if action in {"answer", "progress"}:
-            return Ran(output=self._read_file(pod, ACK if action == "answer" else PROGRESS), code=0)
+            return CommandResult(output=self._read_file(pod, ACK if action == "answer" else PROGRESS), code=0)
         self.received.append((pod.metadata.name, "exec", action))
         if action in {"withdraw", WITHDRAW[-1]}:
             self._remove_request(pod, int(env["CHECKPOINT_REQUEST"]))
         else:
             self._store_request(pod, int(env["CHECKPOINT_REQUEST"]), int(env["CHECKPOINT_PARK_SECONDS"]))
-        return Ran(output=b"", code=0)
+        return CommandResult(output=b"", code=0)
 
     def handle_request(self, pod: Pod, method: str, endpoint: str, body: Any) -> Reply | None:  # noqa: ANN401 - JSON
         """The endpoint of the method http."""

@@ -103,7 +103,7 @@ class FakeLeadership:
             raise LostLeadershipError("the lease may have passed to another controller")
 
 
-class Killed(BaseException):
+class ProcessKilled(BaseException):
     """The process was killed at a crash point; `except Exception` does not catch this."""
 
 
@@ -118,4 +118,4 @@ class FakeCrashPoints:
         self.passed.extend(points)
         if self.kill_at in points:
             self.kill_at = None
-            raise Killed(points)
+            raise ProcessKilled(points)

@@ -30,7 +30,7 @@ from upgrader.core.model.revisions import revision_of
 from upgrader.core.workloads.owner_kinds import OWNERS
 from upgrader.reconcile.checkpoint_request.live_owners import resource_of
 from upgrader.reconcile.driver_image import image_reconciler
-from upgrader.reconcile.facts.event_memory import Heard
+from upgrader.reconcile.facts.event_memory import EventMemory
 from upgrader.reconcile.facts.fact_cache import FactCaches
 from upgrader.reconcile.facts.workloads import Workloads
 from upgrader.reconcile.gpu_stack import stack_reconciler, stackless
@@ -43,7 +43,7 @@ from upgrader.reconcile.runtime.pauses import Pauses
 from upgrader.reconcile.upgrade_plan import plan_reconciler
 from upgrader.stack.settings import BuildSettings, StackSettings
 from upgrader_dev.simulated.apiserver.cluster import FakeCluster, FakeNodes
-from upgrader_dev.simulated.cluster.fleet import Fleet
+from upgrader_dev.simulated.cluster.fleet import SimulatedFleet
 from upgrader_dev.simulated.cluster.placing import RESOURCE
 from upgrader_dev.simulated.cluster.pod_programs import PodPrograms
 from upgrader_dev.simulated.cluster.ports import FakeCrashPoints, FakeLeadership, FakeRegistry, FakeTrust, SkewedClock
@@ -70,7 +70,7 @@ class Rig:
 
     def __init__(self, cluster: FakeCluster | None = None) -> None:
         self.cluster = cluster or FakeCluster()
-        self.fleet = Fleet(cluster=self.cluster)
+        self.fleet = SimulatedFleet(cluster=self.cluster)
         self.node_cache: Nodes | None = None
         """A cache of nodes to use instead of one that is always in sync."""
         self.watched: Reads | None = None
@@ -80,9 +80,9 @@ class Rig:
         self.leadership = FakeLeadership()
         self.crash = FakeCrashPoints()
         self.sightings = Sightings()
-        self.stackless = stackless.Stackless()
+        self.stackless = stackless.StacklessPass()
         self.gates = Gates()
-        self.heard = Heard()
+        self.heard = EventMemory()
         self.facts = FactCaches()
         self.looks = Looks()
         self.rehearsals = Pauses(REHEARSED_AGAIN)
@@ -107,9 +107,9 @@ class Rig:
 
     def restart(self, node_image: str | None = None) -> None:
         """Discard the memory of the controller, as a new process does."""
-        self.sightings, self.gates, self.heard, self._steps = Sightings(), Gates(), Heard(), {}
+        self.sightings, self.gates, self.heard, self._steps = Sightings(), Gates(), EventMemory(), {}
         self.facts, self.looks, self.rehearsals = FactCaches(), Looks(), Pauses(REHEARSED_AGAIN)
-        self.stackless, self.annotation_removals = stackless.Stackless(), Pauses(ANNOTATION_REMOVAL_RETRY)
+        self.stackless, self.annotation_removals = stackless.StacklessPass(), Pauses(ANNOTATION_REMOVAL_RETRY)
         self.node_image = node_image or self.node_image
 
     def share_pod_lists(self, seconds: float) -> None:
@@ -293,7 +293,7 @@ class Rig:
 
     def leftovers(self) -> list[str]:
         """Owners that the controller stopped and objects that it marked, as sentences."""
-        ours = (names.TAINT_MAINTENANCE, names.TAINT_RESERVED)
+        upgrade_taints = (names.TAINT_MAINTENANCE, names.TAINT_RESERVED)
         left = [
             f"{row.kind} {_name_with_namespace(owner)} is stopped by the controller"
             for row in OWNERS
@@ -313,7 +313,7 @@ class Rig:
             left += [
                 f"node {name} has taint {taint['key']}"
                 for taint in node["spec"].get("taints", [])
-                if taint["key"] in ours
+                if taint["key"] in upgrade_taints
             ]
         return left
 

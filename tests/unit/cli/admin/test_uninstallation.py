@@ -31,11 +31,11 @@ from upgrader.core.errors import ClusterError, ConfigurationError
 from upgrader.core.model.phases import NodePhase, RequestPhase
 from upgrader.kube.install import CRDS
 
-OURS = (GPU_STACKS, UPGRADE_PLANS, NODE_UPGRADES, CHECKPOINT_REQUESTS, DRIVER_IMAGES, CONTROLLER_REVISIONS)
+OWN_KINDS = (GPU_STACKS, UPGRADE_PLANS, NODE_UPGRADES, CHECKPOINT_REQUESTS, DRIVER_IMAGES, CONTROLLER_REVISIONS)
 
 
 def left(rig):
-    return [f"{kind.kind} {one['metadata']['name']}" for kind in OURS for one in rig.cluster.store.copy_all(kind)]
+    return [f"{kind.kind} {one['metadata']['name']}" for kind in OWN_KINDS for one in rig.cluster.store.copy_all(kind)]
 
 
 def marks(rig):
@@ -226,7 +226,7 @@ def test_a_job_that_somebody_else_suspended_stays_so(rig):
 
 
 def test_marks_that_may_not_be_taken_from_a_pod_are_an_error(rig):
-    """Before, it ended well and told that nothing of ours was marked."""
+    """Before, it ended well and reported that no object was marked."""
     marked = {names.ANNOTATION_REQUEST: "1", names.ANNOTATION_PARK_SECONDS: "600"}
     meta = {"name": "left", "namespace": "team", "annotations": marked}
     rig.cluster.store.put(PODS, {"metadata": meta, "spec": {"containers": []}, "status": {"phase": "Running"}})
@@ -239,7 +239,7 @@ def test_marks_that_may_not_be_taken_from_a_pod_are_an_error(rig):
     ended = upgrader(rig, "uninstall", "--auto-approve")
     assert (ended.exit_code, "pods is forbidden" in ended.output) == (1, True), ended.output
     assert "checkpoint request on pod team/left is not removed" in ended.output
-    assert "nothing of ours is stopped or marked" not in ended.output
+    assert "upgrader is uninstalled" not in ended.output
     marks = {name for node in rig.nodes() for name in node["metadata"]["labels"] if name.startswith(names.GROUP)}
     assert marks == set(), "nodes are released all the same"
 
@@ -276,7 +276,7 @@ def test_what_found_exporters_goes_and_other_services_stay(rig):
     monitored = rig.make_spec("1.0") | {"monitoring": {"management": "Managed", "image": "registry/exporter:1"}}
     rig.apply_stack(monitored)
     at(rig, lambda: bool(list(rig.cluster.store.copy_all(SERVICES))))
-    theirs = {"metadata": {"name": "metrics", "namespace": "gpu-upgrader-system"}, "spec": {}}
-    rig.cluster.store.put(SERVICES, theirs)
+    service = {"metadata": {"name": "metrics", "namespace": "gpu-upgrader-system"}, "spec": {}}
+    rig.cluster.store.put(SERVICES, service)
     assert upgrader(rig, "uninstall", "--auto-approve").exit_code == 0
     assert [one["metadata"]["name"] for one in rig.cluster.store.copy_all(SERVICES)] == ["metrics"]

@@ -51,5 +51,5 @@ def test_the_jobs_that_we_show_to_others_have_no_problem_of_their_own(rig, name)
     found = [one for one in report.found if one.subject == f"default/Job/{name}"]
     assert report.looked_at == 3
     assert not has_problem(found)
-    # In a demonstration they end quickly and are killed often: a grace and a policy as for real work are not theirs.
+    # In a demonstration they end quickly and are killed often: they have no grace period and policy as for real work.
     assert {one.check for one in found} <= {"GraceTooShort", "NoPodFailurePolicy"}

@@ -6,7 +6,7 @@ import yaml
 
 from tests.support.terminal import upgrader
 from upgrader.api.resources import DRIVER_IMAGES, NODES
-from upgrader.core.node_protocol.orders import Driver, ValidateDriverOrder
+from upgrader.core.node_protocol.orders import NodeDriver, ValidateDriverOrder
 from upgrader.stack.node_pods.preflight import preflight_job
 from upgrader.stack.settings import StackSettings
 
@@ -27,7 +27,7 @@ def test_a_job_for_each_node_is_told_what_should_be_there(rig):
             name,
             "train-17",
             ValidateDriverOrder(
-                driver=Driver(vendor="sim", version="1.0"), resource="nvidia.com/gpu", boot_id=boot, expected=8
+                driver=NodeDriver(vendor="sim", version="1.0"), resource="nvidia.com/gpu", boot_id=boot, expected=8
             ),
             StackSettings(node_image=IMAGE),
         )
@@ -68,5 +68,5 @@ def test_no_image(rig, monkeypatch):
 
 
 def test_the_order_fits_the_wire():
-    order = ValidateDriverOrder(driver=Driver(vendor="sim", version=""), resource="r")
+    order = ValidateDriverOrder(driver=NodeDriver(vendor="sim", version=""), resource="r")
     assert msgspec.json.decode(msgspec.json.encode(order), type=ValidateDriverOrder) == order

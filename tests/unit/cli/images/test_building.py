@@ -12,8 +12,8 @@ from tests.support.image_registry import ImageRegistry, serving
 from tests.support.signing_keys import make_key
 from upgrader.cli.base import exit_codes
 from upgrader.cli.main import program
-from upgrader.core.driver_build.build_results import BuildResult, CellState, Refusal, read_message
-from upgrader.core.driver_build.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.build_results import BuildRefusal, BuildResult, CellState, read_message
+from upgrader.core.driver_build.driver_builds import BuildFailure, FailureClass
 from upgrader.core.errors import ConfigurationError, RegistryError, UnverifiedError
 from upgrader.images.debian.carrying import PACKAGE, PACKAGES
 from upgrader.images.drivers.publish.bundles import DEFINITION
@@ -86,7 +86,7 @@ async def bench(tmp_path, monkeypatch):
 
 
 def refused(kind, said):
-    return Refusal(failure=Failure(kind=kind, first_error=said))
+    return BuildRefusal(failure=BuildFailure(kind=kind, first_error=said))
 
 
 async def test_a_silent_registry(bench):
@@ -156,7 +156,7 @@ async def test_modules_are_never_signed_otherwise_than_the_packages_say(bench, t
         f"the packages of {definition.identity} are for modules signed by {signer or 'no key'}, "
         f"and this builder signs them with {certificate_fingerprint(certificate)}"
     )
-    failure = Failure(kind=FailureClass.UNSUPPORTED, first_error=wrong)
+    failure = BuildFailure(kind=FailureClass.UNSUPPORTED, first_error=wrong)
     assert said == BuildResult(identity=definition.identity, state=CellState.RED, failure=failure)
     assert (ended.exit_code, ended.stdout) == (1, "")
 
@@ -168,7 +168,7 @@ async def test_modules_of_packages_for_a_key_are_never_left_unsigned(bench):
         f"the packages of {definition.identity} are for modules signed by {'a' * 64}, "
         "and this builder signs them with no key"
     )
-    assert said.failure == Failure(kind=FailureClass.UNSUPPORTED, first_error=wrong)
+    assert said.failure == BuildFailure(kind=FailureClass.UNSUPPORTED, first_error=wrong)
 
 
 async def test_people_without_a_kubelet_are_told_the_same(bench):

@@ -8,10 +8,10 @@ from click.testing import CliRunner
 from tests.support.driver_builds import DISCOVERY, RELEASE, layout, record, toolchain
 from upgrader.cli.main import program
 from upgrader.core.driver_build.build_results import BuildResult, CellState
-from upgrader.core.driver_build.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_builds import BuildFailure, FailureClass
 from upgrader.core.errors import ConfigurationError, ProcessError
 from upgrader.images.drivers.builder.catalog import Catalog
-from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.drivers.workspace import Site, WorkspaceSettings
 
 CELL = f"""
 [[cells]]
@@ -56,7 +56,7 @@ def recipes(tmp_path, monkeypatch):
 
 @pytest.fixture
 def site(recipes):
-    return Site(Settings(recipes=recipes), print)
+    return Site(WorkspaceSettings(recipes=recipes), print)
 
 
 def definition(site, recipe):
@@ -72,7 +72,7 @@ def test_a_cell_that_cannot_be_defined_is_red_and_all_red_ones_name_what_builds(
     kept, failing = definition(site, "kept"), definition(site, "failing")
     image = layout(tmp_path / "image")
     site.shelf.add_image(image, record(image, kept.key, identity=kept.identity))
-    failure = Failure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="pci_resize_resource")
+    failure = BuildFailure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="pci_resize_resource")
     ended = BuildResult(identity=failing.identity, state=CellState.RED, build_key=failing.key, failure=failure)
     site.remembered.add_failure(ended)
     shown = matrix(recipes, "--output", "json")

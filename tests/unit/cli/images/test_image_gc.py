@@ -181,7 +181,7 @@ async def test_a_tag_that_moves_in_the_meantime_saves_its_image(world):
     assert old in await world.there()
 
 
-async def test_what_is_not_ours_is_left_alone_and_named(world):
+async def test_a_foreign_image_is_kept_and_named(world):
     world.age()
     async with world.client() as client:
         stray = plain_layout(world.tmp_path / "stray")

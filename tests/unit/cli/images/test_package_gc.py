@@ -15,9 +15,9 @@ from tests.support.trusting import IDENTITY, INPUTS
 from upgrader.cli.main import program
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.errors import ArchiveError, PackagesInUseError
-from upgrader.images.debian.values import Discovery
+from upgrader.images.debian.values import ArchiveDiscovery
 from upgrader.images.drivers.builder.catalog import Catalog
-from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.drivers.workspace import Site, WorkspaceSettings
 from upgrader.process import run
 from upgrader_dev.simulated.cluster.rig import Rig
 
@@ -56,13 +56,13 @@ class World:
         (recipes / "small").mkdir(parents=True)
         (recipes / "matrix.toml").write_text(MATRIX)
         (recipes / "small/recipe.toml").write_text(RECIPE)
-        self.site = Site(Settings(recipes=recipes), print)
+        self.site = Site(WorkspaceSettings(recipes=recipes), print)
         self.store = self.site.packages
         self.rigs = {"main": cluster(RUNNING), "other": cluster(RUNNING)}
         self.kernels = {one: of_kernel(one, in_archive=one == WANTED) for one in (OLD, RUNNING, SHELVED, WANTED)}
         self.toolchain = toolchain("bookworm")
         self.catalog = Catalog(
-            discovery=Discovery(kernels=tuple(self.kernels.values()), packages=(DRIVER,)),
+            discovery=ArchiveDiscovery(kernels=tuple(self.kernels.values()), packages=(DRIVER,)),
             toolchains=(self.toolchain,),
             names=asked(recipes),
         )
@@ -185,7 +185,7 @@ async def test_a_kernel_of_any_cluster_that_is_named_stays_buildable(world):
 async def test_nothing_is_deleted_while_somebody_builds(world):
     world.age()
     there = world.store.stored_sizes()
-    site = Site(Settings(recipes=world.site.root, cores=1, memory_mib=1), print)
+    site = Site(WorkspaceSettings(recipes=world.site.root, cores=1, memory_mib=1), print)
     with site.open_round(site.matrix_cells(world.catalog)):
         ended = await world.gc("--yes")
         assert (ended.exit_code, ended.stdout) == (PackagesInUseError.exit_code, "")
@@ -202,7 +202,7 @@ async def test_nothing_is_deleted_while_the_archives_are_asked(world, monkeypatc
     there, ended = world.store.stored_sizes(), []
     monkeypatch.setenv("UPGRADER_DEBIAN_MIRROR", str(tmp_path / "mirror"))
     (tmp_path / "mirror").mkdir()
-    site = Site(Settings(recipes=world.site.root), lambda _line: ended.append(world.run("--yes")))
+    site = Site(WorkspaceSettings(recipes=world.site.root), lambda _line: ended.append(world.run("--yes")))
     with pytest.raises((ArchiveError, ConfigurationError)):
         await asyncio.to_thread(site.update_catalog)
     assert [one.exit_code for one in ended] == [PackagesInUseError.exit_code]
@@ -231,7 +231,7 @@ async def test_an_image_of_the_store_that_does_not_say_what_it_was_made_of(world
 
 async def test_a_catalog_without_kernels_says_nothing(world, tmp_path):
     world.age()
-    nothing = Catalog(discovery=Discovery(), toolchains=(), names=asked(world.site.root))
+    nothing = Catalog(discovery=ArchiveDiscovery(), toolchains=(), names=asked(world.site.root))
     nothing.save(tmp_path / "cache/upgrader/driver-builds")
     assert set((await world.fates("--yes")).values()) == {"kept"}
 

@@ -30,10 +30,10 @@ def test_json_has_every_figure_of_every_strategy():
     said = msgspec.json.decode(ended.stdout)
     assert said["simulated"] is True
     found = {one.strategy: one for one in (msgspec.convert(each, Result) for each in said["results"])}
-    assert list(found) == ["ours", "kill", "wait"]
-    assert found["ours"].most_interruptions == 1
-    assert found["ours"].thrown_away_gpu_hours == 0
-    assert found["ours"].lost_gpu_hours < found["kill"].lost_gpu_hours
+    assert list(found) == ["upgrader", "kill", "wait"]
+    assert found["upgrader"].most_interruptions == 1
+    assert found["upgrader"].thrown_away_gpu_hours == 0
+    assert found["upgrader"].lost_gpu_hours < found["kill"].lost_gpu_hours
 
 
 def test_one_strategy_can_be_chosen_and_a_seed_changes_the_durations():
@@ -43,7 +43,7 @@ def test_one_strategy_can_be_chosen_and_a_seed_changes_the_durations():
             "simulate",
             FLEET,
             "--strategy",
-            "ours",
+            "upgrader",
             "--seed",
             seed,
             "--max-unavailable",

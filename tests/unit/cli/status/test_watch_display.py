@@ -18,7 +18,7 @@ from upgrader.cli.shared.progress import Patience, Progress, Verdicts, changed_l
 from upgrader.cli.status import status_screen, watch_display
 from upgrader.core.errors import BlockedError, DeadlineError, RolloutFailedError
 from upgrader_dev.commands import figures
-from upgrader_dev.demo.report import Change, JobReport, NodeReport, Report, UpgradeReport
+from upgrader_dev.demo.report import DemoReport, JobReport, NodeReport, UpgradeReport, VersionChange
 from upgrader_dev.simulated.cluster.ports import START
 
 BLOCKER = {"subject": "default/Job/a", "reason": "Vetoed", "message": "it forbids any disruption"}
@@ -147,11 +147,11 @@ def test_what_the_demo_shows():
     )  # fmt: skip
     unwilling = msgspec.structs.replace(gang, name="unwilling", members=1, refusals=1)
     bystander = msgspec.structs.replace(short, name="bystander", finished=False)
-    versions = {"driver": Change(before="1", after="2"), "device_plugin": Change(before="a", after="b")}
+    versions = {"driver": VersionChange(before="1", after="2"), "device_plugin": VersionChange(before="a", after="b")}
     box = NodeReport(
-        name="gpu-a", kind="box", kubelet=Change(before="1.34.4", after="1.35.4"), api_writes=17, **versions
+        name="gpu-a", kind="box", kubelet=VersionChange(before="1.34.4", after="1.35.4"), api_writes=17, **versions
     )
-    same = Change(before="", after="")
+    same = VersionChange(before="", after="")
     kwok = NodeReport(name="kwok-0", kind="kwok", driver=same, device_plugin=same, kubelet=same, api_writes=0)
     upgrade = UpgradeReport(
         node="gpu-a",
@@ -163,7 +163,7 @@ def test_what_the_demo_shows():
     stream = io.StringIO()
     render.print_renderable(
         figures.demo_tables(
-            Report(jobs=(gang, short, unwilling, bystander), nodes=(box, kwok), upgrades=(upgrade,), seconds=171.0)
+            DemoReport(jobs=(gang, short, unwilling, bystander), nodes=(box, kwok), upgrades=(upgrade,), seconds=171.0)
         ),
         stream,
     )

@@ -7,9 +7,9 @@ import pytest
 
 from upgrader.core.checkpoint_request.acknowledgements import (
     Ack,
-    Asked,
+    AckVerdict,
     Judgement,
-    Verdict,
+    SentRequest,
     is_ephemeral,
     judge_answers,
 )
@@ -47,54 +47,60 @@ SAID = (answer("a"), answer("b"))
 
 
 def judged(*, members=("a", "b"), present=BOTH, answers=SAID, wanted=2, now=START, **terms):
-    asked = Asked(members=members, request_id=7, asked_at=START, stop_before=STOP_BEFORE, **terms)
+    asked = SentRequest(members=members, request_id=7, asked_at=START, stop_before=STOP_BEFORE, **terms)
     return judge_answers(asked, present=present, answers=answers, wanted=wanted, now=now)
 
 
 CASES = {
     "all parked at one step": (
         {},
-        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100", step=100),
+        Judgement(verdict=AckVerdict.VALID, message="2 member(s) parked at step 100", step=100),
     ),
     "a member that has succeeded is done and need not answer": (
         {"present": (member("a"), member("b", phase="Succeeded")), "answers": (answer("a"),)},
-        Judgement(verdict=Verdict.VALID, message="1 member(s) parked at step 100", step=100),
+        Judgement(verdict=AckVerdict.VALID, message="1 member(s) parked at step 100", step=100),
     ),
     "a checkpoint in an object store outlives the pod": (
         {"answers": (answer("a", uri="s3://bucket/ckpt"), answer("b", uri="s3://bucket/ckpt"))},
-        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100", step=100),
+        Judgement(verdict=AckVerdict.VALID, message="2 member(s) parked at step 100", step=100),
     ),
     "half a gang cannot speak for the whole": (
         {"members": ("a",), "present": (member("a"),), "answers": (answer("a"),)},
-        Judgement(verdict=Verdict.REPLACED, message="1 of 2 members exist; only complete gangs get a request"),
+        Judgement(verdict=AckVerdict.REPLACED, message="1 of 2 members exist; only complete gangs get a request"),
     ),
     "one member is silent": (
         {"answers": (answer("a"),)},
-        Judgement(verdict=Verdict.WAITING, message="train-b has not answered yet"),
+        Judgement(verdict=AckVerdict.WAITING, message="train-b has not answered yet"),
     ),
     "an answer to an earlier asking": (
         {"answers": (answer("a"), answer("b", request_id=6))},
-        Judgement(verdict=Verdict.WRONG_REQUEST, message="train-b answers request 6 instead of 7; it does not count"),
+        Judgement(
+            verdict=AckVerdict.WRONG_REQUEST, message="train-b answers request 6 instead of 7; it does not count"
+        ),
     ),
     "an answer to an asking that never was": (
         {"answers": (answer("a", request_id=8), answer("b"))},
-        Judgement(verdict=Verdict.WRONG_REQUEST, message="train-a answers request 8 instead of 7; it does not count"),
+        Judgement(
+            verdict=AckVerdict.WRONG_REQUEST, message="train-a answers request 8 instead of 7; it does not count"
+        ),
     ),
     "a refusal": (
         {"answers": (answer("a"), answer("b", step=0, parked=False, refused="in the middle of an evaluation"))},
-        Judgement(verdict=Verdict.REFUSED, message="train-b refuses: in the middle of an evaluation"),
+        Judgement(verdict=AckVerdict.REFUSED, message="train-b refuses: in the middle of an evaluation"),
     ),
     "a refusal decides before the others have spoken": (
         {"answers": (answer("b", step=0, parked=False, refused="no"),)},
-        Judgement(verdict=Verdict.REFUSED, message="train-b refuses: no"),
+        Judgement(verdict=AckVerdict.REFUSED, message="train-b refuses: no"),
     ),
     "a refusal of an earlier asking is no refusal": (
         {"answers": (answer("a"), answer("b", request_id=6, refused="no"))},
-        Judgement(verdict=Verdict.WRONG_REQUEST, message="train-b answers request 6 instead of 7; it does not count"),
+        Judgement(
+            verdict=AckVerdict.WRONG_REQUEST, message="train-b answers request 6 instead of 7; it does not count"
+        ),
     ),
     "a refusal that says for how long": (
         {"answers": (answer("a", refused="no", retry_after_seconds=60), answer("b", refused="no"))},
-        Judgement(verdict=Verdict.REFUSED, message="train-a refuses: no", retry_after_seconds=60),
+        Judgement(verdict=AckVerdict.REFUSED, message="train-a refuses: no", retry_after_seconds=60),
     ),
     "of two refusals the longer one": (
         {
@@ -103,70 +109,74 @@ CASES = {
                 answer("b", refused="late", retry_after_seconds=900),
             )
         },
-        Judgement(verdict=Verdict.REFUSED, message="train-b refuses: late", retry_after_seconds=900),
+        Judgement(verdict=AckVerdict.REFUSED, message="train-b refuses: late", retry_after_seconds=900),
     ),
     "saved, training on, and so much may be lost": (
         {"answers": (answer("a", parked=False), answer("b")), "max_loss_seconds": 300, "now": later(300)},
         Judgement(
-            verdict=Verdict.VALID, message="2 member(s) have saved step 100, and may lose 300 s of work", step=100
+            verdict=AckVerdict.VALID, message="2 member(s) have saved step 100, and may lose 300 s of work", step=100
         ),
     ),
     "training on for longer than may be lost": (
         {"answers": (answer("a", parked=False), answer("b")), "max_loss_seconds": 300, "now": later(301)},
         Judgement(
-            verdict=Verdict.EXPIRED,
+            verdict=AckVerdict.EXPIRED,
             message="train-a continues to train and would lose more than 300 s of work; the request is repeated",
         ),
     ),
     "parking is over, and so much may be lost": (
         {"max_loss_seconds": 3600, "now": later(601)},
-        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100", step=100),
+        Judgement(verdict=AckVerdict.VALID, message="2 member(s) parked at step 100", step=100),
     ),
     "what may be lost does not make steps equal": (
         {"answers": (answer("a", parked=False), answer("b", step=101)), "max_loss_seconds": 300},
         Judgement(
-            verdict=Verdict.UNEQUAL_STEPS, message="members acknowledge different steps: train-a 100, train-b 101"
+            verdict=AckVerdict.UNEQUAL_STEPS, message="members acknowledge different steps: train-a 100, train-b 101"
         ),
     ),
     "the leader speaks for all": (
         {"answers": (answer("b"),), "leader": "b"},
-        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100, acknowledged by train-b", step=100),
+        Judgement(
+            verdict=AckVerdict.VALID, message="2 member(s) parked at step 100, acknowledged by train-b", step=100
+        ),
     ),
     "only the leader speaks for all": (
         {"answers": (answer("a"),), "leader": "b"},
-        Judgement(verdict=Verdict.WAITING, message="train-b has not answered yet"),
+        Judgement(verdict=AckVerdict.WAITING, message="train-b has not answered yet"),
     ),
     "what others say beside the leader does not count": (
         {"answers": (answer("a", refused="no"), answer("b")), "leader": "b"},
-        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100, acknowledged by train-b", step=100),
+        Judgement(
+            verdict=AckVerdict.VALID, message="2 member(s) parked at step 100, acknowledged by train-b", step=100
+        ),
     ),
     "the leader speaks only for the members that were asked": (
         {"present": (member("b"), member("c")), "answers": (answer("b"),), "leader": "b"},
         Judgement(
-            verdict=Verdict.REPLACED, message="train-c was added after the request; the request is repeated later"
+            verdict=AckVerdict.REPLACED, message="train-c was added after the request; the request is repeated later"
         ),
     ),
     "a leader that has ended speaks for nobody": (
         {"present": (member("a"), member("b", phase="Succeeded")), "answers": (answer("b"),), "leader": "b"},
-        Judgement(verdict=Verdict.REPLACED, message="the leader has ended; the request is repeated later"),
+        Judgement(verdict=AckVerdict.REPLACED, message="the leader has ended; the request is repeated later"),
     ),
     "saved, and training on": (
         {"answers": (answer("a", parked=False), answer("b"))},
         Judgement(
-            verdict=Verdict.NOT_PARKED,
+            verdict=AckVerdict.NOT_PARKED,
             message="train-a continues to train after its checkpoint; only acknowledgements of parked members count",
         ),
     ),
     "parked at unequal steps": (
         {"answers": (answer("a"), answer("b", step=101))},
         Judgement(
-            verdict=Verdict.UNEQUAL_STEPS, message="members acknowledge different steps: train-a 100, train-b 101"
+            verdict=AckVerdict.UNEQUAL_STEPS, message="members acknowledge different steps: train-a 100, train-b 101"
         ),
     ),
     "a checkpoint on an emptyDir": (
         {"answers": (answer("a", uri="/run/checkpoint/ckpt"), answer("b"))},
         Judgement(
-            verdict=Verdict.EPHEMERAL,
+            verdict=AckVerdict.EPHEMERAL,
             message="train-a stores its checkpoint at /run/checkpoint/ckpt, which is deleted with the pod; use "
             "another volume",
         ),
@@ -174,40 +184,40 @@ CASES = {
     "a member's pod was replaced": (
         {"present": (member("a"), member("c"))},
         Judgement(
-            verdict=Verdict.REPLACED, message="train-c was added after the request; the request is repeated later"
+            verdict=AckVerdict.REPLACED, message="train-c was added after the request; the request is repeated later"
         ),
     ),
     "a member's pod is gone": (
         {"present": (member("a"),)},
         Judgement(
-            verdict=Verdict.REPLACED, message="a member was deleted after the request; the request is repeated later"
+            verdict=AckVerdict.REPLACED, message="a member was deleted after the request; the request is repeated later"
         ),
     ),
     "a member joined": (
         {"present": (*BOTH, member("c"))},
         Judgement(
-            verdict=Verdict.REPLACED, message="train-c was added after the request; the request is repeated later"
+            verdict=AckVerdict.REPLACED, message="train-c was added after the request; the request is repeated later"
         ),
     ),
     "a pod that has succeeded is no new member": (
         {"present": (*BOTH, member("c", phase="Succeeded"))},
-        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100", step=100),
+        Judgement(verdict=AckVerdict.VALID, message="2 member(s) parked at step 100", step=100),
     ),
     "an answer under the uid of another pod": (
         {"answers": (answer("a"), answer("somebody else"))},
-        Judgement(verdict=Verdict.WAITING, message="train-b has not answered yet"),
+        Judgement(verdict=AckVerdict.WAITING, message="train-b has not answered yet"),
     ),
     "sixty-one seconds before parking ends": (
         {"now": STOP_BEFORE - timedelta(seconds=61)},
-        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100", step=100),
+        Judgement(verdict=AckVerdict.VALID, message="2 member(s) parked at step 100", step=100),
     ),
     "sixty seconds before parking ends": (
         {"now": STOP_BEFORE - timedelta(seconds=60)},
-        Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the request is repeated"),
+        Judgement(verdict=AckVerdict.EXPIRED, message="parking ends within a minute; the request is repeated"),
     ),
     "nobody is left to answer": (
         {"present": (member("a", phase="Succeeded"), member("b", phase="Succeeded")), "answers": ()},
-        Judgement(verdict=Verdict.VALID, message="0 member(s) parked at step None"),
+        Judgement(verdict=AckVerdict.VALID, message="0 member(s) parked at step None"),
     ),
 }
 
@@ -218,8 +228,8 @@ def test_a_gangs_answers_are_judged(changes, expected):
 
 
 def test_every_verdict_has_its_sentence():
-    said_by_no_member = {Verdict.EXPENDABLE, Verdict.UNASKABLE}
-    assert {expected.verdict for _, expected in CASES.values()} == set(Verdict) - said_by_no_member
+    said_by_no_member = {AckVerdict.EXPENDABLE, AckVerdict.UNASKABLE}
+    assert {expected.verdict for _, expected in CASES.values()} == set(AckVerdict) - said_by_no_member
 
 
 PLACES = {

@@ -8,7 +8,7 @@ from upgrader.core.checkpoint_request.request_state import OwnerFacts
 from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader_dev.simulated.apiserver.objects import apply_merge_patch
 
-OURS = {"metadata": {"annotations": {"gpu-upgrader.io/stopped": '{"plan":"p","request":"r1","previous":null}'}}}
+STOPPED = {"metadata": {"annotations": {"gpu-upgrader.io/stopped": '{"plan":"p","request":"r1","previous":null}'}}}
 
 
 def conditions(**said):
@@ -28,20 +28,20 @@ CASES = {
     ),
     "a Job that we stopped, one pod still ending": (
         "Job batch/v1",
-        {**OURS, "spec": {"suspend": True}, "status": {"active": 0, "terminating": 1}},
+        {**STOPPED, "spec": {"suspend": True}, "status": {"active": 0, "terminating": 1}},
         OwnerFacts(suspended=True, stopped_by="r1", active=1, wanted=2),
     ),
     "a Job that has ended": ("Job batch/v1", conditions(Complete="True"), OwnerFacts(finished=True, wanted=2)),
     "a Job that has not": ("Job batch/v1", conditions(Complete="False"), OwnerFacts(wanted=2)),
     "a JobSet that we stopped, its controller silent": (
         "JobSet jobset.x-k8s.io/v1alpha2",
-        {**OURS, "spec": {"suspend": True}},
+        {**STOPPED, "spec": {"suspend": True}},
         OwnerFacts(suspended=True, stopped_by="r1", unconfirmed=True, wanted=3),
     ),
     "a JobSet that we stopped, one of its jobs still active": (
         "JobSet jobset.x-k8s.io/v1alpha2",
         {
-            **OURS,
+            **STOPPED,
             "spec": {"suspend": True},
             "status": {
                 "conditions": [{"type": "Suspended", "status": "True"}],
@@ -52,7 +52,7 @@ CASES = {
     ),
     "a Workload whose eviction is confirmed": (
         "Workload kueue.x-k8s.io/v1beta1",
-        {**OURS, "spec": {"active": False}, **conditions(Evicted="True")},
+        {**STOPPED, "spec": {"active": False}, **conditions(Evicted="True")},
         OwnerFacts(suspended=True, stopped_by="r1", wanted=3),
     ),
     "a Workload that waits in its queue": (
@@ -72,7 +72,7 @@ CASES = {
     ),
     "a RayJob whose cluster is being deleted": (
         "RayJob ray.io/v1",
-        {**OURS, "spec": {"suspend": True}, "status": {"jobDeploymentStatus": "Suspending"}},
+        {**STOPPED, "spec": {"suspend": True}, "status": {"jobDeploymentStatus": "Suspending"}},
         OwnerFacts(suspended=True, stopped_by="r1", unconfirmed=True, wanted=3),
     ),
     "a RayJob that failed": (
@@ -82,17 +82,17 @@ CASES = {
     ),
     "a Volcano job that was told to abort and has not begun to": (
         "Job batch.volcano.sh/v1alpha1",
-        {**OURS, "status": {"state": {"phase": "Running"}, "running": 2}},
+        {**STOPPED, "status": {"state": {"phase": "Running"}, "running": 2}},
         OwnerFacts(stopped_by="r1", ordered=True, active=2, wanted=3),
     ),
     "a Volcano job that is aborting": (
         "Job batch.volcano.sh/v1alpha1",
-        {**OURS, "status": {"state": {"phase": "Aborting"}, "terminating": 2}},
+        {**STOPPED, "status": {"state": {"phase": "Aborting"}, "terminating": 2}},
         OwnerFacts(suspended=True, stopped_by="r1", unconfirmed=True, active=2, wanted=3),
     ),
     "a Volcano job that is aborted": (
         "Job batch.volcano.sh/v1alpha1",
-        {**OURS, "status": {"state": {"phase": "Aborted"}}},
+        {**STOPPED, "status": {"state": {"phase": "Aborted"}}},
         OwnerFacts(suspended=True, stopped_by="r1", wanted=3),
     ),
     "a Volcano job that waits": (

@@ -47,14 +47,14 @@ def test_clocks(server, before, after, severity, said):
 @pytest.mark.parametrize(
     ("lease", "severity", "said"),
     [
-        (None, P, "no controller has ever held the Lease in namespace ours"),
+        (None, P, "no controller has ever held the Lease in namespace upgrader"),
         (LeaseFacts(holder="a", renewed_at=at(-29), seconds=30), OK, "a leads"),
         (LeaseFacts(holder="a", renewed_at=at(-31), seconds=30), P, "the last leader was a, 31 s ago"),
         (LeaseFacts(holder="", renewed_at=at(-1), seconds=30), P, "the last leader has ended"),
     ],
 )
 def test_whether_a_controller_leads(lease, severity, said):
-    found = checkup.check_controller(lease, START, "ours")
+    found = checkup.check_controller(lease, START, "upgrader")
     assert (found.severity, said in found.message) == (severity, True)
 
 

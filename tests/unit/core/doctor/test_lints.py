@@ -10,16 +10,16 @@ from upgrader.core.doctor.lint_facts import (
     BudgetSettings,
     Check,
     FailureRule,
+    GangLintFacts,
     JobSettings,
-    Linted,
     MemberSettings,
     ProgramFacts,
 )
 from upgrader.core.doctor.lints import lint_job
-from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations
 
 IGNORE = FailureRule(action="Ignore", conditions=("DisruptionTarget",))
-FILE = Declared(method="file", timeout="10m")
+FILE = CheckpointAnnotations(method="file", timeout="10m")
 W, P = Severity.WARNING, Severity.PROBLEM
 
 
@@ -39,7 +39,7 @@ def member(*words, **changes):
 
 def job(*members, of=None, settings=None, budgets=()):
     """A Job that nothing is wrong with, unless a test says so."""
-    return Linted(
+    return GangLintFacts(
         gang=of or gang("train", ["a"]),
         members=members or (member(),),
         job=settings or JobSettings(name="train", rules=(IGNORE,)),
@@ -48,11 +48,14 @@ def job(*members, of=None, settings=None, budgets=()):
 
 
 def undeclared(*words, **changes):
-    return job(member(*words, declared=Declared(), **changes), of=gang("train", ["a"], method=""))
+    return job(member(*words, declared=CheckpointAnnotations(), **changes), of=gang("train", ["a"], method=""))
 
 
 def signalled(*words, **changes):
-    return job(member(*words, declared=Declared(method="signal"), **changes), of=gang("train", ["a"], method="signal"))
+    return job(
+        member(*words, declared=CheckpointAnnotations(method="signal"), **changes),
+        of=gang("train", ["a"], method="signal"),
+    )
 
 
 def rule(action, operator, *codes):
@@ -72,7 +75,7 @@ FAULTS = {
     "nothing is declared": (undeclared(), Check.UNDECLARED, W),
     "an annotation that cannot be read": (
         job(
-            member(declared=Declared(method="exec", timeout="soon")),
+            member(declared=CheckpointAnnotations(method="exec", timeout="soon")),
             of=gang("t", ["a"], method="", undeclared_because=PROBLEM),
         ),
         Check.UNREADABLE,
@@ -89,7 +92,9 @@ FAULTS = {
         P,
     ),
     "file without its mounts, and another way": (
-        job(member(mounted=False, declared=Declared(method="file, api")), of=gang("t", ["a"], method="api")),
+        job(
+            member(mounted=False, declared=CheckpointAnnotations(method="file, api")), of=gang("t", ["a"], method="api")
+        ),
         Check.FILE_NOT_MOUNTED,
         W,
     ),
@@ -121,7 +126,7 @@ FAULTS = {
     "torchrun asked by a signal": (signalled("torchrun", "--shutdown-timeout=600", "x.py"), Check.TORCHRUN, W),
     "a grace that is shorter than a checkpoint": (job(member(grace_seconds=30)), Check.GRACE, W),
     "the same where the signal is the asking": (
-        job(member(grace_seconds=30, declared=Declared(method="signal", timeout="10m"))),
+        job(member(grace_seconds=30, declared=CheckpointAnnotations(method="signal", timeout="10m"))),
         Check.GRACE,
         P,
     ),
@@ -159,13 +164,13 @@ FAULTS = {
 SILENT = {
     "a job that is well": job(),
     "undeclared pods that are evicted one by one": job(
-        member(declared=Declared()), of=gang("serve", ["a"], method="", replicated=True)
+        member(declared=CheckpointAnnotations()), of=gang("serve", ["a"], method="", replicated=True)
     ),
     "it says that it cannot checkpoint": job(
-        member(declared=Declared(method="none"), volume_paths=()), of=gang("t", ["a"], method="none")
+        member(declared=CheckpointAnnotations(method="none"), volume_paths=()), of=gang("t", ["a"], method="none")
     ),
     "api needs no mounts": job(
-        member(mounted=False, declared=Declared(method="api")), of=gang("t", ["a"], method="api")
+        member(mounted=False, declared=CheckpointAnnotations(method="api")), of=gang("t", ["a"], method="api")
     ),
     "a checkpoint path on a volume that stays": job(member("train", "--checkpoint-dir=/data/x")),
     "a volume inside an emptyDir": job(member("train", "--checkpoint-dir", "/tmp/keep/x", volume_paths=("/tmp/keep",))),
@@ -173,14 +178,14 @@ SILENT = {
     "an object store": job(member("train", "--out", "s3://bucket/x", volume_paths=())),
     "torchrun that is asked first": job(member("torchrun", "train.py")),
     "torchrun that waits as long as the grace": job(
-        member("torchrun", "--shutdown-timeout", "600", "x.py", declared=Declared(method="none")),
+        member("torchrun", "--shutdown-timeout", "600", "x.py", declared=CheckpointAnnotations(method="none")),
         of=gang("t", ["a"], method="none"),
     ),
     "torchrun told so by its environment": job(
-        member(programs=SHUTDOWN, declared=Declared(method="none")), of=gang("t", ["a"], method="none")
+        member(programs=SHUTDOWN, declared=CheckpointAnnotations(method="none")), of=gang("t", ["a"], method="none")
     ),
     "a program whose name ends like torchrun": job(
-        member("mytorchrun", declared=Declared(method="none")), of=gang("t", ["a"], method="none")
+        member("mytorchrun", declared=CheckpointAnnotations(method="none")), of=gang("t", ["a"], method="none")
     ),
     "a grace that is just long enough": job(member(grace_seconds=600)),
     "a budget that lets the whole gang go": job(
@@ -188,15 +193,15 @@ SILENT = {
     ),
     "a budget that depends on more": job(member(budgets=("pdb",)), budgets=(BudgetSettings(name="pdb"),)),
     "a budget over replicas that go one by one": job(
-        member(budgets=("pdb",), declared=Declared()),
-        member(pod="b", budgets=("pdb",), declared=Declared()),
+        member(budgets=("pdb",), declared=CheckpointAnnotations()),
+        member(pod="b", budgets=("pdb",), declared=CheckpointAnnotations()),
         of=gang("serve", ["a"], method="", replicated=True),
         budgets=(BudgetSettings(name="pdb", most=1),),
     ),
     "a rule that is about other codes": rule("FailJob", "In", 1, 2),
     "a rule that spares our stop": rule("FailJob", "NotIn", 0, 143),
     "a stop that counts as a failure only": rule("Count", "In", 143),
-    "pods without a Job": Linted(gang=gang("t", ["a"]), members=(member(restart_policy="OnFailure"),)),
+    "pods without a Job": GangLintFacts(gang=gang("t", ["a"]), members=(member(restart_policy="OnFailure"),)),
 }
 
 

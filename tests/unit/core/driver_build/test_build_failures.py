@@ -13,45 +13,45 @@ from upgrader.core.driver_build.build_failures import (
     last_lines,
     timeout_failure,
 )
-from upgrader.core.driver_build.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_builds import BuildFailure, FailureClass
 
 LOGS = Path(__file__).parent / "build_logs"
 REAL = {
-    "too-few-arguments": Failure(
+    "too-few-arguments": BuildFailure(
         kind=FailureClass.COMPILE,
         first_error="/build/nvidia/nv-pci.c:223:9: error: too few arguments to function 'pci_resize_resource'",
         symbol="pci_resize_resource",
     ),
-    "undefined": Failure(
+    "undefined": BuildFailure(
         kind=FailureClass.COMPILE,
         first_error='ERROR: modpost: "no_such_symbol" [/build/fakebridge.ko] undefined!',
         symbol="no_such_symbol",
     ),
-    "conftest": Failure(
+    "conftest": BuildFailure(
         kind=FailureClass.CONFTEST,
         first_error="/tmp/23233/build/nvidia/NVIDIA-Linux-x86_64-530.30.02-no-compat32/kernel/conftest/functions.h"
         ":83:2: error: #error wait_on_bit_lock() conftest failed!",
         symbol="wait_on_bit_lock",
     ),
-    "rt": Failure(
+    "rt": BuildFailure(
         kind=FailureClass.UNSUPPORTED, first_error="The kernel you are installing for is a PREEMPT_RT kernel!"
     ),
-    "no-headers-nvidia": Failure(
+    "no-headers-nvidia": BuildFailure(
         kind=FailureClass.HEADERS_MISSING,
         first_error="make[1]: *** /lib/modules/6.1.0-50-amd64/build: No such file or directory.  Stop.",
     ),
-    "no-common-nvidia": Failure(
+    "no-common-nvidia": BuildFailure(
         kind=FailureClass.HEADERS_MISSING,
         first_error="Makefile:1: /usr/src/linux-headers-6.1.0-50-common/Makefile: No such file or directory",
     ),
-    "no-gcc-fakebridge": Failure(kind=FailureClass.TOOLCHAIN_MISSING, first_error="/bin/sh: 1: gcc-12: not found"),
-    "little-memory": Failure(
+    "no-gcc-fakebridge": BuildFailure(kind=FailureClass.TOOLCHAIN_MISSING, first_error="/bin/sh: 1: gcc-12: not found"),
+    "little-memory": BuildFailure(
         kind=FailureClass.TRANSIENT, first_error="virtual memory exhausted: Cannot allocate memory"
     ),
-    "killed": Failure(
+    "killed": BuildFailure(
         kind=FailureClass.TRANSIENT, first_error="gcc-12: fatal error: Killed signal terminated program cc1"
     ),
-    "disk-full": Failure(
+    "disk-full": BuildFailure(
         kind=FailureClass.TRANSIENT,
         first_error="/tmp/cc0p69Qz.s: Fatal error: can't write 3887 bytes to section .debug_str of "
         "/build/fakebridge.o: 'No space left on device'",
@@ -103,7 +103,7 @@ def test_a_full_disk_explains_the_errors_that_follow_from_it():
     ],
 )
 def test_an_unknown_failure_is_told_by_its_last_complaint(log, complaint):
-    assert classify_log(log) == Failure(kind=FailureClass.COMPILE, first_error=complaint)
+    assert classify_log(log) == BuildFailure(kind=FailureClass.COMPILE, first_error=complaint)
 
 
 @given(st.text())
@@ -122,5 +122,5 @@ def test_the_end_of_a_log_is_kept(lines):
 def test_a_build_that_was_killed_says_nothing_about_the_driver():
     log = "x.c:1:2: error: too few arguments to function 'f'\nmake: *** [Makefile:1: x.o] Error 1"
     assert exit_failure(log, 2) == classify_log(log)
-    killed = Failure(kind=FailureClass.TRANSIENT, first_error="it was terminated by signal 9")
+    killed = BuildFailure(kind=FailureClass.TRANSIENT, first_error="it was terminated by signal 9")
     assert exit_failure("  LD [M]  /build/nvidia.ko", 137) == killed

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upgrader.core.driver_build.build_results import BuildResult, CellState
-from upgrader.core.driver_build.driver_builds import Failure, FailureClass, Identity, Verdict
+from upgrader.core.driver_build.driver_builds import BuildFailure, FailureClass, Identity, Verdict
 from upgrader.core.driver_build.driver_matrix import (
     Cell,
     KernelFacts,
@@ -129,7 +129,7 @@ def test_the_report_has_the_fields_that_programs_read():
     red = BuildResult(
         identity=identity("nvidia-open", "535.261.03"),
         state=CellState.RED,
-        failure=Failure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="pci_resize_resource"),
+        failure=BuildFailure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="pci_resize_resource"),
         build_key="ab",
         seconds=34.04,
         checks=(Verdict(check="vermagic", passed=True, reason=""), Verdict(check="sbom", passed=True, reason="")),

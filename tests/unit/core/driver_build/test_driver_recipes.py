@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from upgrader.core.driver_build.driver_recipes import Module, Patch, Recipe, Unsupported
+from upgrader.core.driver_build.driver_recipes import Patch, Recipe, RecipeModule, UnsupportedKernels
 
 GOOD = {
     "vendor": "nvidia",
@@ -67,7 +67,11 @@ def test_make_is_told_kernel_and_modules_as_words_of_their_own():
         ({"package": ""}, "either a `package`"),
         ({"package": "Nvidia;rm"}, "Debian package"),
         ({"firmware": ["-oAPT::x"]}, "Debian package"),
-        ({"in_tree": ["drm; reboot"]}, "is not a name"),
+        ({"flavour": "drm; reboot"}, "is not a name"),
+        (
+            {"modules": [{"name": "a", "optional": True}, {"name": "b", "needs": ["a"]}]},
+            "module b is required and needs a, which is optional",
+        ),
         ({"modules": []}, "at least one module"),
         ({"modules": [{"name": "a"}, {"name": "a"}]}, "listed twice"),
         ({"modules": [{"name": "a", "needs": ["b"]}, {"name": "b"}]}, "must precede it"),
@@ -98,7 +102,7 @@ def test_a_refused_kernel_has_its_reason():
         vendor="v",
         version="1",
         make=("all",),
-        modules=(Module(name="m"),),
-        unsupported=(Unsupported(kernels=".*-rt-amd64", reason="not for real time"),),
+        modules=(RecipeModule(name="m"),),
+        unsupported=(UnsupportedKernels(kernels=".*-rt-amd64", reason="not for real time"),),
     )
     assert [made.explain_refusal(one) for one in ("6.1.0-50-rt-amd64", "6.1.0-50-amd64")] == ["not for real time", ""]

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.driver_build.build_results import BuildResult, CellState, Refusal
-from upgrader.core.driver_build.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
+from upgrader.core.driver_build.build_results import BuildRefusal, BuildResult, CellState
+from upgrader.core.driver_build.driver_builds import BuildFailure, CheckName, FailureClass, Identity, Verdict
 from upgrader.core.driver_image.image_machine import (
     FIRST_RETRY_SECONDS,
     LONGEST_RETRY_SECONDS,
     LOOK_SECONDS,
     REFUSED_SECONDS,
-    Answer,
+    BuildJobState,
+    DigestLookup,
     ImageAct,
     ImageDecision,
     ImageView,
     JobSeen,
-    JobState,
     decide,
     is_paused,
 )
@@ -36,7 +36,7 @@ BUILT = ImageView(
     identity=IDENTITY,
     reference="registry/drivers/open:1",
     builder=True,
-    packages=Answer(digest="sha256:" + "b" * 64),
+    packages=DigestLookup(digest="sha256:" + "b" * 64),
     packages_name="registry/drivers/packages:1",
     inputs="builder packages",
 )
@@ -49,12 +49,14 @@ def but(view: ImageView = BUILT, **changes: object) -> ImageView:
 
 def red(kind: FailureClass) -> BuildResult:
     return BuildResult(
-        identity=IDENTITY, state=CellState.RED, failure=Failure(kind=kind, first_error="too few arguments", symbol="x")
+        identity=IDENTITY,
+        state=CellState.RED,
+        failure=BuildFailure(kind=kind, first_error="too few arguments", symbol="x"),
     )
 
 
-def refusal(kind: FailureClass) -> Refusal:
-    return Refusal(failure=Failure(kind=kind, first_error="the bundle is of another"))
+def refusal(kind: FailureClass) -> BuildRefusal:
+    return BuildRefusal(failure=BuildFailure(kind=kind, first_error="the bundle is of another"))
 
 
 def after(seconds: int) -> datetime:
@@ -69,13 +71,13 @@ def after(seconds: int) -> datetime:
             ImageDecision(phase=D.BUILDING, message="build 1 begins", deadline=after(7200), attempts=1),
         ),
         (
-            but(image=Answer(digest=PINNED)),
+            but(image=DigestLookup(digest=PINNED)),
             ImageDecision(
                 phase=D.VERIFYING, message="found in the registry, to be verified", digest=PINNED, deadline=after(600)
             ),
         ),
         (
-            but(image=Answer(silent="it is away")),
+            but(image=DigestLookup(silent="it is away")),
             ImageDecision(
                 phase=D.RETRYING, message="the registry did not respond: it is away", retry_at=after(LOOK_SECONDS)
             ),
@@ -88,7 +90,7 @@ def after(seconds: int) -> datetime:
             ),
         ),
         (
-            but(packages=Answer()),
+            but(packages=DigestLookup()),
             ImageDecision(
                 phase=D.PENDING,
                 message=f"its packages are not in the registry as {BUILT.packages_name}: run `upgrader images pack`",
@@ -127,11 +129,11 @@ BUILDING = but(phase=D.BUILDING, attempts=2, deadline=after(100))
             ImageDecision(phase=D.BUILDING, message="", act=ImageAct.CREATE_JOB, deadline=after(100), attempts=2),
         ),
         (
-            but(BUILDING, job=JobSeen(state=JobState.RUNNING, trouble="no node has room")),
+            but(BUILDING, job=JobSeen(state=BuildJobState.RUNNING, trouble="no node has room")),
             ImageDecision(phase=D.BUILDING, message="no node has room", deadline=after(100), attempts=2),
         ),
         (
-            but(BUILDING, job=JobSeen(state=JobState.ENDED, result=GREEN)),
+            but(BUILDING, job=JobSeen(state=BuildJobState.ENDED, result=GREEN)),
             ImageDecision(
                 phase=D.VERIFYING,
                 message="built and pushed, to be verified",
@@ -142,17 +144,17 @@ BUILDING = but(phase=D.BUILDING, attempts=2, deadline=after(100))
             ),
         ),
         (
-            but(BUILDING, job=JobSeen(state=JobState.ENDED, result=red(FailureClass.COMPILE))),
+            but(BUILDING, job=JobSeen(state=BuildJobState.ENDED, result=red(FailureClass.COMPILE))),
             ImageDecision(
                 phase=D.UNBUILDABLE,
                 message="compile: too few arguments",
-                failure=Failure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="x"),
+                failure=BuildFailure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="x"),
                 retry_at=after(LOOK_SECONDS),
                 attempts=2,
             ),
         ),
         (
-            but(BUILDING, job=JobSeen(state=JobState.ENDED, result=red(FailureClass.TRANSIENT))),
+            but(BUILDING, job=JobSeen(state=BuildJobState.ENDED, result=red(FailureClass.TRANSIENT))),
             ImageDecision(
                 phase=D.RETRYING,
                 message="transient: too few arguments; built again in 60 s",
@@ -161,18 +163,18 @@ BUILDING = but(phase=D.BUILDING, attempts=2, deadline=after(100))
             ),
         ),
         (
-            but(BUILDING, job=JobSeen(state=JobState.ENDED, result=refusal(FailureClass.UNSUPPORTED))),
+            but(BUILDING, job=JobSeen(state=BuildJobState.ENDED, result=refusal(FailureClass.UNSUPPORTED))),
             ImageDecision(
                 phase=D.UNBUILDABLE,
                 message="no build was begun: unsupported: the bundle is of another",
-                failure=Failure(kind=FailureClass.UNSUPPORTED, first_error="the bundle is of another"),
+                failure=BuildFailure(kind=FailureClass.UNSUPPORTED, first_error="the bundle is of another"),
                 retry_at=after(LOOK_SECONDS),
                 attempts=2,
             ),
         ),
         *(
             (
-                but(BUILDING, job=JobSeen(state=JobState.ENDED, result=refusal(kind))),
+                but(BUILDING, job=JobSeen(state=BuildJobState.ENDED, result=refusal(kind))),
                 ImageDecision(
                     phase=D.RETRYING,
                     message=f"no build was begun: {kind}: the bundle is of another; built again in 60 s",
@@ -183,7 +185,7 @@ BUILDING = but(phase=D.BUILDING, attempts=2, deadline=after(100))
             for kind in (FailureClass.SIGNATURE, FailureClass.TRANSIENT)
         ),
         (
-            but(BUILDING, job=JobSeen(state=JobState.ENDED, trouble="OOMKilled")),
+            but(BUILDING, job=JobSeen(state=BuildJobState.ENDED, trouble="OOMKilled")),
             ImageDecision(
                 phase=D.RETRYING,
                 message="the build Job ended without a result: OOMKilled; built again in 60 s",
@@ -192,7 +194,7 @@ BUILDING = but(phase=D.BUILDING, attempts=2, deadline=after(100))
             ),
         ),
         (
-            but(BUILDING, now=after(100), job=JobSeen(state=JobState.RUNNING)),
+            but(BUILDING, now=after(100), job=JobSeen(state=BuildJobState.RUNNING)),
             ImageDecision(
                 phase=D.RETRYING,
                 message="the build did not end in its time; built again in 60 s",
@@ -220,7 +222,7 @@ def test_an_image_that_does_not_pass_every_check_is_not_used(verdict: Verdict) -
         phase=D.UNUSABLE,
         message=f"the image does not match the request: {first}",
         checks=(good, verdict),
-        failure=Failure(kind=FailureClass.SIGNATURE, first_error=first),
+        failure=BuildFailure(kind=FailureClass.SIGNATURE, first_error=first),
         retry_at=after(REFUSED_SECONDS),
         attempts=1,
     )
@@ -245,25 +247,25 @@ def test_what_failed_for_good_is_tried_again_when_what_it_is_made_with_has_chang
 
 
 def test_an_image_that_somebody_built_elsewhere_ends_unbuildable() -> None:
-    failed = but(phase=D.UNBUILDABLE, attempts=3, made_with="builder packages", image=Answer(digest=PINNED))
+    failed = but(phase=D.UNBUILDABLE, attempts=3, made_with="builder packages", image=DigestLookup(digest=PINNED))
     assert decide(failed).phase is D.VERIFYING
 
 
-REFUSED = but(phase=D.UNUSABLE, made_with=PINNED, image=Answer(digest=PINNED), retry_at=after(REFUSED_SECONDS))
+REFUSED = but(phase=D.UNUSABLE, made_with=PINNED, image=DigestLookup(digest=PINNED), retry_at=after(REFUSED_SECONDS))
 
 
 def test_what_was_refused_is_verified_again_for_another_image_at_once_and_for_the_same_after_a_while() -> None:
     assert decide(REFUSED).phase is D.UNUSABLE
-    assert decide(but(REFUSED, image=Answer(digest=PINNED.replace("a", "b")))).phase is D.VERIFYING
+    assert decide(but(REFUSED, image=DigestLookup(digest=PINNED.replace("a", "b")))).phase is D.VERIFYING
     assert decide(but(REFUSED, now=after(REFUSED_SECONDS))).phase is D.VERIFYING
 
 
 def test_a_refused_image_that_was_taken_away_is_built() -> None:
-    assert decide(but(REFUSED, now=after(REFUSED_SECONDS), image=Answer())).phase is D.BUILDING
+    assert decide(but(REFUSED, now=after(REFUSED_SECONDS), image=DigestLookup())).phase is D.BUILDING
 
 
 def test_a_registry_that_stays_silent_is_asked_ever_less_often() -> None:
-    view, pauses = but(image=Answer(silent="away")), []
+    view, pauses = but(image=DigestLookup(silent="away")), []
     for _ in range(8):
         found = decide(view)
         assert found.retry_at is not None
@@ -274,12 +276,12 @@ def test_a_registry_that_stays_silent_is_asked_ever_less_often() -> None:
 
 @pytest.mark.parametrize(("phase", "pause"), [(D.UNBUILDABLE, after(LOOK_SECONDS)), (D.UNUSABLE, None)])
 def test_a_silent_registry_changes_nothing_of_a_failure(phase: DriverImagePhase, pause: datetime | None) -> None:
-    view = but(phase=phase, image=Answer(silent="away"), inputs="others", made_with="these", attempts=1)
+    view = but(phase=phase, image=DigestLookup(silent="away"), inputs="others", made_with="these", attempts=1)
     assert decide(view) == ImageDecision(phase=phase, message="", retry_at=pause, attempts=1)
 
 
-@pytest.mark.parametrize("answer", [Answer(), Answer(silent="away")], ids=["nothing new", "silent"])
-def test_what_cannot_be_built_is_looked_for_ever_less_often(answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [DigestLookup(), DigestLookup(silent="away")], ids=["nothing new", "silent"])
+def test_what_cannot_be_built_is_looked_for_ever_less_often(answer: DigestLookup) -> None:
     failed = but(phase=D.UNBUILDABLE, made_with="builder packages", retry_at=after(10), pause=10.0)
     view, pauses = but(failed, image=answer), []
     for _ in range(8):
@@ -301,10 +303,10 @@ FAILED = but(phase=D.UNBUILDABLE, attempts=3, made_with="builder packages", retr
     [
         ({"other_means": True}, D.BUILDING),
         ({"other_means": True, "slots": 0}, D.PENDING),
-        ({"other_means": True, "packages": Answer()}, D.PENDING),
-        ({"other_means": True, "image": Answer(silent="away")}, D.RETRYING),
+        ({"other_means": True, "packages": DigestLookup()}, D.PENDING),
+        ({"other_means": True, "image": DigestLookup(silent="away")}, D.RETRYING),
         ({"brought": True}, D.RETRYING),
-        ({"brought": True, "image": Answer(digest=PINNED)}, D.VERIFYING),
+        ({"brought": True, "image": DigestLookup(digest=PINNED)}, D.VERIFYING),
         ({"brought": True, "since": NOW - timedelta(seconds=601)}, D.UNUSABLE),
     ],
 )
@@ -324,17 +326,17 @@ def test_an_image_in_service_is_verified_when_a_key_is_set() -> None:
 
 def test_a_build_of_something_else_is_none() -> None:
     other = msgspec.structs.replace(GREEN, identity=msgspec.structs.replace(IDENTITY, driver="2"))
-    found = decide(but(BUILDING, job=JobSeen(state=JobState.ENDED, result=other)))
+    found = decide(but(BUILDING, job=JobSeen(state=BuildJobState.ENDED, result=other)))
     assert (found.phase, found.message) == (
         D.RETRYING,
         "the build was of fakebridge 2 for 6.1.0-50-amd64, not of fakebridge 1 for 6.1.0-50-amd64; built again in 60 s",
     )
 
 
-ANSWERS = st.sampled_from([Answer(), Answer(digest=PINNED), Answer(silent="away")])
+ANSWERS = st.sampled_from([DigestLookup(), DigestLookup(digest=PINNED), DigestLookup(silent="away")])
 JOBS = st.builds(
     JobSeen,
-    state=st.sampled_from(JobState),
+    state=st.sampled_from(BuildJobState),
     result=st.sampled_from(
         [None, GREEN, red(FailureClass.CRC), red(FailureClass.TRANSIENT), *map(refusal, FailureClass)]
     ),
@@ -373,7 +375,7 @@ def test_laws_of_the_walk(view: ImageView) -> None:
     begins = decision.phase is D.BUILDING and view.phase is not D.BUILDING
     if begins:
         assert not view.brought
-        assert (view.image, view.packages.digest != "", view.slots > 0) == (Answer(), True, True)
+        assert (view.image, view.packages.digest != "", view.slots > 0) == (DigestLookup(), True, True)
     # in service only what was verified, or where no key is set
     if decision.phase is D.READY and view.phase is not D.READY:
         assert not view.silent

@@ -3,7 +3,7 @@
 import pytest
 
 from upgrader.core.driver_image.missing_images import (
-    Driver,
+    DriverSelector,
     build_of,
     code_name,
     read_removed_driver,
@@ -13,7 +13,7 @@ from upgrader.core.driver_image.missing_images import (
 from upgrader.core.model.fleet import ImageBuild, RemovedDriver
 from upgrader.core.model.phases import DriverImagePhase as D
 
-DRIVER = Driver(vendor="nvidia", version="535.1")
+DRIVER = DriverSelector(vendor="nvidia", version="535.1")
 
 
 def build(name, phase=D.READY, *, version="535.1", kernel="k2", vendor="nvidia", **changes):

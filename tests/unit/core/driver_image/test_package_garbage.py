@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upgrader.core.driver_image.image_garbage import Fate, ItemFate, Uses
-from upgrader.core.driver_image.package_garbage import KernelPackages, Known, StoredPackage, judge_packages
+from upgrader.core.driver_image.package_garbage import KernelPackages, KnownPackages, StoredPackage, judge_packages
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 GRACE = timedelta(days=14)
@@ -16,11 +16,11 @@ OLD, NEW = "6.1.0-40-amd64", "6.1.0-50-amd64"
 DEB = StoredPackage(name="linux-headers-6.1.0-40-amd64 6.1.90-1", sha256="a" * 64, size=9_000_000)
 LOST = KernelPackages(release=OLD, in_archive=False, packages=frozenset({DEB.sha256, "b" * 64}))
 THERE = KernelPackages(release=NEW, in_archive=True, packages=frozenset({"b" * 64, "c" * 64}))
-KNOWN = Known(kernels=(LOST, THERE))
+KNOWN = KnownPackages(kernels=(LOST, THERE))
 USES = Uses(running=frozenset({NEW}))
 
 
-def fate_of(known: Known, uses: Uses, since: datetime | None) -> ItemFate[StoredPackage]:
+def fate_of(known: KnownPackages, uses: Uses, since: datetime | None) -> ItemFate[StoredPackage]:
     record = {} if since is None else {DEB.sha256: since}
     (found,) = judge_packages([DEB], known, uses, record, NOW, GRACE)
     return found
@@ -81,7 +81,7 @@ DIGESTS = st.sampled_from([digit * 64 for digit in "0123456789abcdef"])
 SOME = st.frozensets(DIGESTS, max_size=4)
 KERNELS = st.builds(KernelPackages, release=RELEASES, in_archive=st.booleans(), packages=SOME)
 ANY_KNOWN = st.builds(
-    Known,
+    KnownPackages,
     kernels=st.lists(KERNELS, max_size=4).map(tuple),
     toolchains=SOME,
     drivers=SOME,
@@ -101,7 +101,7 @@ MARKS = st.dictionaries(DIGESTS, st.integers(-60, 3).map(lambda days: NOW + time
 
 @given(PACKAGES, ANY_KNOWN, ANY_USES, MARKS)
 def test_nothing_is_deleted_that_something_wanted_could_be_built_of(
-    packages: list[StoredPackage], known: Known, uses: Uses, record: dict[str, datetime]
+    packages: list[StoredPackage], known: KnownPackages, uses: Uses, record: dict[str, datetime]
 ) -> None:
     wanted = uses.running | uses.pending | uses.previous | uses.wanted | known.shelved
     for one in judge_packages(packages, known, uses, record, NOW, GRACE):

@@ -1,7 +1,7 @@
 import pytest
 
 from upgrader.core.constraints.batch import GroupForecast
-from upgrader.core.constraints.checkpoint_concurrency import Asked, parked_seconds, request_offsets
+from upgrader.core.constraints.checkpoint_concurrency import LaneRequest, parked_seconds, request_offsets
 from upgrader.core.forecast.bin_packing import (
     Rules,
     Score,
@@ -103,7 +103,7 @@ def test_an_earlier_batch_that_the_budget_no_longer_allows_is_parted():
 
 
 ASKED = [
-    Asked(gang=name, lane=lane, seconds=seconds)
+    LaneRequest(gang=name, lane=lane, seconds=seconds)
     for name, lane, seconds in (
         ("short", "fast", 60.0),
         ("long", "fast", 300.0),
@@ -121,5 +121,5 @@ def test_the_longest_checkpoint_is_asked_first_in_each_lane():
 
 def test_who_has_parked_waits_for_the_last_of_its_group():
     assert parked_seconds(ASKED, request_offsets(ASKED, 1)) == {"long": 180, "middle": 60, "short": 0, "other": 470}
-    alone = [Asked(gang=one.gang, lane=one.lane, seconds=one.seconds, group=at) for at, one in enumerate(ASKED)]
+    alone = [LaneRequest(gang=one.gang, lane=one.lane, seconds=one.seconds, group=at) for at, one in enumerate(ASKED)]
     assert set(parked_seconds(alone, request_offsets(alone, 1)).values()) == {0}

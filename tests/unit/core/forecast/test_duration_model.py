@@ -8,7 +8,7 @@ import pytest
 
 from upgrader.core.forecast.duration_model import (
     PRIOR,
-    Pace,
+    GroupDurations,
     Spread,
     longest_of,
     longest_of_spreads,
@@ -56,7 +56,7 @@ def test_a_batch_is_the_longest_of_its_groups(groups):
         return slowest(nodes, DURATIONS.prepare) + slowest(nodes, DURATIONS.upgrade) + asked
 
     seen = [max(once(*one) for one in groups) for _ in range(2000)]
-    pace = Pace(DURATIONS)
+    pace = GroupDurations(DURATIONS)
     found = longest_of_spreads(
         pace.group_duration(nodes=n, gangs=g, checkpoint=DURATIONS.checkpoint) for n, g in groups
     )
@@ -66,15 +66,15 @@ def test_a_batch_is_the_longest_of_its_groups(groups):
 
 def test_quantiles_of_a_whole_rollout_know_that_medians_are_estimates():
     batches = [Spread(1000.0, 200.0**2)] * 20
-    sure = Pace(Durations(measured=10_000)).rollout_duration(batches)
-    guessed = Pace(Durations()).rollout_duration(batches)
+    sure = GroupDurations(Durations(measured=10_000)).rollout_duration(batches)
+    guessed = GroupDurations(Durations()).rollout_duration(batches)
     assert sure.mean == guessed.mean == 20_000
     assert sure.quantile(0.95) == pytest.approx(20_000 + 1.645 * 200 * math.sqrt(20), rel=0.02)
     assert guessed.quantile(0.95) > sure.quantile(0.95)
 
 
 def test_a_checkpoint_is_given_up_after_its_time_so_it_is_expected_to_be_shorter():
-    pace = Pace(DURATIONS)
+    pace = GroupDurations(DURATIONS)
     assert pace.checkpoint_duration(6000) == DURATIONS.checkpoint
     assert pace.checkpoint_duration(60) == (pytest.approx(12), pytest.approx(60))
 

@@ -7,13 +7,13 @@ from tests.support.facts import KERNEL, NEW, OLD, fresh_node, gang, image, node,
 from tests.support.forecasts import H, blockers, foresee, shape
 from upgrader.core.constraints.upgrade_groups import group_name
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.forecast.duration_model import Pace, longest_of, longest_of_spreads
+from upgrader.core.forecast.duration_model import GroupDurations, longest_of, longest_of_spreads
 from upgrader.core.forecast.forecast import BatchForecast, BatchKind, Blocker, Forecast, GroupForecast, Summary
 from upgrader.core.gpu_stack.drift import find_drift
 from upgrader.core.model.prediction import Durations, Interruption, Prediction
 from upgrader_dev.simulated.cluster.ports import START
 
-PACE = Pace(Durations())
+PACE = GroupDurations(Durations())
 ALONE, PAIR = PACE.upgrade_duration(1).mean, PACE.upgrade_duration(2).mean
 ASKED = longest_of(1, *PACE.durations.checkpoint).mean
 BACK = longest_of(1, *PACE.durations.restart).mean
@@ -150,7 +150,7 @@ def test_a_fresh_node_with_somebodys_pods_is_not_touched():
     world = snapshot([fresh_node("a", gpus=8, gpus_allocatable=8), node("b")], [gang("x", ["a", "b"])])
     made = foresee(world)
     assert made.installs == ()
-    assert blockers(made) == {("a", H.NODE_NOT_OURS): ("a", "b")}
+    assert blockers(made) == {("a", H.FOREIGN_DRIVER): ("a", "b")}
     assert made.blockers[0].message == (
         "Node a runs pods with GPUs on a driver that the operator did not install; drain the node, then its driver is "
         "installed."

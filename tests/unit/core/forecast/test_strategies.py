@@ -8,7 +8,7 @@ from tests.support.facts import KERNEL, NEW, OLD, fresh_node, gang, image, membe
 from tests.support.forecasts import H, blockers, foresee_by
 from upgrader.core.constraints.upgrade_groups import group_name
 from upgrader.core.forecast.canaries import node_class
-from upgrader.core.forecast.duration_model import Pace
+from upgrader.core.forecast.duration_model import GroupDurations
 from upgrader.core.forecast.forecast import BatchKind
 from upgrader.core.model.prediction import Completion, Durations
 from upgrader.core.model.strategy import TopologyBudget, Window
@@ -259,7 +259,7 @@ def test_what_would_not_end_in_time_is_blocked_and_what_does_is_not():
     world = snapshot([node(name) for name in "abcd"])
     (first, *_) = foresee_by(world, max_unavailable=8).batches
     surely = timedelta(
-        seconds=round(Pace(Durations()).group_duration(nodes=1, gangs=0, checkpoint=(0, 0)).quantile(0.95))
+        seconds=round(GroupDurations(Durations()).group_duration(nodes=1, gangs=0, checkpoint=(0, 0)).quantile(0.95))
     )
     deadline = START + timedelta(seconds=first.seconds) + surely + MINUTE
     made = foresee_by(world, max_unavailable=8, deadline=deadline)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.facts import node
-from upgrader.core.gpu_stack.debounce import FLAPS, STEADY, WINDOW, Seen, labels_seen, needs_seen, update_seen
+from upgrader.core.gpu_stack.debounce import FLAPS, STEADY, WINDOW, Observation, labels_seen, needs_seen, update_seen
 from upgrader.core.gpu_stack.drift import DriftReason, Finding, NodeDrift
 from upgrader_dev.simulated.cluster.ports import START
 
@@ -25,7 +25,7 @@ def test_nothing_is_remembered_of_what_never_differed():
 
 def test_what_stays_for_a_minute_is_steady():
     seen = after((0, "a"), (30, "a"), (59, "a"))
-    assert seen == Seen(what="a", since=START)
+    assert seen == Observation(what="a", since=START)
     assert not seen.is_steady(START + timedelta(seconds=59))
     assert seen.is_steady(START + STEADY)
 

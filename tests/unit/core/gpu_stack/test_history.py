@@ -3,15 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.gpu_stack.history import Past, names_beyond_limit
+from upgrader.core.gpu_stack.history import HistoryEntry, names_beyond_limit
 
 PAST = st.lists(st.booleans(), max_size=8).map(
-    lambda flags: [Past(name=f"p{number}", needed=flag) for number, flag in enumerate(flags)]
+    lambda flags: [HistoryEntry(name=f"p{number}", needed=flag) for number, flag in enumerate(flags)]
 )
 
 
 def test_the_oldest_that_nothing_needs_go_first():
-    past = [Past(name="a", needed=True), Past(name="b"), Past(name="c"), Past(name="d")]
+    past = [HistoryEntry(name="a", needed=True), HistoryEntry(name="b"), HistoryEntry(name="c"), HistoryEntry(name="d")]
     assert (names_beyond_limit(past, 2), names_beyond_limit(past, 1), names_beyond_limit(past, 4)) == (
         ("b",),
         ("b", "c"),

@@ -7,12 +7,12 @@ from msgspec import structs
 
 from tests.support.facts import KERNEL, NEW, OLD, node, snapshot, target
 from upgrader.core.gpu_stack.proposals import (
+    DriftReaction,
     ImagesSeen,
     OnDrift,
     PlanSeen,
     Proposal,
     ProposalView,
-    Why,
     decide,
     images_seen,
 )
@@ -37,12 +37,12 @@ READY = ImagesSeen(ready=2)
 AHEAD = {
     "a plan is proposed": (
         view(),
-        Proposal(why=Why.PROPOSED, message="2 node(s) differ from revision r2: a plan is proposed", create=1),
+        Proposal(why=DriftReaction.PROPOSED, message="2 node(s) differ from revision r2: a plan is proposed", create=1),
     ),
     "and approved within limits": (
         view(OnDrift.APPROVE, limits=True),
         Proposal(
-            why=Why.APPROVED,
+            why=DriftReaction.APPROVED,
             message="2 node(s) differ from revision r2: a plan is created and approved",
             create=1,
             approved=True,
@@ -51,20 +51,23 @@ AHEAD = {
     "without limits it is proposed": (
         view(OnDrift.APPROVE),
         Proposal(
-            why=Why.NO_LIMITS, message="2 node(s) differ from revision r2: a plan is proposed", create=1, done=False
+            why=DriftReaction.NO_LIMITS,
+            message="2 node(s) differ from revision r2: a plan is proposed",
+            create=1,
+            done=False,
         ),
     ),
     "after one that completed comes the next": (
         view(plans=(plan(P.COMPLETED, number=4), plan(P.COMPLETED, name="q", revision="r1", number=9))),
-        Proposal(why=Why.PROPOSED, message="2 node(s) differ from revision r2: a plan is proposed", create=5),
+        Proposal(why=DriftReaction.PROPOSED, message="2 node(s) differ from revision r2: a plan is proposed", create=5),
     ),
     "after one that was superseded too": (
         view(plans=(plan(P.SUPERSEDED, number=1),)),
-        Proposal(why=Why.PROPOSED, message="2 node(s) differ from revision r2: a plan is proposed", create=2),
+        Proposal(why=DriftReaction.PROPOSED, message="2 node(s) differ from revision r2: a plan is proposed", create=2),
     ),
     "one that is there is approved when limits come": (
         view(OnDrift.APPROVE, limits=True, plans=(plan(P.PROPOSED, number=1),)),
-        Proposal(why=Why.APPROVED, message="plan p is approved by the stack", approve="p"),
+        Proposal(why=DriftReaction.APPROVED, message="plan p is approved by the stack", approve="p"),
     ),
 }
 
@@ -77,38 +80,38 @@ def test_what_is_done(seen, expected):
 @pytest.mark.parametrize("seen", [one for one, _ in AHEAD.values()], ids=AHEAD.keys())
 def test_nothing_is_done_nor_said_to_be_for_a_revision_that_the_status_does_not_name(seen):
     said = "revision r2 is not in the stack's status yet; no plan is created, approved or started until then"
-    expected = Proposal(why=Why.REVISION_NOT_WRITTEN, message=said, done=False)
+    expected = Proposal(why=DriftReaction.REVISION_NOT_WRITTEN, message=said, done=False)
     assert decide(structs.replace(seen, written=False)) == expected
     approved = (plan(P.PROPOSED, number=1, approved=True),)
     assert decide(structs.replace(seen, written=False, plans=approved)) == expected
 
 
 def test_a_plan_under_way_is_told_whatever_the_status_names():
-    assert decide(view(written=False, plans=(plan(P.RUNNING),))).why is Why.PLAN_UNDER_WAY
+    assert decide(view(written=False, plans=(plan(P.RUNNING),))).why is DriftReaction.PLAN_UNDER_WAY
 
 
 NOTHING = {
     "drift is reported only": (view(OnDrift.REPORT), None),
-    "nothing differs": (view(drifted=0, steady=0), Why.NO_DRIFT),
-    "it has not stayed": (view(steady=0), Why.UNSTEADY),
-    "a plan runs": (view(plans=(plan(P.RUNNING, revision="r1"),)), Why.PLAN_UNDER_WAY),
-    "a plan is paused": (view(plans=(plan(P.PAUSED),)), Why.PLAN_UNDER_WAY),
-    "a person's plan waits": (view(plans=(plan(P.PROPOSED),)), Why.ANOTHER_PLAN),
+    "nothing differs": (view(drifted=0, steady=0), DriftReaction.NO_DRIFT),
+    "it has not stayed": (view(steady=0), DriftReaction.UNSTEADY),
+    "a plan runs": (view(plans=(plan(P.RUNNING, revision="r1"),)), DriftReaction.PLAN_UNDER_WAY),
+    "a plan is paused": (view(plans=(plan(P.PAUSED),)), DriftReaction.PLAN_UNDER_WAY),
+    "a person's plan waits": (view(plans=(plan(P.PROPOSED),)), DriftReaction.ANOTHER_PLAN),
     "its own plan for another revision has not ended": (
         view(plans=(plan(P.PROPOSED, revision="r1", number=1),)),
-        Why.ANOTHER_PLAN,
+        DriftReaction.ANOTHER_PLAN,
     ),
-    "its own plan waits": (view(plans=(plan(P.PROPOSED, number=1),)), Why.PROPOSED),
-    "its own plan was approved": (view(plans=(plan(P.PROPOSED, number=1, approved=True),)), Why.APPROVED),
-    "its own plan has no limits": (view(OnDrift.APPROVE, plans=(plan(P.PROPOSED, number=1),)), Why.NO_LIMITS),
-    "the revision was rolled back": (view(blocked=True), Why.BLOCKED_REVISION),
+    "its own plan waits": (view(plans=(plan(P.PROPOSED, number=1),)), DriftReaction.PROPOSED),
+    "its own plan was approved": (view(plans=(plan(P.PROPOSED, number=1, approved=True),)), DriftReaction.APPROVED),
+    "its own plan has no limits": (view(OnDrift.APPROVE, plans=(plan(P.PROPOSED, number=1),)), DriftReaction.NO_LIMITS),
+    "the revision was rolled back": (view(blocked=True), DriftReaction.BLOCKED_REVISION),
     "the last plan was aborted": (
         view(plans=(plan(P.ABORTED, ended_at="2"), plan(P.COMPLETED, ended_at="1"))),
-        Why.PLAN_ENDED,
+        DriftReaction.PLAN_ENDED,
     ),
-    "the last plan failed": (view(plans=(plan(P.FAILED, number=1),)), Why.PLAN_ENDED),
-    "images are being made": (view(images=ImagesSeen(ready=1, building=("one",))), Why.WAITING_FOR_IMAGES),
-    "there is no image": (view(images=ImagesSeen(missing=("none",))), Why.NO_DRIVER_IMAGE),
+    "the last plan failed": (view(plans=(plan(P.FAILED, number=1),)), DriftReaction.PLAN_ENDED),
+    "images are being made": (view(images=ImagesSeen(ready=1, building=("one",))), DriftReaction.WAITING_FOR_IMAGES),
+    "there is no image": (view(images=ImagesSeen(missing=("none",))), DriftReaction.NO_DRIVER_IMAGE),
 }
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.facts import KERNEL, fresh_node, image, node
 from upgrader.core.driver_image.catalogue import Catalogue
-from upgrader.core.gpu_stack.unplanned_upgrades import RETRY, Attempt, Need, find_need, next_attempt, why_closed
+from upgrader.core.gpu_stack.unplanned_upgrades import RETRY, Attempt, NodeNeed, find_need, next_attempt, why_closed
 from upgrader.core.model.fleet import RemovedDriver
 from upgrader_dev.simulated.cluster.ports import START
 
@@ -13,27 +13,27 @@ CATALOGUE = Catalogue([HAS])
 
 NEEDS = {
     "nothing where its driver fits": ({"driver_key": HAS.key, "revision": "r"}, False, None),
-    "its first driver": ({"driver_key": ""}, False, Need.INSTALL),
-    "the driver that was taken away": ({"driver_key": "none"}, False, Need.INSTALL),
+    "its first driver": ({"driver_key": ""}, False, NodeNeed.INSTALL),
+    "the driver that was taken away": ({"driver_key": "none"}, False, NodeNeed.INSTALL),
     "nothing where the driver is not known: that is a plan's": ({"driver_key": "other"}, False, None),
     "to be repaired on a new kernel": (
         {"driver_key": HAS.key, "revision": "r", "kernel": "6.1.0-50-amd64"},
         False,
-        Need.REPAIR,
+        NodeNeed.REPAIR,
     ),
     "its claim is removed: the upgrade had not switched off": (
         {"driver_key": HAS.key, "revision": "r"},
         True,
-        Need.RELEASE,
+        NodeNeed.RELEASE,
     ),
-    "its claim is removed: it never had a driver": ({"driver_key": ""}, True, Need.RELEASE),
+    "its claim is removed: it never had a driver": ({"driver_key": ""}, True, NodeNeed.RELEASE),
     "its claim is removed first, whatever its kernel": (
         {"driver_key": HAS.key, "revision": "r", "kernel": "6.1.0-50-amd64"},
         True,
-        Need.RELEASE,
+        NodeNeed.RELEASE,
     ),
-    "to be installed anew: it was off": ({"driver_key": "none", "operands": "off"}, True, Need.INSTALL),
-    "to be installed anew: nobody knows whether it was valid": ({"driver_key": HAS.key}, True, Need.INSTALL),
+    "to be installed anew: it was off": ({"driver_key": "none", "operands": "off"}, True, NodeNeed.INSTALL),
+    "to be installed anew: nobody knows whether it was valid": ({"driver_key": HAS.key}, True, NodeNeed.INSTALL),
 }
 
 
@@ -52,10 +52,10 @@ ALONE = "its labels exclude it, or another operator manages it"
 CLOSED = {
     "where it runs what it had": (node("a", **IN_SERVICE), ""),
     "with a driver of which nothing is known: it was not touched": (node("a", **IN_SERVICE | {"driver_key": "x"}), ""),
-    "where nothing of ours ever ran": (fresh_node("a"), ""),
-    "where nothing of ours runs but its operands were off": (fresh_node("a", operands="off"), SWITCHED_OFF),
-    "where nothing of ours runs but its revision is": (fresh_node("a", revision="r"), SWITCHED_OFF),
-    "where nothing of ours runs but once did": (fresh_node("a", removed_driver=TAKEN), SWITCHED_OFF),
+    "where no operand ever ran": (fresh_node("a"), ""),
+    "where no operand runs but its operands were off": (fresh_node("a", operands="off"), SWITCHED_OFF),
+    "where no operand runs but its revision is": (fresh_node("a", revision="r"), SWITCHED_OFF),
+    "where no operand runs but once did": (fresh_node("a", removed_driver=TAKEN), SWITCHED_OFF),
     "where its driver is off": (node("a", **OFF), SWITCHED_OFF),
     "where its driver is off and all else is not": (node("a", **IN_SERVICE | {"driver_key": "none"}), SWITCHED_OFF),
     "where its driver was taken away": (node("a", **OFF, removed_driver=TAKEN), SWITCHED_OFF),
@@ -73,7 +73,7 @@ CLOSED = {
         "its driver is not for its kernel 6.1.0-50-amd64",
     ),
     "where a person wants it left alone": (node("a", **IN_SERVICE, skip=True), ALONE),
-    "where another operator has it": (fresh_node("a", theirs=("nvidia.com/gpu.deploy.driver",)), ALONE),
+    "where another operator has it": (fresh_node("a", foreign_labels=("nvidia.com/gpu.deploy.driver",)), ALONE),
     "where it cannot be read": (node("a", **IN_SERVICE, unreadable="It cannot be read."), "It cannot be read."),
 }
 

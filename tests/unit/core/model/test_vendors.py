@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.repository import ROOT
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.model.vendors import NVIDIA, DriverChoice, Recipe, choose_driver
+from upgrader.core.model.vendors import NVIDIA, DriverChoice, RecipeDriver, choose_driver
 from upgrader.stack.vendors import find_vendor
 
 OPEN = DriverChoice(vendor="nvidia", recipe="nvidia-open", flavour="open")
@@ -52,5 +52,5 @@ def test_recipes_are_those_of_the_folders():
     folders = {}
     for file in (ROOT / "driver-images").glob("nvidia*/recipe.toml"):
         said = tomllib.loads(file.read_text())
-        folders[file.parent.name] = Recipe(vendor=said["vendor"], flavour=said["flavour"])
+        folders[file.parent.name] = RecipeDriver(vendor=said["vendor"], flavour=said["flavour"])
     assert folders == NVIDIA.recipes

@@ -7,7 +7,7 @@ from upgrader.core.node_protocol.gpu_features import GpuLabelView, GpuRecord, Gp
 
 REPORT = GpuReport(boot_id="b", uptime=1.0, version="535.261.03", devices=8)
 NAMES = ("vendor/count", "vendor/product", "vendor/version")
-LABELS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["8", "false", "theirs", "535"]))
+LABELS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["8", "false", "foreign", "535"]))
 RECORDS = st.none() | st.builds(GpuRecord, stack=st.sampled_from(["a", "b"]), labels=LABELS)
 VIEWS = st.builds(
     GpuLabelView,
@@ -38,12 +38,12 @@ def test_decided_again_from_what_it_wrote_it_writes_nothing(view):
 @given(VIEWS)
 def test_what_somebody_else_wrote_is_never_touched(view):
     recorded = view.record.labels if view.record is not None else {}
-    theirs = {name: value for name, value in view.labels.items() if recorded.get(name) != value}
-    assert theirs.items() <= after(view).labels.items()
+    foreign = {name: value for name, value in view.labels.items() if recorded.get(name) != value}
+    assert foreign.items() <= after(view).labels.items()
 
 
 @given(VIEWS)
-def test_where_it_is_not_wanted_nothing_of_ours_is_left(view):
+def test_without_feature_discovery_no_recorded_label_stays(view):
     end = after(msgspec.structs.replace(view, wanted=False))
     assert end.record is None or end.record.stack != "a"
 

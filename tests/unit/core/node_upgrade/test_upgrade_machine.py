@@ -6,6 +6,7 @@ from tests.support.upgrade_cases import ALONE, view
 from tests.support.upgrade_sentences_arrivals import ARRIVALS
 from tests.support.upgrade_sentences_at_the_end import AT_THE_END
 from tests.support.upgrade_sentences_before_off import BEFORE_OFF
+from tests.support.upgrade_sentences_from_loading import FROM_LOADING
 from tests.support.upgrade_sentences_from_off import FROM_OFF
 from tests.support.upgrade_sentences_on_another_kernel import ON_ANOTHER_KERNEL
 from upgrader.core.model.phases import TRANSITIONS, NodePhase, is_final, transition_of
@@ -15,7 +16,7 @@ from upgrader.core.node_upgrade import upgrade_machine
 from upgrader.core.node_upgrade.upgrade_state import Decision, GroupView
 from upgrader_dev.simulated.cluster.ports import START
 
-CASES = BEFORE_OFF | FROM_OFF | AT_THE_END | ON_ANOTHER_KERNEL | ARRIVALS
+CASES = BEFORE_OFF | FROM_OFF | FROM_LOADING | AT_THE_END | ON_ANOTHER_KERNEL | ARRIVALS
 
 
 def decided(seen, group):

@@ -9,8 +9,8 @@ from upgrader.core.model.phases import DesiredState, NodePhase, OnFailure, PlanP
 from upgrader.core.upgrade_plan.plan_machine import decide
 from upgrader.core.upgrade_plan.plan_state import (
     Canaries,
-    Losses,
     NextBatch,
+    PlanLosses,
     PlanView,
     RequestSummary,
     Trouble,
@@ -70,7 +70,7 @@ def after(**facts):
             ),
         ),
         (
-            {"next_batch": NEXT, "losses": Losses(actual=3.0, expected=2.5, approved=5.0)},
+            {"next_batch": NEXT, "losses": PlanLosses(actual=3.0, expected=2.5, approved=5.0)},
             (
                 "Paused",
                 "LimitsExceeded",

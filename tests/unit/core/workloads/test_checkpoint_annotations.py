@@ -5,9 +5,9 @@ import pytest
 from tests.support.facts import member
 from upgrader.core.model.fleet import Terms
 from upgrader.core.workloads.checkpoint_annotations import (
-    Declared,
+    CheckpointAnnotations,
+    DeclaredTimes,
     Method,
-    TimesDeclared,
     declared_times,
     find_leader,
     nearest_declared,
@@ -28,10 +28,10 @@ def test_durations(text, expected):
 
 
 def test_each_annotation_comes_from_the_nearest_that_has_it():
-    pod = Declared(container="main")
-    owner = Declared(method="file", container="sidecar", lane="fast")
-    namespace = Declared(method="none", timeout="5m", veto="x=true", lane="slow", max_loss="1m")
-    assert nearest_declared([pod, owner, namespace]) == Declared(
+    pod = CheckpointAnnotations(container="main")
+    owner = CheckpointAnnotations(method="file", container="sidecar", lane="fast")
+    namespace = CheckpointAnnotations(method="none", timeout="5m", veto="x=true", lane="slow", max_loss="1m")
+    assert nearest_declared([pod, owner, namespace]) == CheckpointAnnotations(
         method="file", timeout="5m", container="main", veto="x=true", lane="fast", max_loss="1m"
     )
 
@@ -63,33 +63,38 @@ def test_rank_0_leads_and_without_ranks_the_first_by_name():
 
 FAR = START + timedelta(days=5)
 TIMES = {
-    "nothing declared": (Declared(), [START], None, TimesDeclared()),
-    "a time slice": (Declared(min_runtime="2h"), [START], None, TimesDeclared(min_runtime_seconds=7200)),
+    "nothing declared": (CheckpointAnnotations(), [START], None, DeclaredTimes()),
+    "a time slice": (CheckpointAnnotations(min_runtime="2h"), [START], None, DeclaredTimes(min_runtime_seconds=7200)),
     "all the work counts from the latest start": (
-        Declared(expected_runtime="10h"),
+        CheckpointAnnotations(expected_runtime="10h"),
         [START, START + timedelta(hours=1)],
         None,
-        TimesDeclared(ends_at=START + timedelta(hours=11)),
+        DeclaredTimes(ends_at=START + timedelta(hours=11)),
     ),
-    "work that has not started ends nobody knows when": (Declared(expected_runtime="10h"), [], None, TimesDeclared()),
+    "work that has not started ends nobody knows when": (
+        CheckpointAnnotations(expected_runtime="10h"),
+        [],
+        None,
+        DeclaredTimes(),
+    ),
     "the end itself counts before the work in all": (
-        Declared(expected_runtime="10h", expected_completion="2026-11-22T09:00:00Z"),
+        CheckpointAnnotations(expected_runtime="10h", expected_completion="2026-11-22T09:00:00Z"),
         [START],
         None,
-        TimesDeclared(ends_at=datetime(2026, 11, 22, 9, tzinfo=UTC)),
+        DeclaredTimes(ends_at=datetime(2026, 11, 22, 9, tzinfo=UTC)),
     ),
-    "its controller ends it": (Declared(), [START], FAR, TimesDeclared(ends_at=FAR)),
+    "its controller ends it": (CheckpointAnnotations(), [START], FAR, DeclaredTimes(ends_at=FAR)),
     "its controller ends it first": (
-        Declared(expected_completion="2027-11-22T09:00:00Z"),
+        CheckpointAnnotations(expected_completion="2027-11-22T09:00:00Z"),
         [START],
         FAR,
-        TimesDeclared(ends_at=FAR),
+        DeclaredTimes(ends_at=FAR),
     ),
     "what cannot be read says nothing": (
-        Declared(min_runtime="long", expected_runtime="longer", expected_completion="late"),
+        CheckpointAnnotations(min_runtime="long", expected_runtime="longer", expected_completion="late"),
         [START],
         None,
-        TimesDeclared(),
+        DeclaredTimes(),
     ),
 }
 
@@ -116,9 +121,13 @@ FILE_NEEDS = (
 COMMAND = '["/app/save"]'
 SHARING = member("train-0", "a", answers_mounted=True, shares_processes=True)
 TABLE = {
-    "exec with a command": (Declared(method="exec", command=COMMAND), [BARE], by("exec", command=("/app/save",))),
+    "exec with a command": (
+        CheckpointAnnotations(method="exec", command=COMMAND),
+        [BARE],
+        by("exec", command=("/app/save",)),
+    ),
     "exec without a command": (
-        Declared(method="exec"),
+        CheckpointAnnotations(method="exec"),
         [BARE],
         Method(
             problem="It declares exec, but its checkpoint-command is missing; write a JSON list such as "
@@ -126,7 +135,7 @@ TABLE = {
         ),
     ),
     "exec with a line for a shell": (
-        Declared(method="exec", command="save --now"),
+        CheckpointAnnotations(method="exec", command="save --now"),
         [BARE],
         Method(
             problem="It declares exec, but its checkpoint-command 'save --now' is not a JSON list of strings; "
@@ -135,13 +144,17 @@ TABLE = {
         ),
     ),
     "http with port and path": (
-        Declared(method="http", endpoint=":8080/v1/checkpoint"),
+        CheckpointAnnotations(method="http", endpoint=":8080/v1/checkpoint"),
         [BARE],
         by("http", endpoint=":8080/v1/checkpoint"),
     ),
-    "http with a port alone": (Declared(method="http", endpoint=":80"), [BARE], by("http", endpoint=":80")),
+    "http with a port alone": (
+        CheckpointAnnotations(method="http", endpoint=":80"),
+        [BARE],
+        by("http", endpoint=":80"),
+    ),
     "http without an endpoint": (
-        Declared(method="http"),
+        CheckpointAnnotations(method="http"),
         [BARE],
         Method(
             problem="It declares http, but its checkpoint-endpoint is missing; write port and path, such as "
@@ -150,7 +163,7 @@ TABLE = {
     ),
     **{
         f"http at {wrong}": (
-            Declared(method="http", endpoint=wrong),
+            CheckpointAnnotations(method="http", endpoint=wrong),
             [BARE],
             Method(
                 problem=f"It declares http, but its checkpoint-endpoint {wrong!r} is none; write port and path, such "
@@ -169,19 +182,19 @@ TABLE = {
         )
     },
     "signal with a place for the answer": (
-        Declared(method="signal", signal="SIGUSR1"),
+        CheckpointAnnotations(method="signal", signal="SIGUSR1"),
         [member("train-0", "a", mounted=False, answers_mounted=True)],
         by("signal", signal="SIGUSR1"),
     ),
     "signal without a place for the answer": (
-        Declared(method="signal", signal="SIGUSR1"),
+        CheckpointAnnotations(method="signal", signal="SIGUSR1"),
         [BARE],
         Method(
             problem="It declares signal, but pod train-1 does not mount a volume at /run/checkpoint/ for the answer."
         ),
     ),
     "a signal that ends programs": (
-        Declared(method="signal", signal="SIGKILL"),
+        CheckpointAnnotations(method="signal", signal="SIGKILL"),
         [MOUNTED],
         Method(
             problem="It declares signal, but its checkpoint-signal 'SIGKILL' is not one of SIGUSR1, SIGUSR2, SIGHUP, "
@@ -189,55 +202,63 @@ TABLE = {
         ),
     ),
     "no signal at all": (
-        Declared(method="signal"),
+        CheckpointAnnotations(method="signal"),
         [MOUNTED],
         Method(problem="It declares signal, but its checkpoint-signal is missing."),
     ),
     "signal where process 1 is another": (
-        Declared(method="signal", signal="SIGUSR1"),
+        CheckpointAnnotations(method="signal", signal="SIGUSR1"),
         [SHARING],
         Method(
             problem="It declares signal, but pod train-0 shares its process namespace: process 1 is not its program."
         ),
     ),
-    "nothing declared": (Declared(timeout="nonsense"), [MOUNTED], Method()),
-    "file with its mounts": (Declared(method="file"), [MOUNTED], by("file")),
+    "nothing declared": (CheckpointAnnotations(timeout="nonsense"), [MOUNTED], Method()),
+    "file with its mounts": (CheckpointAnnotations(method="file"), [MOUNTED], by("file")),
     "with its longest checkpoint": (
-        Declared(method="file", timeout="10m"),
+        CheckpointAnnotations(method="file", timeout="10m"),
         [MOUNTED],
         by("file", timeout_seconds=600),
     ),
-    "api needs no mounts": (Declared(method="api"), [BARE], by("api")),
-    "cannot checkpoint": (Declared(method="none"), [BARE], Method(name="none")),
-    "cannot checkpoint, whatever comes after that": (Declared(method="none,api"), [BARE], Method(name="none")),
-    "by file, and if that cannot be, not at all": (Declared(method="file,none"), [MOUNTED], by("file")),
-    "not by file, so not at all": (Declared(method="file,none"), [BARE], Method(name="none")),
+    "api needs no mounts": (CheckpointAnnotations(method="api"), [BARE], by("api")),
+    "cannot checkpoint": (CheckpointAnnotations(method="none"), [BARE], Method(name="none")),
+    "cannot checkpoint, whatever comes after that": (
+        CheckpointAnnotations(method="none,api"),
+        [BARE],
+        Method(name="none"),
+    ),
+    "by file, and if that cannot be, not at all": (CheckpointAnnotations(method="file,none"), [MOUNTED], by("file")),
+    "not by file, so not at all": (CheckpointAnnotations(method="file,none"), [BARE], Method(name="none")),
     "file where one member lacks the mounts": (
-        Declared(method="file"),
+        CheckpointAnnotations(method="file"),
         [MOUNTED, BARE],
         Method(problem=FILE_NEEDS),
     ),
     "file where only the leader's mounts matter": (
-        Declared(method="file", scope="leader"),
+        CheckpointAnnotations(method="file", scope="leader"),
         [MOUNTED, BARE],
         by("file", ack_scope="leader"),
     ),
-    "the first that can be used": (Declared(method="file ,api"), [BARE], by("api")),
-    "all that can be used, in their order": (Declared(method="api, file,api"), [MOUNTED], by("api", "file")),
+    "the first that can be used": (CheckpointAnnotations(method="file ,api"), [BARE], by("api")),
+    "all that can be used, in their order": (
+        CheckpointAnnotations(method="api, file,api"),
+        [MOUNTED],
+        by("api", "file"),
+    ),
     "the rest of what it says": (
-        Declared(method="file", max_loss="5m", on_deadline="skip-node", scope="all"),
+        CheckpointAnnotations(method="file", max_loss="5m", on_deadline="skip-node", scope="all"),
         [MOUNTED],
         by("file", max_loss_seconds=300, on_deadline="skip-node"),
     ),
     "none that can be used": (
-        Declared(method="file,ftp"),
+        CheckpointAnnotations(method="file,ftp"),
         [BARE],
         Method(
             problem=f"{FILE_NEEDS} Its checkpoint-method 'ftp' is not one of file, exec, http, signal, api, none.",
         ),
     ),
     "a container that is not there": (
-        Declared(method="file", container="train"),
+        CheckpointAnnotations(method="file", container="train"),
         [member("train-0", "a", container="")],
         Method(problem="Its checkpoint-container 'train' is not in pod train-0."),
     ),
@@ -273,4 +294,4 @@ UNREADABLE = {
 
 @pytest.mark.parametrize(("field", "said", "problem"), [(name, *case) for name, case in UNREADABLE.items()])
 def test_a_job_that_says_something_that_cannot_be_read_is_not_asked(field, said, problem):
-    assert usable_method(Declared(method="api", **{field: said}), [MOUNTED]) == Method(problem=problem)
+    assert usable_method(CheckpointAnnotations(method="api", **{field: said}), [MOUNTED]) == Method(problem=problem)

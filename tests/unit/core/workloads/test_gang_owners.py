@@ -4,13 +4,13 @@ import pytest
 
 from tests.support.facts import member
 from upgrader.core.model.fleet import Owner
-from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations
 from upgrader.core.workloads.gang_rules import PodMetadata, UserRule, rules_of
 from upgrader.core.workloads.gangs import PodFacts, gangs_of
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader.core.workloads.owner_objects import Work
 
-FILE = Declared(method="file")
+FILE = CheckpointAnnotations(method="file")
 GROUPS = {
     "Job": "batch/v1",
     "JobSet": "jobset.x-k8s.io/v1alpha2",
@@ -40,7 +40,7 @@ def work(kind, name="x", *, by=None, spec=None, status=None, declared=None, of=(
         owned_by=tuple(one.uid for one in references),
         spec=spec or {},
         status=status or {},
-        declared=declared or Declared(),
+        declared=declared or CheckpointAnnotations(),
     )
 
 
@@ -173,14 +173,17 @@ CASES = {
         [("ml/StatefulSet/x", "StatefulSet x", 1, 2)],
     ),
     "a StatefulSet that does so itself": (
-        [[pod("x-0", owner("StatefulSet"), declared=Declared())], work("StatefulSet", declared=FILE)],
+        [[pod("x-0", owner("StatefulSet"), declared=CheckpointAnnotations())], work("StatefulSet", declared=FILE)],
         [("ml/StatefulSet/x", "StatefulSet x", 1, 1)],
     ),
     "one that says nothing is evicted": (
-        [[pod("x-0", owner("StatefulSet"), declared=Declared())], work("StatefulSet", spec={"replicas": 2})],
+        [
+            [pod("x-0", owner("StatefulSet"), declared=CheckpointAnnotations())],
+            work("StatefulSet", spec={"replicas": 2}),
+        ],
         [("ml/StatefulSet/x", "", 1, 1)],
     ),
-    "Jobs that a label of ours puts together have no one switch": (
+    "Jobs that the gang label groups have no one switch": (
         [
             [pod(f"{name}-0", owner("Job", name), labels={"run": "7"}) for name in "ab"],
             work("Job", "a"),
@@ -236,6 +239,6 @@ def test_groups_of_a_leaderworkerset_that_is_asked_are_one_gang_since_they_have_
 
 
 def test_groups_of_one_that_is_not_asked_are_evicted_apart():
-    pods, works = lws(Declared())
+    pods, works = lws(CheckpointAnnotations())
     assert seen(pods, *works) == [("ml/LeaderWorkerSet/x-0", "", 2, 2), ("ml/LeaderWorkerSet/x-1", "", 2, 2)]
     assert all(gang.replicated for gang in gangs_of(pods, Chains(works, {}), {}))

@@ -6,7 +6,7 @@ import pytest
 from tests.support.facts import member
 from tests.support.gang_facts import NO_CONTROLLER, TRAIN, expected, found, grouped, job, pod
 from upgrader.core.model.fleet import Owner, Terms
-from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations
 from upgrader.core.workloads.gangs import gangs_of
 from upgrader.core.workloads.owner_chain import Chains
 from upgrader_dev.simulated.cluster.ports import START
@@ -16,8 +16,8 @@ DATABASE = Owner(kind="StatefulSet", name="db", uid="uid-sts", api_version="apps
 FLOW = Owner(kind="Workflow", name="nightly", uid="uid-wf", api_version="argoproj.io/v1alpha1")
 EVAL = Owner(kind="Job", name="eval", uid="uid-job-eval")
 TORCH = Owner(kind="PyTorchJob", name="big", uid="uid-torch", api_version="kubeflow.org/v1")
-NONE = Declared()
-SPARING = Declared(method="file", min_runtime="2h", expected_runtime="10h", lane="fast")
+NONE = CheckpointAnnotations()
+SPARING = CheckpointAnnotations(method="file", min_runtime="2h", expected_runtime="10h", lane="fast")
 
 TABLE = {
     "the pods of a Job are one gang": (
@@ -270,7 +270,7 @@ TABLE = {
         [expected(members=[member("train-0", "a"), member("train-1", "a")], wanted=2)],
     ),
     "a lane that is declared counts before the StorageClass": (
-        [pod("train-0", declared=Declared(method="file", lane="fast"), storage_class="nfs-slow")],
+        [pod("train-0", declared=CheckpointAnnotations(method="file", lane="fast"), storage_class="nfs-slow")],
         [job()],
         [expected(lane="fast")],
     ),
@@ -289,7 +289,7 @@ TABLE = {
     "an undeclared Job": ([pod("train-0", declared=NONE)], [job()], [expected(method="")]),
     "declared by the Job": (
         [pod("train-0", declared=NONE)],
-        [job(declared=Declared(method="api"))],
+        [job(declared=CheckpointAnnotations(method="api"))],
         [expected(method="api")],
     ),
     "declared by the namespace": (
@@ -319,7 +319,7 @@ TABLE = {
         ],
     ),
     "members that declare different ways": (
-        [pod("train-0"), pod("train-1", declared=Declared(method="api"))],
+        [pod("train-0"), pod("train-1", declared=CheckpointAnnotations(method="api"))],
         [job(wanted=2)],
         [
             expected(
@@ -331,7 +331,7 @@ TABLE = {
         ],
     ),
     "a veto of one member is one of the gang": (
-        [pod("train-0"), pod("train-1", declared=Declared(method="file", veto="x=true"))],
+        [pod("train-0"), pod("train-1", declared=CheckpointAnnotations(method="file", veto="x=true"))],
         [job(wanted=2)],
         [expected(members=["train-0", "train-1"], wanted=2, veto="x=true")],
     ),
@@ -340,7 +340,7 @@ TABLE = {
 
 @pytest.mark.parametrize(("pods", "jobs", "gangs"), TABLE.values(), ids=TABLE.keys())
 def test_who_belongs_together(pods, jobs, gangs):
-    spaces = {"space": Declared(method="none", timeout="1m")}
+    spaces = {"space": CheckpointAnnotations(method="none", timeout="1m")}
     assert gangs_of(pods, Chains(jobs), spaces) == tuple(gangs)
     assert gangs_of(reversed(pods), Chains(reversed(jobs)), spaces) == tuple(gangs)
 
@@ -365,14 +365,14 @@ def test_complete_means_all_wanted_members_run():
 
 
 class TestHowTheyAreAskedThatDoNotSay:
-    SILENT = Declared()
+    SILENT = CheckpointAnnotations()
 
     def test_a_job_goes_by_the_default(self):
         (one,) = found([pod("train-0", declared=self.SILENT)], [job()], method="api")
         assert (one.method, one.terms) == ("api", Terms(methods=("api",)))
 
     def test_what_it_says_itself_counts_more(self):
-        (one,) = found([pod("train-0", declared=Declared(method="none"))], [job()], method="api")
+        (one,) = found([pod("train-0", declared=CheckpointAnnotations(method="none"))], [job()], method="api")
         assert one.method == "none"
 
     def test_pods_that_their_owner_replaces_are_evicted_all_the_same(self):

@@ -8,7 +8,7 @@ from upgrader.core.workloads.placement import Placement, is_steerable, steer_tem
 from upgrader_dev.simulated.apiserver.objects import apply_merge_patch
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-OURS = {"key": "gpu-upgrader.io/revision", "operator": "NotIn", "values": ["old"]}
+EXCLUDED = {"key": "gpu-upgrader.io/revision", "operator": "NotIn", "values": ["old"]}
 TOLERATION = {"key": "gpu-upgrader.io/maintenance", "operator": "Equal", "value": "c-1", "effect": "NoSchedule"}
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 
@@ -20,36 +20,40 @@ def affinity(*terms):
 CASES = {
     "a template without any wish gets one term and one toleration": (
         {},
-        {"affinity": affinity({"matchExpressions": [OURS]}), "tolerations": [TOLERATION]},
+        {"affinity": affinity({"matchExpressions": [EXCLUDED]}), "tolerations": [TOLERATION]},
     ),
-    "terms are ORed, so each of them gets ours": (
+    "terms are ORed, so each of them gets the expression": (
         {"affinity": affinity({"matchExpressions": [ZONE]}, {"matchFields": [ZONE]}), "tolerations": [TOLERATION]},
-        {"affinity": affinity({"matchExpressions": [ZONE, OURS]}, {"matchFields": [ZONE], "matchExpressions": [OURS]})},
+        {
+            "affinity": affinity(
+                {"matchExpressions": [ZONE, EXCLUDED]}, {"matchFields": [ZONE], "matchExpressions": [EXCLUDED]}
+            )
+        },
     ),
     "an empty term matches no node and must not begin to": (
         {"affinity": affinity({}, {"matchExpressions": [ZONE]}), "tolerations": [TOLERATION]},
-        {"affinity": affinity({}, {"matchExpressions": [ZONE, OURS]})},
+        {"affinity": affinity({}, {"matchExpressions": [ZONE, EXCLUDED]})},
     ),
     "what an earlier restart left is replaced": (
         {
-            "affinity": affinity({"matchExpressions": [ZONE, {**OURS, "values": ["older"]}]}),
+            "affinity": affinity({"matchExpressions": [ZONE, {**EXCLUDED, "values": ["older"]}]}),
             "tolerations": [{"key": "spot", "operator": "Exists"}, {**TOLERATION, "value": "c-0"}],
         },
         {
-            "affinity": affinity({"matchExpressions": [ZONE, OURS]}),
+            "affinity": affinity({"matchExpressions": [ZONE, EXCLUDED]}),
             "tolerations": [{"key": "spot", "operator": "Exists"}, TOLERATION],
         },
     ),
     "a user who tolerates our taint in another way goes on doing so": (
         {"affinity": affinity(), "tolerations": [{"key": TOLERATION["key"], "operator": "Exists"}, TOLERATION]},
         {
-            "affinity": affinity({"matchExpressions": [OURS]}),
+            "affinity": affinity({"matchExpressions": [EXCLUDED]}),
             "tolerations": [{"key": TOLERATION["key"], "operator": "Exists"}, TOLERATION],
         },
     ),
     "a user who asks for a revision by our label keeps the wish": (
-        {"affinity": affinity({"matchExpressions": [{**OURS, "operator": "In"}]}), "tolerations": [TOLERATION]},
-        {"affinity": affinity({"matchExpressions": [{**OURS, "operator": "In"}, OURS]})},
+        {"affinity": affinity({"matchExpressions": [{**EXCLUDED, "operator": "In"}]}), "tolerations": [TOLERATION]},
+        {"affinity": affinity({"matchExpressions": [{**EXCLUDED, "operator": "In"}, EXCLUDED]})},
     ),
 }
 
@@ -61,7 +65,7 @@ def test_a_restart_steers(before, changes):
 
 
 def test_a_restart_without_anything_to_avoid_takes_our_marks_away():
-    before = {"affinity": affinity({"matchExpressions": [OURS]}), "tolerations": [TOLERATION]}
+    before = {"affinity": affinity({"matchExpressions": [EXCLUDED]}), "tolerations": [TOLERATION]}
     assert steer_template({"spec": before}, Placement()) == {
         "spec": {"affinity": {"nodeAffinity": {}}, "tolerations": []}
     }

@@ -5,7 +5,7 @@ from upgrader.api import names
 from upgrader.core.workloads import suspend_patches
 from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.core.workloads.placement import Placement
-from upgrader.core.workloads.suspend_patches import Record, record_of, restart_patch, stop_patch, volcano_command
+from upgrader.core.workloads.suspend_patches import SuspendRecord, record_of, restart_patch, stop_patch, volcano_command
 
 JOB = owner_kind("Job", "batch/v1")
 STATEFUL = owner_kind("StatefulSet", "apps/v1")
@@ -13,21 +13,24 @@ VOLCANO = owner_kind("Job", "batch.volcano.sh/v1alpha1")
 MARK = "gpu-upgrader.io/stopped"
 
 RECORDS = {
-    "ours": ('{"plan":"p","request":"r","previous":false}', Record(plan="p", request="r", previous=False)),
-    "of a release that recorded nothing before": ('{"plan":"p","request":"r"}', Record(plan="p", request="r")),
-    "with a number of replicas": ('{"plan":"p","request":"r","previous":4}', Record(plan="p", request="r", previous=4)),
-    "of a release that knows more": ('{"plan":"p","request":"r","at":"now"}', Record(plan="p", request="r")),
+    "a record": ('{"plan":"p","request":"r","previous":false}', SuspendRecord(plan="p", request="r", previous=False)),
+    "of a release that recorded nothing before": ('{"plan":"p","request":"r"}', SuspendRecord(plan="p", request="r")),
+    "with a number of replicas": (
+        '{"plan":"p","request":"r","previous":4}',
+        SuspendRecord(plan="p", request="r", previous=4),
+    ),
+    "of a release that knows more": ('{"plan":"p","request":"r","at":"now"}', SuspendRecord(plan="p", request="r")),
     "half written by somebody": ('{"plan":"p"}', None),
     "no JSON": ("yes", None),
 }
 
 
 @pytest.mark.parametrize(("text", "expected"), RECORDS.values(), ids=RECORDS)
-def test_a_record_is_read_or_is_not_ours(text, expected):
+def test_a_record_is_read_or_is_no_record(text, expected):
     assert record_of({MARK: text}) == expected
 
 
-def test_without_the_annotation_nothing_is_ours():
+def test_without_the_annotation_there_is_no_record():
     assert record_of({}) is None
 
 

@@ -10,7 +10,7 @@ from upgrader_dev.chaos.draws import Draws
 from upgrader_dev.chaos.faults import Fault, Rates, draw_rates
 from upgrader_dev.chaos.laws.journal import Author
 from upgrader_dev.chaos.ports import CALM, LONGEST_READ_SECONDS, FaultyCluster
-from upgrader_dev.simulated.cluster.ports import START, Killed
+from upgrader_dev.simulated.cluster.ports import START, ProcessKilled
 
 POD = {"metadata": {"name": "a", "namespace": "default"}, "spec": {"containers": []}}
 
@@ -40,7 +40,7 @@ NOT_DONE = {
     Fault.THROTTLED_FOR: ThrottledError,
     Fault.UNAVAILABLE: UnreachableError,
     Fault.FORBIDDEN: ClusterError,
-    Fault.CRASH_BEFORE: Killed,
+    Fault.CRASH_BEFORE: ProcessKilled,
 }
 
 
@@ -51,14 +51,18 @@ async def test_a_write_that_is_refused_is_not_done(cluster, entries, fault, erro
     assert entries == []
 
 
-@pytest.mark.parametrize(("fault", "error"), [(Fault.ANSWER_LOST, UnreachableError), (Fault.CRASH_AFTER, Killed)])
+@pytest.mark.parametrize(
+    ("fault", "error"), [(Fault.ANSWER_LOST, UnreachableError), (Fault.CRASH_AFTER, ProcessKilled)]
+)
 async def test_a_write_whose_answer_is_lost_is_done(cluster, entries, fault, error):
     with pytest.raises(error):
         await created(cluster, fault)
     assert [(one.kind, one.verb, one.author) for one in entries] == [("Pod", "create", Author.CONTROLLER)]
 
 
-@pytest.mark.parametrize(("fault", "error"), [(Fault.LATE_WRITE, UnreachableError), (Fault.FROZEN_LEADER, Killed)])
+@pytest.mark.parametrize(
+    ("fault", "error"), [(Fault.LATE_WRITE, UnreachableError), (Fault.FROZEN_LEADER, ProcessKilled)]
+)
 async def test_a_late_write_is_the_controllers_and_of_the_time_when_it_was_sent(cluster, entries, fault, error):
     with pytest.raises(error):
         await created(cluster, fault)
@@ -84,9 +88,9 @@ async def test_a_write_meets_a_newer_object(cluster):
 
 
 async def test_nothing_of_a_dead_process_goes_on(cluster):
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         await created(cluster, Fault.CRASH_BEFORE)
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         await cluster.get(PODS, "a", "default")
     cluster.killed = False
     assert await cluster.get(PODS, "a", "default") is None
@@ -120,6 +124,6 @@ async def test_a_process_that_is_killed_waits_for_no_slow_read(cluster):
         cluster.killed = True
 
     cluster.pass_second, cluster.rates = second, Rates({Fault.READ_SLOW: 1.0})
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         await cluster.list(PODS)
     assert cluster.clock.now() == START + timedelta(seconds=1)

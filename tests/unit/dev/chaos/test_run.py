@@ -4,10 +4,10 @@ from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES
 from upgrader.core.errors import ClusterError
 from upgrader.reconcile.runtime.isolation import Faults
 from upgrader_dev.chaos import __main__ as chaos
-from upgrader_dev.chaos.run import World, play_run, without_logs
+from upgrader_dev.chaos.run import ChaosRun, play_run, without_logs
 
 
-def test_an_error_that_is_none_of_ours_is_kept_and_fails_the_run():
+def test_an_unexpected_error_is_kept_and_fails_the_run():
     faults = Faults(kind="UpgradePlan")
     with without_logs() as unknown:
         faults.record_error("gang a", ValueError("odd"))
@@ -15,8 +15,8 @@ def test_an_error_that_is_none_of_ours_is_kept_and_fails_the_run():
     assert list(unknown.errors) == ["gang a: ValueError: odd"]
 
 
-class Odd(World):
-    """A world in which an error that is none of ours ends a step, and another one is met in a step."""
+class Odd(ChaosRun):
+    """A world in which an unexpected error ends a step, and another one is met in a step."""
 
     def __init__(self, seed, **settings):
         super().__init__(seed, **settings)

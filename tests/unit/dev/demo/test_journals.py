@@ -2,7 +2,16 @@
 
 import json
 
-from upgrader_dev.demo.audit import Body, Entry, Meta, ObjectRef, Regarding, Status, User, writes_per_node
+from upgrader_dev.demo.audit import (
+    AuditEvent,
+    AuditMetadata,
+    Body,
+    ObjectRef,
+    Regarding,
+    ResponseStatus,
+    User,
+    writes_per_node,
+)
 from upgrader_dev.demo.journals import MemberHistory, parse_lines, summarize_journal
 
 
@@ -94,17 +103,17 @@ def _write(
     about: tuple[str, str] = ("", ""),
     code: int = 200,
     query: str = "",
-) -> Entry:
+) -> AuditEvent:
     ref = ObjectRef(resource=resource, namespace=namespace, name=name)
-    body = Body(metadata=Meta(name=made), involved_object=Regarding(kind=about[0], name=about[1]))
-    return Entry(
+    body = Body(metadata=AuditMetadata(name=made), involved_object=Regarding(kind=about[0], name=about[1]))
+    return AuditEvent(
         verb=verb,
         request_uri=f"/api/v1/{resource}{query}",
         user=User(username=user),
         object_ref=ref,
         request_received_timestamp=at,
         request_object=body,
-        response_status=Status(code=code),
+        response_status=ResponseStatus(code=code),
     )
 
 
@@ -114,8 +123,8 @@ def test_writes_count_for_the_node_they_are_about() -> None:
         _write("patch", "nodeupgrades", "upgrade-a"),
         _write("patch", "nodes", "node-a"),
         _write("patch", "nodes", "node-b"),
-        _write("create", "pods", namespace="ours", made="prepare-b"),
-        _write("create", "pods", namespace="ours", made="prepare-b", query="?fieldManager=upgrader&dryRun=All"),
+        _write("create", "pods", namespace="upgrader", made="prepare-b"),
+        _write("create", "pods", namespace="upgrader", made="prepare-b", query="?fieldManager=upgrader&dryRun=All"),
         _write("create", "events", namespace="default", about=("Node", "node-b")),
         _write("create", "events", namespace="default", about=("Job", "trainer")),
         _write("patch", "pods", "trainer-0", namespace="default"),
@@ -128,7 +137,7 @@ def test_writes_count_for_the_node_they_are_about() -> None:
         log,
         user="us",
         since="2026-01-02",
-        namespace="ours",
+        namespace="upgrader",
         upgrades={"upgrade-a": "node-a", "upgrade-b": "node-b", "prepare-b": "node-b"},
     )
     assert counted == {"node-a": 3, "node-b": 3}

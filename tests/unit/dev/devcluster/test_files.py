@@ -10,11 +10,11 @@ import pytest
 
 from upgrader.core.errors import DevClusterError
 from upgrader.process.places import last_lines, state_root, write_atomically
-from upgrader.process.supervise import Program
+from upgrader.process.supervise import SupervisedProgram
 from upgrader_dev.devcluster.base import plan
 from upgrader_dev.devcluster.base.addresses import Addresses
-from upgrader_dev.devcluster.base.plan import NodeMounts, Plan, Ready, Stage
-from upgrader_dev.devcluster.base.spec import KwokSpec, Taint
+from upgrader_dev.devcluster.base.plan import BootStage, NodeMounts, Plan, Ready
+from upgrader_dev.devcluster.base.spec import KwokSpec, NodeTaint
 from upgrader_dev.devcluster.box import node_files, pause
 from upgrader_dev.devcluster.control_plane.control_plane import KWOK_LABEL, _audit_policy
 from upgrader_dev.devcluster.kwok.kwok_node import node_object
@@ -77,13 +77,13 @@ def test_the_sandbox_image_without_busybox(tmp_path, monkeypatch):
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path):
-    program = Program(name="p", words=("p", "-x"), log="/p.log", env={"A": "b"})
+    program = SupervisedProgram(name="p", words=("p", "-x"), log="/p.log", env={"A": "b"})
     ready = Ready(kind="socket", address="/run/p.sock")
     written = Plan(
         hostname="gpu-a",
         holds="/holds",
         journal="/journal",
-        stages=(Stage(programs=(program,), ready=ready, commands=(("a", "b"),)),),
+        stages=(BootStage(programs=(program,), ready=ready, commands=(("a", "b"),)),),
         network="link set lo up\n",
         mounts=NodeMounts(var_lib="/l", var_log="/g", shared="/s", kernel="6.1.0-50-amd64"),
     )
@@ -117,7 +117,7 @@ def test_a_kwok_node_is_as_asked_for():
         gpus=4,
         resource="amd.com/gpu",
         labels={"pool": "a"},
-        taints=(Taint(key="k", effect="NoExecute", value="v"),),
+        taints=(NodeTaint(key="k", effect="NoExecute", value="v"),),
         kernel="6.1.0-50-amd64",
         kubelet="1.35.4",
     )

@@ -13,12 +13,12 @@ from upgrader_dev.devcluster import (
 )
 from upgrader_dev.devcluster.base import record
 from upgrader_dev.devcluster.base.addresses import Addresses
-from upgrader_dev.devcluster.base.record import Record
+from upgrader_dev.devcluster.base.record import ClusterRecord
 from upgrader_dev.devcluster.base.spec import BoxSpec, VmSpec
-from upgrader_dev.devcluster.cluster import Cluster
+from upgrader_dev.devcluster.cluster import DevCluster
 from upgrader_dev.devcluster.virtual.image import Image
 
-RECORD = Record(name="dev", token="no-such-token", addresses=Addresses(octet=0), fast=True, created="")  # noqa: S106
+RECORD = ClusterRecord(name="dev", token="no-such-token", addresses=Addresses(octet=0), fast=True, created="")  # noqa: S106
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "A b", "-x", ".lock"])
@@ -65,7 +65,7 @@ def test_somebody_who_starts_the_same_cluster_at_the_same_time_is_left_alone(tmp
 def test_boxes_and_virtual_nodes_share_one_row_of_indexes(tmp_path):
     found = msgspec.structs.replace(RECORD, name="dev", addresses=Addresses(octet=70))
     record.write_record(tmp_path / "dev", found)
-    cluster = Cluster(tmp_path / "dev")
+    cluster = DevCluster(tmp_path / "dev")
     image = Image(folder=tmp_path / "image", kernels=("6.1.0-47-amd64", "6.1.0-50-amd64"))
 
     cluster.record_box(BoxSpec(name="gpu-a"))
@@ -91,4 +91,4 @@ def test_a_cluster_without_namespaces_takes_no_virtual_node(tmp_path):
     record.write_record(tmp_path / "dev", RECORD)
 
     with pytest.raises(DevClusterError, match="cannot have boxes or virtual nodes"):
-        Cluster(tmp_path / "dev").record_vm(VmSpec(name="vm-a"), Image(folder=tmp_path, kernels=("a", "b")))
+        DevCluster(tmp_path / "dev").record_vm(VmSpec(name="vm-a"), Image(folder=tmp_path, kernels=("a", "b")))

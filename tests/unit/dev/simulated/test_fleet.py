@@ -3,15 +3,15 @@
 import msgspec
 
 from upgrader.api.resources import JOBS, NODES, PODS
-from upgrader_dev.simulated.apiserver.store import Change
+from upgrader_dev.simulated.apiserver.store import ObjectChange
 from upgrader_dev.simulated.cluster.controllers import STATEFULSETS, stateful_set
-from upgrader_dev.simulated.cluster.fleet import Fleet
+from upgrader_dev.simulated.cluster.fleet import SimulatedFleet
 from upgrader_dev.simulated.cluster.placing import RESOURCE, has_owner, trainer_spec
 from upgrader_dev.simulated.cluster.pod_programs import PodPrograms
 from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 
-class LooksAtEverything(Fleet):
+class LooksAtEverything(SimulatedFleet):
     """What it follows is forgotten before every second, as if that were its first one."""
 
     def tick(self) -> None:
@@ -62,13 +62,13 @@ def disturb(rig: Rig, second: int) -> None:
             store.remove(PODS, daemons[0]["name"], daemons[0]["namespace"])
 
 
-async def writes(fleet: type[Fleet]) -> list[tuple[str, bytes, bytes]]:
+async def writes(fleet: type[SimulatedFleet]) -> list[tuple[str, bytes, bytes]]:
     """All changes of a rollout that is disturbed."""
     rig, result = Rig(), []
     rig.fleet = fleet(cluster=rig.cluster)
     rig.pod_programs = PodPrograms(rig.cluster, rig.fleet.mailbox)
 
-    def note(change: Change) -> None:
+    def note(change: ObjectChange) -> None:
         result.append((change.kind.kind, msgspec.json.encode(change.before), msgspec.json.encode(change.after)))
 
     rig.cluster.store.listeners.append(note)
@@ -81,7 +81,7 @@ async def writes(fleet: type[Fleet]) -> list[tuple[str, bytes, bytes]]:
 
 
 async def test_the_same_is_written_in_the_same_order() -> None:
-    quick, thorough = await writes(Fleet), await writes(LooksAtEverything)
+    quick, thorough = await writes(SimulatedFleet), await writes(LooksAtEverything)
     assert len(quick) > 300
     assert next((pair for pair in zip(quick, thorough, strict=False) if pair[0] != pair[1]), None) is None
     assert len(quick) == len(thorough)

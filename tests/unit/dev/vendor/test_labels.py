@@ -3,7 +3,7 @@
 import msgspec
 
 from upgrader.core.node_protocol.gpu_features import GpuReport
-from upgrader.node.sim import exporter
+from upgrader_dev.node import exporter
 from upgrader_dev.vendor import labels
 from upgrader_dev.vendor.labels import gpu_labels
 

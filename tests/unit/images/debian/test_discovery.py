@@ -2,11 +2,11 @@ import pytest
 
 from tests.support.apt_repository import Repository
 from tests.support.packages import kernel, package
-from upgrader.core.driver_build.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_builds import BuildFailure, FailureClass
 from upgrader.images.debian.discovery import News, carry_over, compare_discoveries, discover_kernels
 from upgrader.images.debian.errors import MissingPackageError, UntrustedArchiveError
 from upgrader.images.debian.names import HostileNameError
-from upgrader.images.debian.values import Discovery, Incomplete
+from upgrader.images.debian.values import ArchiveDiscovery, IncompleteKernel
 
 PACKAGES = "Package: {name}\nVersion: 1\nArchitecture: amd64\nSize: 1\nSHA256: {sha}\nFilename: {path}\n"
 
@@ -29,7 +29,7 @@ def test_all_kernels_of_the_frozen_index(found):
         ("6.12.94+deb13-amd64", "trixie", "amd64", "gcc-14"),
         ("7.2.12+deb13-amd64", "trixie", "amd64", "gcc-14"),
     ]
-    lacking = Incomplete(release="6.1.0-48-amd64", os="bookworm", missing=("linux-headers-6.1.0-48-amd64",))
+    lacking = IncompleteKernel(release="6.1.0-48-amd64", os="bookworm", missing=("linux-headers-6.1.0-48-amd64",))
     assert found.incomplete == (lacking,)
     assert set(found.indices) == {"bookworm", "bookworm-security", "trixie", "trixie-security", "trixie-backports"}
 
@@ -77,7 +77,7 @@ def test_a_driver_that_is_not_there_names_those_that_are(found):
     with pytest.raises(MissingPackageError) as missing:
         found.driver_source(("nvidia-open-kernel-dkms",), "535.309.01")
     first = "no archive has nvidia-open-kernel-dkms 535.309.01"
-    assert missing.value.failure() == Failure(kind=FailureClass.UNSUPPORTED, first_error=first)
+    assert missing.value.failure() == BuildFailure(kind=FailureClass.UNSUPPORTED, first_error=first)
     assert missing.value.details == "available versions: 535.261.03, 550.163.01"
 
 
@@ -91,7 +91,7 @@ def test_a_driver_that_is_not_there_names_those_that_are(found):
 def test_a_kernel_that_nothing_can_be_built_for_is_a_cell_without_headers(found, release, says):
     with pytest.raises(MissingPackageError) as missing:
         found.find_kernel(release)
-    assert missing.value.failure() == Failure(kind=FailureClass.HEADERS_MISSING, first_error=says)
+    assert missing.value.failure() == BuildFailure(kind=FailureClass.HEADERS_MISSING, first_error=says)
 
 
 @pytest.mark.parametrize("release", ["../6.1", "6.1;reboot", "-6.1", "6.1.0-47-amd64 "])
@@ -129,7 +129,7 @@ OLD, NEW = kernel("6.12.94+deb13-amd64"), kernel("6.12.107+deb13-amd64")
 
 
 def known(*kernels, packages=()):
-    return Discovery(kernels=kernels, packages=packages, indices={"trixie": "0" * 64})
+    return ArchiveDiscovery(kernels=kernels, packages=packages, indices={"trixie": "0" * 64})
 
 
 def test_news_are_what_appeared_changed_or_went():
@@ -163,8 +163,8 @@ def test_another_kbuild_alone_changes_no_kernel():
 
 
 def test_a_kernel_that_lost_its_headers_is_whole_as_long_as_they_are_held():
-    lacking = Incomplete(release=OLD.release, os="trixie", missing=("linux-headers-6.12.94+deb13-amd64",))
-    now = Discovery(incomplete=(lacking,))
+    lacking = IncompleteKernel(release=OLD.release, os="trixie", missing=("linux-headers-6.12.94+deb13-amd64",))
+    now = ArchiveDiscovery(incomplete=(lacking,))
     assert carry_over(known(OLD), now, lambda _package: True).incomplete == ()
     assert carry_over(known(OLD), now, lambda _package: False) == now
 

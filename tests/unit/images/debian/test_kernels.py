@@ -1,14 +1,14 @@
 import pytest
 
 from tests.support.packages import package
-from upgrader.images.debian.kernels import Dependency, Described, find_kernels, parse_dependencies
-from upgrader.images.debian.values import Incomplete
+from upgrader.images.debian.kernels import Dependency, DescribedPackage, find_kernels, parse_dependencies
+from upgrader.images.debian.values import IncompleteKernel
 
 RELEASE = "6.12.107+deb13-amd64"
 
 
 def described(name, version="1", depends="", **more):
-    return Described(package=package(name, version, **more), depends=parse_dependencies(depends))
+    return DescribedPackage(package=package(name, version, **more), depends=parse_dependencies(depends))
 
 
 def parts(version="1", **more):
@@ -39,7 +39,7 @@ def test_a_kernel_with_all_that_it_is_made_of():
 @pytest.mark.parametrize("name", ["linux-headers-6.12.107+deb13-common", "linux-kbuild-6.12.107+deb13"])
 def test_a_kernel_that_lacks_a_part_says_which(name):
     offered = [one for one in parts() if one.package.name != name]
-    assert find_kernels(offered, "amd64") == ((), (Incomplete(release=RELEASE, os="trixie", missing=(name,)),))
+    assert find_kernels(offered, "amd64") == ((), (IncompleteKernel(release=RELEASE, os="trixie", missing=(name,)),))
 
 
 def test_a_part_of_another_version_does_not_count():

@@ -311,11 +311,11 @@ def test_what_is_there_and_what_is_deleted_of_it(tmp_path):
     kept = PackageStore(tmp_path / "packages")
     kept.add(KBUILD, tmp_path / "good")
     half = "f" * 64
-    for name in (half, KBUILD.sha256, "not-ours"):
+    for name in (half, KBUILD.sha256, "foreign"):
         (kept.folder / "partial" / name).write_bytes(b"half")
     assert kept.stored_sizes() == {KBUILD.sha256: len(DATA) + 4, half: 4}
     kept.remove(KBUILD.sha256)
     assert (kept.has_package(KBUILD), kept.stored_sizes()) == (False, {half: 4})
     kept.remove(half)
     kept.remove(half)
-    assert (kept.stored_sizes(), (kept.folder / "partial/not-ours").exists()) == ({}, True)
+    assert (kept.stored_sizes(), (kept.folder / "partial/foreign").exists()) == ({}, True)

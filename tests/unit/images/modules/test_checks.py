@@ -126,6 +126,16 @@ def test_expected_modules_have_to_be_there_once(tmp_path):
     assert check_contents([one, one], ["nvidia"]).reason == "nvidia twice"
 
 
+def test_a_recipe_whose_order_is_not_that_of_the_modules_dependencies_fails(tmp_path):
+    nvidia = read_module(Sample(name="nvidia", depends=["drm"]).write(tmp_path))
+    drm = read_module(Sample(name="nvidia-drm", depends=["drm", "nvidia"]).write(tmp_path))
+    assert check_contents([drm, nvidia], ["nvidia", "nvidia-drm"]).passed
+    assert check_contents([nvidia, drm], ["nvidia-drm", "nvidia"]) == Verdict(
+        check=CheckName.CONTENTS, passed=False, reason="nvidia_drm is loaded before nvidia, which it depends on"
+    )
+    assert not check_contents([nvidia, drm], ["nvidia-drm"]).passed
+
+
 def test_modules_libraries_and_firmware_are_of_one_version(tmp_path):
     module = read_module(Sample(version="535.261.03").write(tmp_path))
     assert check_versions("535.261.03", [module], {"lib.so.535.261.03": "535.261.03"}).passed

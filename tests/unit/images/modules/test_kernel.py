@@ -2,7 +2,7 @@ import pytest
 
 from tests.support.kernel_modules import LAYOUT, RELEASE, headers
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.modules import Export, Kernel, read_kernel
+from upgrader.images.modules import Export, KernelInterface, read_kernel
 
 
 def test_a_kernel_is_read_from_its_headers(tmp_path):
@@ -10,7 +10,7 @@ def test_a_kernel_is_read_from_its_headers(tmp_path):
         ("drm_open", 0xFF, "drivers/gpu/drm/drm", "EXPORT_SYMBOL_GPL", "DRM"),
         ("bare", 0, "vmlinux", "EXPORT_SYMBOL", ""),
     ]
-    assert read_kernel(headers(tmp_path, lines)) == Kernel(
+    assert read_kernel(headers(tmp_path, lines)) == KernelInterface(
         release=RELEASE,
         machine="EM_X86_64",
         vermagic=f"{RELEASE} SMP preempt mod_unload modversions ",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.kernel_modules import FLAGS, LAYOUT, RELEASE, Sample
-from upgrader.images.modules import Export, Module, ModuleUnreadableError, SignatureFacts, read_module
+from upgrader.images.modules import Export, ModuleFile, ModuleUnreadableError, SignatureFacts, read_module
 from upgrader.images.modules.reading import _parse_module
 from upgrader.images.modules.trailer import MARK, find_signature, with_signature
 
@@ -17,10 +17,10 @@ WHOLE = Sample(
     import_ns=("DMA_BUF",),
     imports={"kmalloc": 0x12345678, "nvUvmInterface": None},
     weak=("maybe",),
-    exports=[("offered", 0xCAFEBABE, False, ""), ("ours", 1, True, "NV_SPACE"), ("bare", None, False, "")],
+    exports=[("offered", 0xCAFEBABE, False, ""), ("own", 1, True, "NV_SPACE"), ("bare", None, False, "")],
     longer={"a_symbol_of_more_than_fifty_six_bytes_as_rust_mangles_them_today": 7},
 )
-READ = Module(
+READ = ModuleFile(
     file="nvidia-uvm.ko",
     name="nvidia_uvm",
     machine="EM_X86_64",
@@ -46,7 +46,7 @@ READ = Module(
     weak=frozenset({"maybe"}),
     exports={
         "offered": Export(crc=0xCAFEBABE, gpl=False, owner="nvidia_uvm"),
-        "ours": Export(crc=1, gpl=True, namespace="NV_SPACE", owner="nvidia_uvm"),
+        "own": Export(crc=1, gpl=True, namespace="NV_SPACE", owner="nvidia_uvm"),
         "bare": Export(crc=None, gpl=False, owner="nvidia_uvm"),
     },
     signature=None,

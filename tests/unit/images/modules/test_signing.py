@@ -6,7 +6,7 @@ from tests.support.kernel_modules import Sample
 from tests.support.signing_keys import make_key
 from upgrader.core.driver_build.driver_builds import CheckName, Verdict
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.modules import ModuleUnreadableError, SigningKey, open_key, read_module, sign_module
+from upgrader.images.modules import ModuleSigningKey, ModuleUnreadableError, open_key, read_module, sign_module
 from upgrader.images.modules.signing import PASSPHRASE, certificate_fingerprint, check_signatures
 from upgrader.images.modules.trailer import with_signature
 from upgrader.process import run
@@ -15,7 +15,7 @@ from upgrader.process import run
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
     folder = tmp_path_factory.mktemp("keys")
-    return {name: make_key(folder, name) for name in ("ours", "theirs")}
+    return {name: make_key(folder, name) for name in ("own", "other")}
 
 
 @pytest.fixture
@@ -29,21 +29,21 @@ def _verdict(passed, reason):
 
 def test_a_signed_module_is_verified_with_the_certificate_and_is_otherwise_as_before(keys, module):
     plain, before = module.read_bytes(), read_module(module)
-    key = open_key(*keys["ours"])
-    assert key == SigningKey(key=keys["ours"][0], certificate=keys["ours"][1])
+    key = open_key(*keys["own"])
+    assert key == ModuleSigningKey(key=keys["own"][0], certificate=keys["own"][1])
     sign_module(module, key)
     after = read_module(module)
     assert after.signature.content == len(plain)
     assert module.read_bytes().startswith(plain)
     assert (after.versions, after.exports) == (before.versions, before.exports)
-    verdict = check_signatures([module], keys["ours"][1])
-    assert verdict == _verdict(passed=True, reason="1 modules signed by the key of ours.pem")
+    verdict = check_signatures([module], keys["own"][1])
+    assert verdict == _verdict(passed=True, reason="1 modules signed by the key of own.pem")
 
 
 def test_signing_twice_gives_the_same_bytes(keys, module, tmp_path):
     (tmp_path / "other").mkdir()
     other = Sample(version="1.0").write(tmp_path / "other")
-    key = open_key(*keys["ours"])
+    key = open_key(*keys["own"])
     sign_module(module, key)
     sign_module(other, key)
     once = module.read_bytes()
@@ -53,34 +53,34 @@ def test_signing_twice_gives_the_same_bytes(keys, module, tmp_path):
 
 
 def test_a_signature_of_another_key_is_replaced(keys, module):
-    sign_module(module, open_key(*keys["theirs"]))
-    assert check_signatures([module], keys["ours"][1]).passed is False
-    sign_module(module, open_key(*keys["ours"]))
-    assert check_signatures([module], keys["ours"][1]).passed is True
+    sign_module(module, open_key(*keys["other"]))
+    assert check_signatures([module], keys["own"][1]).passed is False
+    sign_module(module, open_key(*keys["own"]))
+    assert check_signatures([module], keys["own"][1]).passed is True
 
 
 def test_what_is_unsigned_changed_or_of_another_key_is_refused(keys, module, tmp_path):
-    ours, theirs = keys["ours"][1], keys["theirs"][1]
-    assert check_signatures([module], ours) == _verdict(passed=False, reason="sample.ko is not signed")
-    sign_module(module, open_key(*keys["ours"]))
+    own, other = keys["own"][1], keys["other"][1]
+    assert check_signatures([module], own) == _verdict(passed=False, reason="sample.ko is not signed")
+    sign_module(module, open_key(*keys["own"]))
     changed = "sample.ko has a signature of another key, or was changed after it was signed"
-    assert check_signatures([module], theirs) == _verdict(passed=False, reason=changed)
+    assert check_signatures([module], other) == _verdict(passed=False, reason=changed)
     data = bytearray(module.read_bytes())
     data[200] ^= 1
     module.write_bytes(bytes(data))
-    assert check_signatures([module], ours) == _verdict(passed=False, reason=changed)
+    assert check_signatures([module], own) == _verdict(passed=False, reason=changed)
     module.write_bytes(with_signature(Sample().encoded(), b"no message"))
-    assert check_signatures([module], ours) == _verdict(passed=False, reason=changed)
+    assert check_signatures([module], own) == _verdict(passed=False, reason=changed)
 
 
 def test_a_signature_does_not_vouch_for_itself_by_the_certificate_that_it_carries(keys, module, tmp_path):
-    key, certificate = keys["theirs"]
+    key, certificate = keys["other"]
     who = ["-md", "sha256", "-signer", certificate, "-inkey", key, "-outform", "DER"]
     carried = tmp_path / "message"
     run(["openssl", "cms", "-sign", "-binary", *who, "-in", module, "-out", carried], timeout=60)
     module.write_bytes(with_signature(module.read_bytes(), carried.read_bytes()))
     assert check_signatures([module], certificate).passed is True
-    assert check_signatures([module], keys["ours"][1]).passed is False
+    assert check_signatures([module], keys["own"][1]).passed is False
 
 
 def test_without_a_certificate_nothing_is_claimed(module):
@@ -91,18 +91,18 @@ def test_without_a_certificate_nothing_is_claimed(module):
 def test_a_key_that_is_none_is_refused_before_anything_is_built(keys, tmp_path):
     text = tmp_path / "text"
     text.write_text("no key\n")
-    ours, theirs = keys["ours"], keys["theirs"]
+    own, other = keys["own"], keys["other"]
     for key, certificate, said in [
-        (text, ours[1], "text is not a readable private key"),
-        (tmp_path / "absent", ours[1], "absent is not a readable private key"),
-        (ours[1], ours[1], "ours.pem is not a readable private key"),
-        (ours[0], text, "text is not an X.509 certificate"),
-        (ours[0], theirs[1], "theirs.pem is not the certificate of the key"),
+        (text, own[1], "text is not a readable private key"),
+        (tmp_path / "absent", own[1], "absent is not a readable private key"),
+        (own[1], own[1], "own.pem is not a readable private key"),
+        (own[0], text, "text is not an X.509 certificate"),
+        (own[0], other[1], "other.pem is not the certificate of the key"),
     ]:
         with pytest.raises(ConfigurationError, match=said):
             open_key(key, certificate)
     with pytest.raises(ConfigurationError, match="md5"):
-        open_key(*ours, "md5")
+        open_key(*own, "md5")
     with pytest.raises(ConfigurationError, match=r"text is not an X\.509 certificate"):
         check_signatures([], text)
 
@@ -125,13 +125,13 @@ def test_what_cannot_be_read_is_not_signed_over(keys, tmp_path):
     path = tmp_path / "x.ko"
     path.write_bytes(b"\x00" * 4 + b"~Module signature appended~\n")
     with pytest.raises(ModuleUnreadableError, match="truncated"):
-        sign_module(path, open_key(*keys["ours"]))
+        sign_module(path, open_key(*keys["own"]))
     assert path.read_bytes() == b"\x00" * 4 + b"~Module signature appended~\n"
 
 
 def test_a_fingerprint_is_of_the_whole_certificate_and_not_of_its_key_alone(keys, tmp_path):
     """A signature names issuer and serial number: a renewed certificate of the same key gives other bytes."""
-    key, certificate = keys["ours"]
+    key, certificate = keys["own"]
     renewed = tmp_path / "renewed.pem"
     words = ["openssl", "req", "-x509", "-new", "-key", key, "-subj", "/CN=renewed", "-days", "3", "-out", renewed]
     run(words, timeout=60)

@@ -50,7 +50,7 @@ async def test_the_same_again_changes_nothing(client, image):
     assert await hanging.list_attachments(client, image) == (first,)
 
 
-async def test_what_hangs_on_another_image_is_not_read_as_ours(client, registry, image):
+async def test_an_artifact_of_another_image_is_not_read(client, registry, image):
     other = b'{"schemaVersion": 2, "layers": [], "other": 1}'
     registry.manifests["app", digest_of(other)] = other
     made = await hanging.attach_blob(client, f"{registry.host}/app@{digest_of(other)}", b"one", KIND, {})

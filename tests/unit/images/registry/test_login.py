@@ -11,12 +11,12 @@ from tests.support.image_registry import ImageRegistry, digest_of, serving, writ
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.images.layout import Layout
 from upgrader.images.registry.client import RegistryClient
-from upgrader.images.registry.login import Login, auth_file, login_for, read_logins
+from upgrader.images.registry.login import RegistryLogin, auth_file, login_for, read_logins
 from upgrader.images.registry.reference import parse_reference
 
 PASSWORD = "correct horse"  # noqa: S105 - what must not be seen
 BASIC = "Basic " + base64.b64encode(f"me:{PASSWORD}".encode()).decode()
-LOGIN = Login(user="me", password=PASSWORD)
+LOGIN = RegistryLogin(user="me", password=PASSWORD)
 BODY = b'{"schemaVersion": 2}'
 
 
@@ -86,7 +86,7 @@ async def test_without_a_login_it_is_doubt(registry, kind, known):
 @pytest.mark.parametrize("kind", [basic, bearer])
 async def test_a_wrong_password_is_doubt_and_is_not_shown(registry, kind):
     kind(registry)
-    wrong = Login(user="me", password="battery staple")  # noqa: S106
+    wrong = RegistryLogin(user="me", password="battery staple")  # noqa: S106
     with pytest.raises(RegistryError, match="answered 401") as raised:
         await ask(registry, {registry.host: wrong})
     shown = "".join(traceback.format_exception(raised.value)) + repr(wrong)
@@ -134,7 +134,7 @@ async def test_an_identity_token_is_exchanged(registry):
     registry.answer = lambda request: None if request.path == "/token" else inner(request)
     registry.handle = handle
     async with serving(registry):
-        assert await ask(registry, {registry.host: Login(identity="long-lived")})
+        assert await ask(registry, {registry.host: RegistryLogin(identity="long-lived")})
     assert bodies == [
         {
             "service": "s",
@@ -147,7 +147,9 @@ async def test_an_identity_token_is_exchanged(registry):
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("login", [Login(identity="long-lived"), LOGIN, Login()], ids=["refresh token", "password", ""])
+@pytest.mark.parametrize(
+    "login", [RegistryLogin(identity="long-lived"), LOGIN, RegistryLogin()], ids=["refresh token", "password", ""]
+)
 async def test_a_token_server_that_sends_us_on_elsewhere_is_an_error_that_names_it(registry, login, status):
     bearer(registry)
     challenge = registry.answer
@@ -172,7 +174,7 @@ async def test_a_token_server_that_sends_us_on_elsewhere_is_an_error_that_names_
 
 async def test_a_bearer_token_of_the_file_is_said_as_it_is(registry):
     bearer(registry)
-    assert await ask(registry, {registry.host: Login(bearer="t")})
+    assert await ask(registry, {registry.host: RegistryLogin(bearer="t")})
     assert registry.asked == []
 
 
@@ -190,10 +192,10 @@ def test_the_file_of_podman_and_docker(tmp_path):
     known = read_logins(path)
     assert known == {
         "registry.example": LOGIN,
-        "registry.example/team": Login(user="we", password="a:b"),  # noqa: S106
-        "docker.io": Login(user="hub", password="x"),  # noqa: S106
-        "other.example": Login(identity="long"),
-        "helped.example": Login(),
+        "registry.example/team": RegistryLogin(user="we", password="a:b"),  # noqa: S106
+        "docker.io": RegistryLogin(user="hub", password="x"),  # noqa: S106
+        "other.example": RegistryLogin(identity="long"),
+        "helped.example": RegistryLogin(),
     }
     assert login_for(known, parse_reference("registry.example/app:1")) == LOGIN
     assert login_for(known, parse_reference("registry.example/team/app:1")).user == "we"

@@ -102,7 +102,7 @@ def edited(payload, edit):
         (lambda made: made["predicate"]["buildDefinition"]["resolvedDependencies"][0].pop("digest"), "None|''"),
     ],
 )
-def test_a_provenance_that_is_none_of_ours_says_what_is_wrong(edit, reason):
+def test_a_provenance_of_another_project_is_rejected_with_a_reason(edit, reason):
     with pytest.raises(StatementError, match=reason):
         read_provenance(edited(provenance_statement(facts(DIGEST)), edit))
 
@@ -124,6 +124,6 @@ def test_a_provenance_that_is_none_of_ours_says_what_is_wrong(edit, reason):
     ],
     ids=["version", "describes nothing", "name", "digest", "identifier"],
 )
-def test_an_sbom_that_is_none_of_ours_says_what_is_wrong(edit, reason):
+def test_an_sbom_of_another_project_is_rejected_with_a_reason(edit, reason):
     with pytest.raises(StatementError, match=reason):
         read_sbom(edited(sbom_statement(facts(DIGEST)), edit))

@@ -5,14 +5,14 @@ import pytest
 
 from tests.support.trusting import IDENTITY, INPUTS, facts
 from upgrader.core.driver_build.driver_builds import Input
-from upgrader.images.trust.judging import ABSENT, Expected, Troubles, judge_documents
+from upgrader.images.trust.judging import ABSENT, ExpectedFacts, Troubles, judge_documents
 from upgrader.images.trust.sbom import sbom_statement
 from upgrader.images.trust.statements import provenance_statement
 
 DIGITS = "d" * 64
 DIGEST = f"sha256:{DIGITS}"
 WHOLE = facts(DIGEST)
-EXPECTED = Expected(sha256=DIGITS, label=WHOLE.key, identity=IDENTITY)
+EXPECTED = ExpectedFacts(sha256=DIGITS, label=WHOLE.key, identity=IDENTITY)
 LESS = facts(DIGEST, inputs=INPUTS[1:])
 MORE = facts(DIGEST, inputs=(*INPUTS, Input(kind="option", name="evil", version="1", sha256="e" * 64)))
 ELSEWHERE = facts("sha256:" + "e" * 64)

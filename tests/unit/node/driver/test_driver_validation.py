@@ -1,73 +1,18 @@
 """Every device of a node is looked at, and the check that fails is named; the node is a folder."""
 
-import msgspec
 import pytest
 
-from tests.support.node_world import VirtualClock
-from upgrader.core.errors import ProcessError
-from upgrader.core.node_protocol.orders import Driver, OrderResult, Reason, ValidateDriverOrder
-from upgrader.node.driver.driver_validation import Places, validate_driver
+from tests.support.validated_node import NVIDIA, RESOURCE, UUIDS, ValidatedNode
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.node.host.programs import ProgramResult, SystemPrograms
 from upgrader.node.host.task_result import OrderFailedError
 
-RESOURCE = "nvidia.com/gpu"
 MISMATCH, FAILED = Reason.DRIVER_MISMATCH, Reason.DEVICE_FAILED
-UUIDS = ("GPU-aaaa", "GPU-bbbb")
-NVIDIA = "535.261.03"
-
-
-class Smi:
-    """nvidia-smi, played."""
-
-    def __init__(self):
-        self.ended = ProgramResult(code=0, output="".join(f"{uuid}, {NVIDIA}\n" for uuid in UUIDS))
-        self.words = []
-        self.hangs = False
-
-    def run(self, words, *, seconds):
-        self.words = words
-        if self.hangs:
-            raise ProcessError(f"did not end within {seconds:.0f} s")
-        return self.ended
-
-
-class Node:
-    """Folders as the driver's `load` leaves them, and what the kubelet offers."""
-
-    def __init__(self, folder):
-        parts = {name: folder / name for name in ("run", "drivers", "proc", "sys", "dev")}
-        self.places = Places(**parts)
-        for part in parts.values():
-            part.mkdir()
-        self.clock, self.programs = VirtualClock(), Smi()
-        self.offered = set()
-        self.answers = lambda: dict.fromkeys(self.offered, RESOURCE)
-
-    def record(self, vendor, version, devices, **more):
-        facts = {"vendor": vendor, "version": version, "kernel": "k", "bootId": "boot-1", "devices": devices, **more}
-        (self.places.run / vendor / "dev").mkdir(parents=True, exist_ok=True)
-        (self.places.run / vendor / "loaded.json").write_bytes(msgspec.json.encode(facts))
-
-    def look(self, vendor="sim", version="2.0.0", **order):
-        asked = {"driver": Driver(vendor=vendor, version=version), "resource": RESOURCE, "boot_id": "boot-1", **order}
-        return validate_driver(
-            ValidateDriverOrder(**asked),
-            places=self.places,
-            list_allocatable=self.answers,
-            programs=self.programs,
-            clock=self.clock,
-        )
-
-    def refused(self, **order):
-        """(check, reason, message) of what is wrong."""
-        with pytest.raises(OrderFailedError) as caught:
-            self.look(**order)
-        return caught.value.facts["check"], caught.value.reason, str(caught.value)
 
 
 @pytest.fixture
 def sim(tmp_path):
-    node = Node(tmp_path)
+    node = ValidatedNode(tmp_path)
     node.record("sim", "2.0.0", 3, simulated=True)
     for number in range(3):
         name = f"sim-gpu{number}"
@@ -78,7 +23,7 @@ def sim(tmp_path):
 
 @pytest.fixture
 def nvidia(tmp_path):
-    node = Node(tmp_path)
+    node = ValidatedNode(tmp_path)
     places = node.places
     node.record("nvidia", NVIDIA, 2)
     (places.run / "nvidia" / "load-order").write_text(
@@ -199,7 +144,7 @@ def test_simulated_devices_on_a_real_driver_are_missed_by_name(nvidia):
 
 
 def test_a_vendor_of_whose_devices_nothing_is_known(tmp_path):
-    node = Node(tmp_path)
+    node = ValidatedNode(tmp_path)
     node.record("other", "1", 1, simulated=True)
     assert node.refused(vendor="other", version="1")[:2] == ("devices", Reason.BAD_ORDER)
 
@@ -213,7 +158,7 @@ def listed(node, script):
 
 
 def test_a_driver_of_another_vendor_lists_its_devices(tmp_path):
-    node = listed(Node(tmp_path), "echo warming up >&2; echo ok a; echo ok b")
+    node = listed(ValidatedNode(tmp_path), "echo warming up >&2; echo ok a; echo ok b")
     assert node.look(vendor="other", version="1", expected=2).facts["devices"] == "2"
 
 
@@ -228,7 +173,7 @@ def test_a_driver_of_another_vendor_lists_its_devices(tmp_path):
     ],
 )
 def test_what_a_driver_of_another_vendor_lists_is_checked(tmp_path, script, message):
-    check, reason, text = listed(Node(tmp_path), script).refused(vendor="other", version="1")
+    check, reason, text = listed(ValidatedNode(tmp_path), script).refused(vendor="other", version="1")
     assert (check, reason) == ("devices", Reason.DEVICE_FAILED)
     assert text.endswith(message)
 
@@ -274,6 +219,29 @@ def test_every_module_that_is_away_is_named(nvidia):
     (nvidia.places.sys / "module" / "nvidia").rename(nvidia.places.sys / "a")
     (nvidia.places.sys / "module" / "extra").rename(nvidia.places.sys / "b")
     assert refused(nvidia)[2] == "check module: module nvidia is not loaded; module extra is not loaded"
+
+
+def test_an_optional_module_that_is_away_is_named_in_the_result(nvidia):
+    order = nvidia.places.run / "nvidia" / "load-order"
+    order.write_text(
+        "in-tree drm required\nmodule nvidia AAA m/nvidia.ko required\nmodule extra BBB m/e.ko optional\n"
+        "module nvidia_peermem CCC m/p.ko optional\n"
+    )
+    nvidia.record("nvidia", NVIDIA, 2, notLoaded={"nvidia_peermem": "Invalid argument"})
+    before = nvidia.look("nvidia", NVIDIA, expected=2)
+    (nvidia.places.sys / "module" / "extra").rename(nvidia.places.sys / "b")
+    after = nvidia.look("nvidia", NVIDIA, expected=2)
+    assert before.facts["modules not loaded"] == "nvidia_peermem"
+    assert before.message.endswith("; without nvidia_peermem (Invalid argument)")
+    assert after.message == before.message.replace(
+        "; without nvidia_peermem", "; without extra (it is gone since the driver was loaded); without nvidia_peermem"
+    )
+
+
+def test_an_optional_module_of_another_build(nvidia):
+    order = nvidia.places.run / "nvidia" / "load-order"
+    order.write_text("module nvidia AAA m/nvidia.ko required\nmodule extra DDD m/e.ko optional\n")
+    assert refused(nvidia)[2].startswith("check module: module extra is from another build")
 
 
 def test_a_record_without_its_modules(nvidia):

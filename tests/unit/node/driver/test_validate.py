@@ -3,7 +3,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from upgrader.core.node_protocol.orders import Driver, OrderResult, Reason, ValidateOrder
+from upgrader.core.node_protocol.orders import NodeDriver, OrderResult, Reason, ValidateOrder
 from upgrader.node.driver.validate import validate_devices
 from upgrader.node.host.task_result import OrderFailedError
 
@@ -25,7 +25,7 @@ class Container:
         (self.run_folder / "sim" / "loaded.json").write_bytes(msgspec.json.encode(facts | changes))
 
     def validate(self, *, vendor="sim", devices=2):
-        order = ValidateOrder(driver=Driver(vendor=vendor, version="2.0.0"), boot_id="boot-1", devices=devices)
+        order = ValidateOrder(driver=NodeDriver(vendor=vendor, version="2.0.0"), boot_id="boot-1", devices=devices)
         return validate_devices(order, run=self.run_folder, devices=self.dev, environment=self.environment)
 
     def refused(self, **order):

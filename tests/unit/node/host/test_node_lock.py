@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.node_world import NodeWorld
-from upgrader.core.node_protocol.orders import Driver, OrderResult, Reason, UpgradeOrder
+from upgrader.core.node_protocol.orders import NodeDriver, OrderResult, Reason, UpgradeOrder
 from upgrader.node.host.node_lock import hold_node_lock
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.upgrade.upgrade import UpgradeRun
@@ -21,11 +21,11 @@ HOLDER = """
 import signal
 import sys
 from pathlib import Path
-from upgrader.node.host.clock import SystemClock
+from upgrader.node.host.clock import MonotonicClock
 from upgrader.node.host.node_lock import hold_node_lock
 from upgrader.node.host.host import Host
 
-with hold_node_lock(Host(Path(sys.argv[1])), sys.argv[2], SystemClock()):
+with hold_node_lock(Host(Path(sys.argv[1])), sys.argv[2], MonotonicClock()):
     print("holds", flush=True)
     signal.pause()
 """
@@ -50,7 +50,7 @@ def end(pid: int) -> None:
 
 
 def run(world: NodeWorld, upgrade: str = "back") -> OrderResult:
-    order = UpgradeOrder(upgrade=upgrade, unload=Driver(vendor="sim", version="1.0.0"))
+    order = UpgradeOrder(upgrade=upgrade, unload=NodeDriver(vendor="sim", version="1.0.0"))
     return UpgradeRun(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.support.node_world import BINARY, CONFIG_DIR, CPU_STATE, Behaviour, NodeWorld
 from upgrader.core.node_protocol.orders import (
-    Driver,
     KubeletSettings,
     KubeletTarget,
+    NodeDriver,
     OrderResult,
     PrepareOrder,
     Reason,
@@ -81,7 +81,7 @@ def test_settings_are_a_drop_in_and_the_kubelet_is_started_anew_without_the_stat
 def test_settings_and_another_kubelet_take_one_restart(tmp_path):
     world = NodeWorld(tmp_path)
     target = KubeletTarget(version="1.35.4", binary=BINARY)
-    result = run(world, order(kubelet=target, unload=Driver(vendor="sim", version="1.0.0")))
+    result = run(world, order(kubelet=target, unload=NodeDriver(vendor="sim", version="1.0.0")))
     said = f"sim 1.0.0 unloaded (simulated); kubelet 1.35.4 runs with {SHOWN} and the node is Ready"
     assert (result.reason, result.message) == (Reason.DONE, said)
     assert (world.kubelet.restarts, policy(world)) == (["1.34.4", "1.35.4"], "static")
@@ -163,7 +163,7 @@ def test_state_that_the_kubelet_of_before_writes_while_it_ends_keeps_no_other_fr
 
 def test_a_policy_that_the_kubelet_does_not_go_by_is_not_believed(tmp_path):
     world = NodeWorld(tmp_path)
-    world.host.path(f"{CONFIG_DIR}/99-theirs.conf").write_text('{"cpuManagerPolicy": "none"}')
+    world.host.path(f"{CONFIG_DIR}/99-other.conf").write_text('{"cpuManagerPolicy": "none"}')
     result = run(world, order())
     assert result.reason is Reason.KUBELET_RESTORED
     assert f"{CPU_STATE} has policy none instead of static" in result.message
@@ -193,7 +193,7 @@ def prepared(world, values=STATIC):
     world.host.path("/manifest").write_text('{"vendor": "sim", "version": "1", "kernel": "6.1.0-47-amd64"}')
     an_order = PrepareOrder(
         kernel="6.1.0-47-amd64",
-        driver=Driver(vendor="sim", version="1"),
+        driver=NodeDriver(vendor="sim", version="1"),
         manifest=str(world.host.path("/manifest")),
         settings=KubeletSettings(binary=BINARY, values=values),
         min_free_bytes=1,
@@ -218,7 +218,7 @@ def without_folder(world):
     world.host.path(CONFIG_DIR).rmdir()
 
 
-def other_file(text, name="99-theirs.conf"):
+def other_file(text, name="99-other.conf"):
     return lambda world: world.host.path(f"{CONFIG_DIR}/{name}").write_text(text)
 
 
@@ -235,13 +235,13 @@ REFUSED = {
         {},
         other_file("topologyManagerScope: pod\ncpuManagerPolicy: none\n"),
         STATIC,
-        "99-theirs.conf is read after 90-gpu-upgrader.conf and sets cpuManagerPolicy",
+        "99-other.conf is read after 90-gpu-upgrader.conf and sets cpuManagerPolicy",
     ),
     "a file that nobody reads": (
         {},
         other_file("a: ["),
         STATIC,
-        "99-theirs.conf in the --config-dir of the kubelet cannot be decoded",
+        "99-other.conf in the --config-dir of the kubelet cannot be decoded",
     ),
     "no such CPU": ({}, None, {"reservedSystemCPUs": "0,3-4"}, "reservedCpus 0,3-4 contains CPU 4"),
     "every CPU": ({}, None, {"reservedSystemCPUs": "0-3"}, "reservedCpus 0-3 leaves no CPU"),
@@ -259,8 +259,8 @@ def test_preparing_refuses_what_the_kubelet_would_not_go_by(tmp_path, behaviour,
     assert caught.value.reason is Reason.MISSING
 
 
-@pytest.mark.parametrize("name", ["10-theirs.conf", "README"])
-def test_files_that_come_before_ours_or_are_none_of_the_kubelets_are_nobodys_business(tmp_path, name):
+@pytest.mark.parametrize("name", ["10-other.conf", "README"])
+def test_earlier_files_and_files_that_the_kubelet_does_not_read_are_ignored(tmp_path, name):
     world = NodeWorld(tmp_path)
     world.clock.wait(60)
     other_file("cpuManagerPolicy: none", name)(world)

@@ -15,7 +15,7 @@ from upgrader.node.host.processes import RunningKubelet
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet import readiness
 from upgrader.node.kubelet.credentials import read_access
-from upgrader.node.kubelet.readiness import NodeView, ready_fault
+from upgrader.node.kubelet.readiness import NodeReadiness, ready_fault
 
 NODE = {
     "kind": "Node",
@@ -128,7 +128,7 @@ def host(tmp_path, authority):
     return host
 
 
-VIEW = NodeView(kubelet_version="v1.35.4", ready=True, heartbeat=HEARTBEAT)
+VIEW = NodeReadiness(kubelet_version="v1.35.4", ready=True, heartbeat=HEARTBEAT)
 FILES = {"client-certificate": "pki/node.crt", "client-key": "pki/node.key"}
 KUBEADM = {"client-certificate": "/etc/kube/pki/current.pem", "client-key": "/etc/kube/pki/current.pem"}
 
@@ -248,11 +248,11 @@ def test_a_server_of_another_authority_is_not_believed(api, host, tmp_path_facto
         (VIEW, HEARTBEAT + 0.9, ""),
         (VIEW, HEARTBEAT + 1.1, "no heartbeat since the restart, the last at 2026-11-21T09:00:00Z"),
         (
-            NodeView(kubelet_version="v1.34.4", ready=True, heartbeat=HEARTBEAT),
+            NodeReadiness(kubelet_version="v1.34.4", ready=True, heartbeat=HEARTBEAT),
             0,
             "the Node still has kubelet v1.34.4",
         ),
-        (NodeView(kubelet_version="v1.35.4", ready=False, heartbeat=HEARTBEAT), 0, "the node is not Ready"),
+        (NodeReadiness(kubelet_version="v1.35.4", ready=False, heartbeat=HEARTBEAT), 0, "the node is not Ready"),
     ],
 )
 def test_what_counts_as_ready_again(view, since, shown):
@@ -264,7 +264,7 @@ def test_a_node_without_conditions_is_not_ready(api, host):
     kubeconfig(host, api, FILES, {"certificate-authority": "pki/ca.crt"})
     bare = {"status": {"nodeInfo": {"kubeletVersion": "v1"}}}
     api.answers["/api/v1/nodes/gpu-a"] = (200, json.dumps(bare).encode())
-    assert readiness.read_own_node(host, kubelet(), "gpu-a") == NodeView(
+    assert readiness.read_own_node(host, kubelet(), "gpu-a") == NodeReadiness(
         kubelet_version="v1", ready=False, heartbeat=0.0
     )
 

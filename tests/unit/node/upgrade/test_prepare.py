@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from tests.support.node_world import BINARY, KERNEL, Behaviour, NodeWorld
-from upgrader.core.node_protocol.orders import Driver, KubeletTarget, OrderResult, PrepareOrder, Reason, Reboot
+from upgrader.core.node_protocol.orders import KubeletTarget, NodeDriver, OrderResult, PrepareOrder, Reason, Reboot
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.upgrade.prepare import prepare_node
 
@@ -23,7 +23,7 @@ class Prepared(NodeWorld):
     def run(self, *, kernel=KERNEL, kubelet="1.35.4", free=0, binary=BINARY, reboot=None):
         order = PrepareOrder(
             kernel=kernel,
-            driver=Driver(vendor="sim", version="2.0.0"),
+            driver=NodeDriver(vendor="sim", version="2.0.0"),
             manifest=str(self.manifest),
             kubelet=KubeletTarget(version=kubelet, binary=binary) if kubelet else None,
             reboot=reboot,

@@ -4,13 +4,13 @@ import msgspec
 import pytest
 
 from tests.support.node_world import KERNEL, NodeWorld
-from upgrader.core.node_protocol.orders import Driver, KubeletTarget, OrderResult, Reason, Reboot, UpgradeOrder
+from upgrader.core.node_protocol.orders import KubeletTarget, NodeDriver, OrderResult, Reason, Reboot, UpgradeOrder
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.upgrade.upgrade import UpgradeRun
 
 NEXT = "6.1.0-50-amd64"
 REBOOT = Reboot(kernel=NEXT, select=("/sbin/choose", "--default"), restart=("/sbin/reboot",))
-DRIVER = Driver(vendor="sim", version="1.0.0")
+DRIVER = NodeDriver(vendor="sim", version="1.0.0")
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@ import msgspec
 import pytest
 
 from tests.support.node_world import BINARY, Behaviour, NodeWorld
-from upgrader.core.node_protocol.orders import Driver, KubeletTarget, OrderResult, Reason, UpgradeOrder
+from upgrader.core.node_protocol.orders import KubeletTarget, NodeDriver, OrderResult, Reason, UpgradeOrder
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.upgrade.upgrade import UpgradeRun
 
 NEW = KubeletTarget(version="1.35.4", binary=BINARY)
 OLD = KubeletTarget(version="1.34.4", binary=BINARY)
-DRIVER = Driver(vendor="sim", version="1.0.0")
+DRIVER = NodeDriver(vendor="sim", version="1.0.0")
 
 
 def order(upgrade="a", *, unload=DRIVER, kubelet=NEW):

@@ -154,7 +154,7 @@ async def test_without_a_stack_they_are_tried_again_after_the_same_pause(rig: Ri
     strip_plan(rig)
     strip_stack(rig)
     tried = forbid(rig)
-    loop, context = stackless.Stackless(), rig.context
+    loop, context = stackless.StacklessPass(), rig.context
     pauses = [await loop.run_pass(context) for _ in range(3)]
     assert (pauses, tried) == ([context.idle_seconds] * 3, pods)
     rig.cluster.before_write = lambda _write: None

@@ -9,7 +9,7 @@ from upgrader.api import names
 from upgrader.api.resources import CLAIMS, JOBS, PODS, UPGRADE_PLANS
 from upgrader.checkpoint.signal import WITHDRAW
 from upgrader.core.model.phases import PlanPhase, RequestPhase
-from upgrader.core.replies import Ran, Reply
+from upgrader.core.replies import CommandResult, Reply
 from upgrader_dev.simulated.apiserver.objects import Object
 from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
@@ -102,7 +102,7 @@ async def test_the_first_method_that_works_for_every_member_is_used(rig: Rig) ->
         "up", await gangs(rig, "gang", **{**WAYS["http"], **WAYS["exec"], "checkpoint_method": "http,exec,file"})
     )
     rig.cluster.server = lambda *_: None
-    rig.cluster.program = lambda *_: Ran(output=b"", code=127)
+    rig.cluster.program = lambda *_: CommandResult(output=b"", code=127)
     await rig.run_until(lambda: rig.is_over("up"))
     assert [(one.spec.method, one.spec.fallbacks) for one in rig.requests()] == [("file", [])]
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.describe_state()
@@ -127,7 +127,7 @@ async def test_a_job_that_may_lose_some_work_need_not_park(rig: Rig) -> None:
 
 
 async def test_times_that_the_job_tells_are_not_judged(rig: Rig) -> None:
-    """A member whose clock is an hour ahead, or behind, says so in vain: askedAt and now are both ours."""
+    """A member whose clock is an hour ahead, or behind, changes nothing: askedAt and now are both the controller's."""
     rig.apply_plan("up", await gangs(rig, "gang", max_loss="5m"))
     rig.fleet.trainers["gang"].answers = lambda pod, request, step: honest(
         pod, request, step, parked=False, savedAt="2026-11-21T08:00:00Z" if rank(pod) else "2026-11-21T11:00:00Z"

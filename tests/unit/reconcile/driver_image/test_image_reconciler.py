@@ -6,14 +6,14 @@ import pytest
 from tests.support import image_rig
 from tests.support.building import build_ends, build_jobs
 from tests.support.image_rig import IDENTITY, NAMED, REFERENCE, REPOSITORY, D, brought, built, image, look, wanted
-from upgrader.core.driver_build.build_results import BuildResult, CellState, Refusal
-from upgrader.core.driver_build.driver_builds import CheckName, Failure, FailureClass, Verdict
+from upgrader.core.driver_build.build_results import BuildRefusal, BuildResult, CellState
+from upgrader.core.driver_build.driver_builds import BuildFailure, CheckName, FailureClass, Verdict
 from upgrader.core.driver_image.image_machine import ABSENT_SECONDS, FIRST_RETRY_SECONDS, LOOK_SECONDS, REFUSED_SECONDS
 from upgrader.core.driver_image.image_names import packages_name
 from upgrader.core.errors import ClusterError, ConfigurationError
 from upgrader.core.model.phases import transition_of
 from upgrader.reconcile.driver_image import image_reconciler
-from upgrader_dev.simulated.cluster.ports import FakeCrashPoints, FakeTrust, Killed
+from upgrader_dev.simulated.cluster.ports import FakeCrashPoints, FakeTrust, ProcessKilled
 from upgrader_dev.simulated.cluster.rig import Rig
 
 
@@ -109,7 +109,7 @@ async def test_builds_wait_for_one_another(rig: Rig) -> None:
 
 
 async def test_what_does_not_compile_stays_so_until_its_packages_change(rig: Rig) -> None:
-    failure = Failure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="pci_resize_resource")
+    failure = BuildFailure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="pci_resize_resource")
     ended = await built(rig, BuildResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
     assert ended == (D.UNBUILDABLE, "compile: too few arguments")
     found = image(rig).status.failure
@@ -127,8 +127,8 @@ async def test_what_does_not_compile_stays_so_until_its_packages_change(rig: Rig
 
 
 async def test_a_bundle_that_is_refused_for_good_is_told_and_waits_for_another(rig: Rig) -> None:
-    failure = Failure(kind=FailureClass.UNSUPPORTED, first_error="the bundle is of driver 2, not 1")
-    ended = await built(rig, Refusal(failure=failure), code=1)
+    failure = BuildFailure(kind=FailureClass.UNSUPPORTED, first_error="the bundle is of driver 2, not 1")
+    ended = await built(rig, BuildRefusal(failure=failure), code=1)
     said = "no build was begun: unsupported: the bundle is of driver 2, not 1"
     assert ended == (D.UNBUILDABLE, said)
     found = image(rig).status.failure
@@ -143,8 +143,8 @@ async def test_a_bundle_that_is_refused_for_good_is_told_and_waits_for_another(r
 
 async def test_a_bundle_that_is_signed_late_is_built_from(rig: Rig) -> None:
     """Its digest stays the same: only time says that the signature may be there by now."""
-    failure = Failure(kind=FailureClass.SIGNATURE, first_error="not signed by the key")
-    ended = await built(rig, Refusal(failure=failure), code=7)
+    failure = BuildFailure(kind=FailureClass.SIGNATURE, first_error="not signed by the key")
+    ended = await built(rig, BuildRefusal(failure=failure), code=7)
     said = f"no build was begun: signature: not signed by the key; built again in {FIRST_RETRY_SECONDS} s"
     assert ended == (D.RETRYING, said)
     rig.cluster.clock.advance(FIRST_RETRY_SECONDS)
@@ -152,7 +152,7 @@ async def test_a_bundle_that_is_signed_late_is_built_from(rig: Rig) -> None:
 
 
 async def test_a_cell_that_was_packed_for_another_signer_is_built_once_its_secret_is_named(rig: Rig) -> None:
-    failure = Failure(kind=FailureClass.UNSUPPORTED, first_error="for modules signed by another")
+    failure = BuildFailure(kind=FailureClass.UNSUPPORTED, first_error="for modules signed by another")
     ended = await built(rig, BuildResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
     assert ended == (D.UNBUILDABLE, "unsupported: for modules signed by another")
     assert (await look(rig))[0] is D.UNBUILDABLE
@@ -251,7 +251,7 @@ async def test_a_controller_killed_anywhere_builds_once(rig: Rig, phase: str, st
     for _ in range(12):
         try:
             await image_reconciler.reconcile_image(rig.context, "one")
-        except Killed:
+        except ProcessKilled:
             rig.restart()
         if build_jobs(rig) and not built:
             built = True

@@ -8,7 +8,7 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import PODS, owner_resource
 from upgrader.core.errors import UnreachableError
 from upgrader.core.model.fleet import Owner
-from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations
 from upgrader.core.workloads.owner_kinds import BETWEEN, DECLARING, OWNERS, ReadKind
 from upgrader.reconcile.facts.object_cache import ObjectCache
 from upgrader.reconcile.facts.owner_reading import READ, declared_above, read_works
@@ -48,7 +48,11 @@ TABLE = {
                 "karpenter.sh/do-not-disrupt": "true",
             }
         ),
-        work(declared=Declared(method="file", timeout="5m", container="main", veto="karpenter.sh/do-not-disrupt=true")),
+        work(
+            declared=CheckpointAnnotations(
+                method="file", timeout="5m", container="main", veto="karpenter.sh/do-not-disrupt=true"
+            )
+        ),
     ),
     "safe-to-evict only forbids where it says false": (
         owned(annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}),
@@ -131,7 +135,7 @@ async def test_what_owners_of_one_pod_declare_is_read_up_to_the_topmost():
     cluster.store.put(PODS, controlled(POD, "x-0", (SETS, "x-leaders")) | {"spec": {"nodeName": "elsewhere"}})
     cluster.store.put(owner_resource(SETS), controlled(SETS, "x-0-workers", (POD, "x-0")))
     worker = msgspec.convert(controlled(POD, "x-0-1", (SETS, "x-0-workers")), Pod)
-    assert await declared_above(cluster, worker) == Declared(method="file")
+    assert await declared_above(cluster, worker) == CheckpointAnnotations(method="file")
 
 
 async def test_what_a_deployment_declares_is_read_through_its_replica_set():
@@ -139,11 +143,14 @@ async def test_what_a_deployment_declares_is_read_through_its_replica_set():
     cluster.store.put(owner_resource(REPLICAS), controlled(REPLICAS, "web-1", (DEPLOYMENTS, "web")))
     cluster.store.put(owner_resource(DEPLOYMENTS), controlled(DEPLOYMENTS, "web", annotations=METHOD))
     pod = msgspec.convert(controlled(POD, "web-1-a", (REPLICAS, "web-1")), Pod)
-    assert await declared_above(cluster, pod) == Declared(method="file")
+    assert await declared_above(cluster, pod) == CheckpointAnnotations(method="file")
 
 
 async def test_an_owner_that_is_gone_or_unknown_declares_nothing():
     cluster = FakeCluster()
     rollouts = ReadKind(kind="Rollout", group="argoproj.io", version="v1alpha1", plural="rollouts")
     for kind, name in ((SETS, "gone"), (REPLICAS, "web"), (rollouts, "web")):
-        assert await declared_above(cluster, msgspec.convert(controlled(POD, "p", (kind, name)), Pod)) == Declared()
+        assert (
+            await declared_above(cluster, msgspec.convert(controlled(POD, "p", (kind, name)), Pod))
+            == CheckpointAnnotations()
+        )

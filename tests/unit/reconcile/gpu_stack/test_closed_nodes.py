@@ -3,25 +3,32 @@
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from tests.support.closed_nodes import (
+    FOREIGN,
+    RESERVED,
+    closed,
+    delete_stack,
+    faults,
+    keep_cache,
+    look,
+    refuse,
+    shown,
+    strip_all,
+    upgraded,
+)
 from tests.support.pools import claimed, in_phase
-from tests.support.torn import strip_plan, strip_request, strip_stack
+from tests.support.torn import strip_stack
 from upgrader.api import names
-from upgrader.api.kubernetes import Node
-from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODE_UPGRADES, NODES, UPGRADE_PLANS, ResourceKind
+from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES, NODES, UPGRADE_PLANS, ResourceKind
 from upgrader.core.errors import ConfigurationError, ConflictError, UnreachableError
 from upgrader.core.model.phases import NodePhase
-from upgrader.reconcile.gpu_stack.stackless import KIND, NAME, PAUSE_SECONDS, Stackless
-from upgrader.reconcile.observe.listed_nodes import ListedNodes
-from upgrader.telemetry import metrics
+from upgrader.reconcile.gpu_stack.stackless import PAUSE_SECONDS, StacklessPass
 from upgrader_dev.simulated.apiserver.objects import Object
 from upgrader_dev.simulated.cluster.rig import STACK, Rig, start_training
 
-FOREIGN = {"key": "example.com/mine", "value": "yes", "effect": "NoSchedule"}
-RESERVED = {"key": names.TAINT_RESERVED, "value": "gone", "effect": "PreferNoSchedule"}
 OFF, NOT_ON = "its driver was switched off", "its operands are not switched on"
 STAYS = "tainted by deleted upgrades, and no GpuStack selects them"
 NOT_PROVEN = "its driver was switched on and was not validated"
@@ -35,84 +42,6 @@ class OutOfStep:
 @pytest.fixture
 def rig() -> Rig:
     return Rig()
-
-
-def strip_all(rig: Rig) -> None:
-    """Everything of ours at once, finalizers or not."""
-    if rig.requests():
-        strip_request(rig)
-    strip_plan(rig)
-    for upgrade in rig.list_objects(NODE_UPGRADES, Any):
-        rig.cluster.store.remove(NODE_UPGRADES, upgrade["metadata"]["name"])
-    strip_stack(rig)
-
-
-def delete_stack(rig: Rig) -> None:
-    """Somebody's finalizer keeps it there: the look of its step is over all the same."""
-    strip_all(rig)
-    rig.apply_stack(rig.make_spec("1.0"))
-    rig.cluster.store.change(GPU_STACKS, STACK, {"metadata": {"finalizers": ["example.com/kept"]}})
-    rig.cluster.store.mark_deleted(GPU_STACKS, STACK)
-
-
-def shown(rig: Rig, name: str = "gpu-0") -> Object:
-    """What people and schedulers see of a node, beside what its kubelet tells and who released it last."""
-    node = rig.cluster.store.find(NODES, name)
-    meta, spec = node["metadata"], node["spec"]
-    return {
-        "labels": meta["labels"],
-        "annotations": {
-            key: value for key, value in meta.get("annotations", {}).items() if key != names.ANNOTATION_RELEASED_BY
-        },
-        "taints": spec.get("taints", []),
-        "unschedulable": spec.get("unschedulable", False),
-    }
-
-
-def faults() -> float:
-    return metrics.REGISTRY.get_sample_value("upgrader_step_faults", {"kind": KIND, "object": NAME}) or 0.0
-
-
-async def upgraded(rig: Rig, phase: NodePhase) -> Object:
-    """A node with a taint and a cordon of people is upgraded up to this phase; what it was before."""
-    revision = await start_training(rig, nodes=1, members=1)
-    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN], "unschedulable": True}})
-    before = shown(rig)
-    rig.apply_plan("up", revision)
-    await rig.run_until(lambda: in_phase(rig, phase, "up") and claimed(rig), 1800)
-    return before
-
-
-async def closed(rig: Rig, phase: NodePhase = NodePhase.TAINTING) -> Object:
-    """The same, and then all of ours is removed by force; what the node was before."""
-    before = await upgraded(rig, phase)
-    strip_all(rig)
-    return before
-
-
-def refuse(rig: Rig, kind: ResourceKind[Any], error: Exception) -> None:
-    """Nothing of this kind can be listed."""
-    before = rig.cluster.list
-
-    async def failing(wanted: ResourceKind[Any], namespace: str = "", **selectors: Any) -> Any:
-        if wanted == kind:
-            raise error
-        return await before(wanted, namespace, **selectors)
-
-    rig.cluster.list = failing  # type: ignore[method-assign]
-
-
-def keep_cache(rig: Rig) -> None:
-    """The cache of nodes is behind from now on, and does not know it."""
-    rig.node_cache = ListedNodes(
-        nodes={one["metadata"]["name"]: msgspec.convert(one, Node) for one in rig.cluster.store.list_values(NODES)}
-    )
-
-
-async def look(rig: Rig, times: int) -> list[tuple[float, bool]]:
-    """Looks of one loop: the pause after each, and whether the node is claimed then."""
-    loop = Stackless()
-    return [(await loop.run_pass(rig.context), claimed(rig)) for _ in range(times)]
 
 
 @pytest.mark.parametrize("gone", [strip_all, delete_stack])
@@ -193,7 +122,7 @@ async def test_a_node_that_stays_closed_is_named_beside_the_stack_of_another_poo
 
 async def test_a_node_that_stays_closed_is_named_again_when_there_is_news_of_it(rig: Rig) -> None:
     await closed(rig, NodePhase.UPGRADING)
-    loop = Stackless()
+    loop = StacklessPass()
     with capture_logs() as logs:
         for labels in ({}, {}, {names.LABEL_DRIVER: "x"}, {}, {names.LABEL_DRIVER: names.NONE}):
             rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": labels}})
@@ -206,7 +135,7 @@ async def test_a_node_that_stays_closed_is_named_again_when_there_is_news_of_it(
 
 async def test_a_node_that_stays_closed_is_named_again_after_a_stack_came_and_went(rig: Rig) -> None:
     await closed(rig, NodePhase.UPGRADING)
-    loop, looks = Stackless(), []
+    loop, looks = StacklessPass(), []
     for there in (False, False, True, False, False, False):
         rig.node_cache = OutOfStep() if len(looks) == 3 else None
         if there:
@@ -255,7 +184,7 @@ async def test_a_node_that_stayed_closed_is_installed_anew_by_the_next_stack(rig
 
 async def test_a_stack_between_two_looks_has_the_first_made_anew(rig: Rig) -> None:
     await closed(rig)
-    loop, context = Stackless(), rig.context
+    loop, context = StacklessPass(), rig.context
     await loop.run_pass(context)
     rig.apply_stack(rig.make_spec("1.0"))
     await loop.run_pass(context)
@@ -371,7 +300,7 @@ async def test_a_node_that_cannot_be_written_keeps_no_other_closed(rig: Rig, mar
             raise ConfigurationError("forbidden")
 
     rig.cluster.before_write = refused
-    loop = Stackless()
+    loop = StacklessPass()
     assert [(await loop.run_pass(rig.context), faults()) for _ in range(2)] == [(5.0, 0.0), (15.0, 1.0)]
     kept = [bool(shown(rig, name)["annotations"] or shown(rig, name)["taints"]) for name in ("gpu-0", "gpu-1")]
     assert kept == [True, False]
@@ -383,7 +312,7 @@ async def test_a_node_kept_free_for_a_plan_that_is_gone_is_so_no_more_at_the_sec
     strip_stack(rig)
     for name, taint in (("gpu-0", RESERVED), ("gpu-1", RESERVED | {"value": "later"})):
         rig.cluster.store.change(NODES, name, {"spec": {"taints": [FOREIGN, taint]}})
-    loop, context, looks = Stackless(), rig.context, []
+    loop, context, looks = StacklessPass(), rig.context, []
     for _ in range(3):
         pause = await loop.run_pass(context)
         looks.append((pause, [shown(rig, name)["taints"] for name in ("gpu-0", "gpu-1")]))
@@ -393,10 +322,10 @@ async def test_a_node_kept_free_for_a_plan_that_is_gone_is_so_no_more_at_the_sec
 
 async def test_a_node_stays_closed_that_is_kept_free_for_a_plan_that_is_gone(rig: Rig) -> None:
     await closed(rig, NodePhase.UPGRADING)
-    ours = [one for one in shown(rig)["taints"] if one["key"] == names.TAINT_MAINTENANCE]
-    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN, *ours, RESERVED]}})
+    maintenance = [one for one in shown(rig)["taints"] if one["key"] == names.TAINT_MAINTENANCE]
+    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN, *maintenance, RESERVED]}})
     assert await look(rig, 3) == [(5.0, True), *[(PAUSE_SECONDS, True)] * 2]
-    assert shown(rig)["taints"] == [FOREIGN, *ours]
+    assert shown(rig)["taints"] == [FOREIGN, *maintenance]
 
 
 async def test_plans_that_cannot_be_listed_keep_no_node_closed_and_no_node_is_taken_for_forgotten(rig: Rig) -> None:

@@ -108,8 +108,8 @@ async def test_a_rollback_that_blocks_a_revision_is_remembered(rig: Rig) -> None
 async def test_what_a_daemonset_keeps_of_its_own_counts_for_nothing_and_stays(rig: Rig) -> None:
     """A DaemonSet's revisions have its pods' labels, among them the stack's; seen on a real cluster."""
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "driver-x", "uid": "ds", "controller": True}
-    theirs = [f"driver-x-{number}" for number in range(5)]
-    for name in theirs:
+    other_revisions = [f"driver-x-{number}" for number in range(5)]
+    for name in other_revisions:
         rig.cluster.store.add(
             CONTROLLER_REVISIONS,
             {
@@ -123,7 +123,7 @@ async def test_what_a_daemonset_keeps_of_its_own_counts_for_nothing_and_stays(ri
                 "revision": 7,
             },
         )
-    first = revisions(rig) - set(theirs)
+    first = revisions(rig) - set(other_revisions)
     made = [await rollout(rig, version, limit=3) for version in VERSIONS[1:3]]
-    assert revisions(rig) == {*theirs, *first, *made}
+    assert revisions(rig) == {*other_revisions, *first, *made}
     assert [one.revision for one in await of_stack(rig.context, STACK)] == [1, 2, 3]

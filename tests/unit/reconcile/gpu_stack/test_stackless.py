@@ -26,7 +26,7 @@ def delete_stack(rig: Rig) -> None:
 
 
 def strip_all(rig: Rig) -> None:
-    """Everything of ours at once, upgrades too."""
+    """All objects of the operator are deleted, upgrades too."""
     strip_request(rig)
     strip_plan(rig)
     for upgrade in rig.upgrades("up"):
@@ -97,7 +97,7 @@ async def test_while_there_is_a_stack_nothing_else_is_read(rig: Rig) -> None:
         return await before(kind, namespace, **selectors)
 
     rig.cluster.list = noted  # type: ignore[method-assign]
-    pause = await stackless.Stackless().run_pass(rig.context)
+    pause = await stackless.StacklessPass().run_pass(rig.context)
     assert (pause, listed, suspended(rig)) == (stackless.PAUSE_SECONDS, ["GpuStack"], True)
 
 
@@ -105,7 +105,7 @@ async def test_the_first_look_restarts_nobody_and_one_without_a_find_pauses_long
     await stopped(rig)
     strip_all(rig)
     strip_stack(rig)
-    loop, context = stackless.Stackless(), rig.context
+    loop, context = stackless.StacklessPass(), rig.context
     with capture_logs() as logs:
         looks = [(await loop.run_pass(context), suspended(rig)) for _ in range(3)]
     assert looks == [(5.0, True), (stackless.PAUSE_SECONDS, False), (stackless.PAUSE_SECONDS, False)]
@@ -129,7 +129,7 @@ async def test_owners_that_cannot_be_looked_for_keep_no_pod_asked(rig: Rig) -> N
     strip_all(rig)
     strip_stack(rig)
     answer_no_list(rig, NODE_UPGRADES)
-    pause = await stackless.Stackless().run_pass(rig.context)
+    pause = await stackless.StacklessPass().run_pass(rig.context)
     assert (pause, asked(rig)) == (15.0, [])
 
 
@@ -138,7 +138,7 @@ async def test_requests_that_cannot_be_listed_are_not_taken_for_gone(rig: Rig) -
     strip_all(rig)
     strip_stack(rig)
     answer_no_list(rig, CHECKPOINT_REQUESTS)
-    loop, context = stackless.Stackless(), rig.context
+    loop, context = stackless.StacklessPass(), rig.context
     assert [(await loop.run_pass(context), suspended(rig)) for _ in range(3)] == [(15.0, True)] * 3
 
 
@@ -152,7 +152,7 @@ async def test_an_owner_that_may_not_be_written_is_tried_again(rig: Rig) -> None
             raise ConfigurationError("forbidden")
 
     rig.cluster.before_write = refuse
-    loop, context = stackless.Stackless(), rig.context
+    loop, context = stackless.StacklessPass(), rig.context
     with capture_logs() as logs:
         looks = [(await loop.run_pass(context), suspended(rig)) for _ in range(4)]
     assert looks == [(5.0, True)] * 4

@@ -15,7 +15,7 @@ from tests.support.pools import (
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES, PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason, is_final
-from upgrader_dev.simulated.cluster.ports import Killed
+from upgrader_dev.simulated.cluster.ports import ProcessKilled
 from upgrader_dev.simulated.cluster.rig import STACK, Rig, start_training
 
 NEXT = "6.1.0-50-amd64"
@@ -63,8 +63,8 @@ async def test_an_attempt_is_made_once_though_the_controller_dies_while_it_order
     rig.apply_stack(rig.make_spec("1.0"))
     await rig.run_until(lambda: in_phase(rig, NodePhase.FAILED))
     rig.cluster.clock.advance(900)
-    rig.cluster.fail_at(write, Killed(), acted=True)
-    with pytest.raises(Killed):
+    rig.cluster.fail_at(write, ProcessKilled(), acted=True)
+    with pytest.raises(ProcessKilled):
         await rig.run_second()
     rig.restart()
     for _ in range(2):

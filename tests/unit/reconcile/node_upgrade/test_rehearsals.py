@@ -33,7 +33,7 @@ def rig() -> Rig:
 
 @pytest.fixture
 def made(rig: Rig):
-    """Pods of ours that were created, and what Jobs and DaemonSets make theirs from, by name."""
+    """Pods that the operator created, and the pod templates of its Jobs and DaemonSets, by name."""
     found, create = {}, rig.cluster.create
 
     async def recorded(kind, body):

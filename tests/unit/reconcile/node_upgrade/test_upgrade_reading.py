@@ -8,7 +8,7 @@ from tests.support.manifests import changed, node_upgrade
 from tests.support.node_upgrades import state, upgrade
 from upgrader.api.resources import NODES, PODS, owner_resource
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations
 from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.reconcile.facts.device_claims import CLAIM
 from upgrader.reconcile.node_upgrade.upgrade_reading import MayGo, build_view, expected_gpus, read_upgrade
@@ -115,7 +115,7 @@ async def test_pods_that_declare_a_method_or_a_veto_in_any_place_are_never_evict
     body = {"name": "db-0", "namespace": "ml", "annotations": pod, "ownerReferences": references}
     container = {"name": "main", "resources": {"limits": {RESOURCE: "1"}}}
     rig.cluster.store.put(PODS, {"metadata": body, "spec": {"nodeName": "gpu-0", "containers": [container]}})
-    spaces = {"ml": Declared(method="file")} if space else {}
+    spaces = {"ml": CheckpointAnnotations(method="file")} if space else {}
     assert await evictable(rig, spaces) == [expected]
 
 
@@ -178,4 +178,4 @@ async def test_operands_that_may_hold_a_device_are_seen_until_they_are_gone(comp
     meta = {"name": "p", "namespace": "gpu-upgrader-system", "labels": labels}
     rig.cluster.store.put(PODS, {"metadata": meta, "spec": {"nodeName": "gpu-0"}, "status": {"phase": phase}})
     rig.cluster.store.mark_deleted(PODS, "p", "gpu-upgrader-system")
-    assert (await view(rig, {})).others_of_ours.pods == counts
+    assert (await view(rig, {})).other_operands.pods == counts

@@ -196,7 +196,7 @@ NODE_TABLE = {
         node(labels={FULL: "6.1.0"}, annotations={"gpu-upgrader.io/node-features": "?"}),
         facts(kernel_label="6.1.0", labels={FULL: "6.1.0"}),
     ),
-    "our taint without a value is still ours": (
+    "a maintenance taint without a value counts": (
         node(spec={"taints": [OUR_TAINT]}),
         facts(maintenance="without a name"),
     ),

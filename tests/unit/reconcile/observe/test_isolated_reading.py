@@ -7,7 +7,7 @@ from upgrader.api.kubernetes import OwnerObject
 from upgrader.api.resources import owner_resource
 from upgrader.core.workloads.owner_kinds import DECLARING, OWNERS
 from upgrader.reconcile.facts.owner_reading import read_work
-from upgrader.reconcile.facts.reading import Reading
+from upgrader.reconcile.facts.reading import ClusterReading
 from upgrader.reconcile.observe.cluster_snapshot import snapshot_of
 
 ODD = "what nobody thought of"
@@ -34,7 +34,9 @@ def odd(seen, **parts):
 
 def gangs(pods, works):
     nodes = {name: node(name, labels=STACK.spec.node_selector) for name in ("a", "b")}
-    seen = Reading(own_namespace="gpu-upgrader", nodes=nodes, pods=pods, works=[read_work(*one) for one in works])
+    seen = ClusterReading(
+        own_namespace="gpu-upgrader", nodes=nodes, pods=pods, works=[read_work(*one) for one in works]
+    )
     return {gang.name: gang for gang in snapshot_of(seen, STACK.spec, GPUS, NOW, stack="pool").gangs}
 
 

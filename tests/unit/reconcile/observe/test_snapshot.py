@@ -10,7 +10,7 @@ from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core.model.fleet import Gang, ImageBuild, ImageFacts, Owner, Snapshot, Terms
 from upgrader.core.model.phases import DriverImagePhase
-from upgrader.reconcile.facts.reading import Reading
+from upgrader.reconcile.facts.reading import ClusterReading
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader_dev.simulated.cluster.rig import Rig
 
@@ -42,7 +42,7 @@ def seen_world(**changes):
         ],
         "api_server_version": "v1.36.0",
     }
-    return Reading(**{**values, **changes})
+    return ClusterReading(**{**values, **changes})
 
 
 def test_a_whole_snapshot():

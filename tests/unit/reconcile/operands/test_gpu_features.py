@@ -13,7 +13,7 @@ from upgrader_dev.simulated.cluster.rig import STACK, Rig
 from upgrader_dev.vendor.labels import LABELS_CAPABLE, LABELS_DRIVER, LABELS_DRIVER_VERSION, LABELS_GPU
 
 GFD = "registry/gfd:1"
-OURS = frozenset((*LABELS_GPU, *LABELS_DRIVER, *LABELS_DRIVER_VERSION, *LABELS_CAPABLE))
+FEATURE_LABELS = frozenset((*LABELS_GPU, *LABELS_DRIVER, *LABELS_DRIVER_VERSION, *LABELS_CAPABLE))
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def meta(rig, node="gpu-0"):
 
 
 def labels(rig, node="gpu-0"):
-    return {key: value for key, value in meta(rig, node)["labels"].items() if key in OURS}
+    return {key: value for key, value in meta(rig, node)["labels"].items() if key in FEATURE_LABELS}
 
 
 def version(rig, node="gpu-0"):
@@ -111,15 +111,15 @@ async def test_they_go_with_their_stack_and_with_a_node_that_leaves_it(rig):
     assert labels(rig) == {}
 
 
-async def test_what_somebody_else_wrote_stays_theirs(rig):
+async def test_a_label_of_another_client_stays(rig):
     await pool(rig)
-    theirs = {"nvidia.com/gpu.product": "NVIDIA-H200"}
-    rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": theirs}})
+    foreign_labels = {"nvidia.com/gpu.product": "NVIDIA-H200"}
+    rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": foreign_labels}})
     rig.apply_stack(discovering(rig))
     await rig.run_until(lambda: version(rig) == "1.0")
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {"nvidia.com/gpu.memory": "1"}}})
     rig.apply_stack(discovering(rig, management="External"))
-    await rig.run_until(lambda: labels(rig) == theirs | {"nvidia.com/gpu.memory": "1"})
+    await rig.run_until(lambda: labels(rig) == foreign_labels | {"nvidia.com/gpu.memory": "1"})
 
 
 async def test_labels_of_another_stacks_nodes_are_left_alone(rig):

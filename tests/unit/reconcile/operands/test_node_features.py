@@ -112,7 +112,7 @@ async def test_with_nothing_new_nothing_is_written(pool: Pool) -> None:
     assert pool.rig.cluster.writes[before:] == []
 
 
-async def test_another_image_of_ours_changes_the_pods_and_no_node(pool: Pool) -> None:
+async def test_another_node_image_changes_the_pods_and_no_node(pool: Pool) -> None:
     before, labels = len(pool.rig.cluster.writes), pool.labels()
     pool.rig.restart(node_image="registry/upgrader@sha256:" + "1" * 64)
     await pool.seconds(10)
@@ -197,9 +197,9 @@ async def test_where_nfd_runs_nothing_is_written() -> None:
 
 async def test_nfd_comes_and_goes_and_there_is_one_writer_all_the_time(pool: Pool) -> None:
     pool.annotate(KEPT)
-    pool.put_label(FULL, "theirs")
+    pool.put_label(FULL, "foreign")
     await pool.seconds(3)
-    assert (pool.labels(), pool.record()) == ({FULL: "theirs"}, None)
+    assert (pool.labels(), pool.record()) == ({FULL: "foreign"}, None)
     before = len(pool.rig.cluster.writes)
     await pool.seconds(30)
     assert pool.rig.cluster.writes[before:] == []
@@ -235,7 +235,7 @@ async def test_somebody_elses_label_is_not_touched_and_named() -> None:
 # ------------------------------------------------------------------------------- taken back
 
 
-async def test_switched_off_everything_of_ours_goes(pool: Pool) -> None:
+async def test_switched_off_all_its_objects_are_deleted(pool: Pool) -> None:
     pool.put_label("zone", "a")
     pool.ask("External")
     await pool.seconds(3)

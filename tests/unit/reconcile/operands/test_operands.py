@@ -201,11 +201,11 @@ async def test_a_driver_pod_that_somebody_evicts_in_a_node_upgrade_is_waited_for
 
 async def test_one_that_becomes_external_goes_and_what_others_run_is_never_touched(rig):
     spec = await nvidia_pool(rig)
-    theirs = {
+    other_plugin = {
         "metadata": {"name": "dcgm-exporter", "namespace": "gpu-upgrader-system"},
         "spec": {"template": {"spec": {}}},
     }
-    rig.cluster.store.put(DAEMONSETS, theirs)
+    rig.cluster.store.put(DAEMONSETS, other_plugin)
     rig.apply_stack(spec | {"monitoring": {"management": "External"}})
     await rig.run_until(lambda: standing(rig)["Monitoring"] == ("External", ""))
     await rig.run_until(lambda: "dcgm-exporter" in daemonsets(rig) and len(daemonsets(rig)) == 4)
@@ -277,7 +277,7 @@ async def test_stacks_with_operands_are_known_also_when_they_are_gone(rig):
     assert await stack_reconciler.with_operands(rig.context) == {STACK}
 
 
-async def test_beside_somebody_elses_device_plugin_only_the_driver_is_ours(rig):
+async def test_beside_an_external_device_plugin_only_the_driver_is_managed(rig):
     rig.fleet.external_plugin = True
     rig.fleet.add_node("gpu-0")
     rig.put_image("1.0")

@@ -72,7 +72,7 @@ def test_what_cannot_be_read_of_it_is_written_anew() -> None:
         ({}, {DEPLOYS: "true"}, {names.ANNOTATION_ADOPTED: None}),
         ({names.ANNOTATION_REMOVED_DRIVER: json.dumps(HAD)}, {}, {}),
     ],
-    ids=["on which nothing of ours ran goes back", "whose driver was taken away stays ours"],
+    ids=["on which no operand ran goes back", "whose driver was removed stays in the stack"],
 )
 def test_a_node_that_was_taken_over(kept: dict[str, str], labels: dict[str, str], gone: dict[str, None]) -> None:
     there = node(ADOPTED | kept, **{names.LABEL_OPERANDS: "off", DEPLOYS: "false"})

@@ -13,7 +13,7 @@ from upgrader.reconcile.runtime import side_by_side
 from upgrader.reconcile.runtime.isolation import Faults
 from upgrader.reconcile.upgrade_plan import plan_reconciler
 from upgrader.telemetry import metrics
-from upgrader_dev.simulated.cluster.ports import Killed
+from upgrader_dev.simulated.cluster.ports import ProcessKilled
 from upgrader_dev.simulated.cluster.rig import Rig
 
 WRONG = "what nobody thought of"
@@ -191,9 +191,9 @@ async def test_nothing_is_begun_after_the_process_was_killed() -> None:
     async def act(number: int) -> None:
         begun.append(number)
         if number == 1:
-            raise Killed
+            raise ProcessKilled
 
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         await side_by_side.for_each(range(10), act, 4)
     assert begun == [0, 1]
 
@@ -209,7 +209,7 @@ def test_faults_are_short_and_name_what_they_are_about() -> None:
     assert list(Faults(kind="UpgradePlan").conditions([])) == []
 
 
-@pytest.mark.parametrize("error", [LostLeadershipError("lost"), Killed(), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [LostLeadershipError("lost"), ProcessKilled(), KeyboardInterrupt()])
 def test_what_ends_the_process_passes(error: BaseException) -> None:
     with pytest.raises(type(error)), Faults(kind="UpgradePlan").contained("gang a"):
         raise error

@@ -103,8 +103,8 @@ async def test_handed_over_it_is_taken_with_the_write_that_switches_it_off(rig: 
 async def test_the_upgrade_waits_until_the_pods_of_the_other_operator_are_gone(rig: Rig) -> None:
     rig.apply_stack(rig.make_spec("1.0"))
     await pass_time(rig)
-    (theirs,) = [pod for pod in rig.cluster.store.copy_all(PODS) if pod["metadata"]["namespace"] == "gpu-operator"]
-    rig.others.append(lambda: rig.cluster.store.put(PODS, theirs))  # its pod does not end
+    (other_pod,) = [pod for pod in rig.cluster.store.copy_all(PODS) if pod["metadata"]["namespace"] == "gpu-operator"]
+    rig.others.append(lambda: rig.cluster.store.put(PODS, other_pod))  # its pod does not end
     await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="ada")
     await rig.run_until(lambda: in_phase(rig, NodePhase.UNLOADING))
     await pass_time(rig, 60)
@@ -114,7 +114,7 @@ async def test_the_upgrade_waits_until_the_pods_of_the_other_operator_are_gone(r
         "waiting for 1 pod(s) of another operator to end",
     )
     rig.others.clear()
-    rig.cluster.store.remove(PODS, theirs["metadata"]["name"], "gpu-operator")
+    rig.cluster.store.remove(PODS, other_pod["metadata"]["name"], "gpu-operator")
     await rig.settle()
 
 
@@ -177,7 +177,7 @@ async def _uninstalled(rig: Rig) -> list[str]:
     return said
 
 
-def ours(rig: Rig, name: str) -> dict[str, str]:
+def adoption_annotations(rig: Rig, name: str) -> dict[str, str]:
     return {key: value for key, value in annotations(rig, name).items() if key.startswith(names.GROUP)}
 
 
@@ -188,7 +188,7 @@ async def _adopted(rig: Rig) -> None:
     await rig.settle()
 
 
-async def test_uninstall_leaves_what_is_wholly_ours_and_releases_what_never_was(rig: Rig) -> None:
+async def test_uninstall_keeps_adopted_nodes_and_releases_the_others(rig: Rig) -> None:
     await _adopted(rig)
     rig.fleet.add_node("gpu-2")
     before = {names.ANNOTATION_ADOPTED: json.dumps(ON), names.ANNOTATION_ADOPT: "{}"}
@@ -196,14 +196,16 @@ async def test_uninstall_leaves_what_is_wholly_ours_and_releases_what_never_was(
     rig.cluster.store.change(NODES, "gpu-2", {"metadata": {"labels": off, "annotations": before}})
     said = await _uninstalled(rig)
     assert (deployed(rig, "gpu-1"), deployed(rig, "gpu-2")) == (dict.fromkeys(ON, "false"), ON)
-    assert {name: json.loads(text) for name, text in ours(rig, "gpu-1").items()} == {names.ANNOTATION_ADOPTED: ON}
-    assert ours(rig, "gpu-2") == {}
+    assert {name: json.loads(text) for name, text in adoption_annotations(rig, "gpu-1").items()} == {
+        names.ANNOTATION_ADOPTED: ON
+    }
+    assert adoption_annotations(rig, "gpu-2") == {}
     stays = "annotation gpu-upgrader.io/adopted stays on 1 node: it stores the labels of another operator"
     assert stays in said
 
 
 async def test_a_second_uninstall_changes_nothing_on_them(rig: Rig) -> None:
-    """The node is still the one whose loaded driver is ours: the other operator must not begin beside it."""
+    """The node still has the driver of the stack loaded: the other operator must not begin beside it."""
     await _adopted(rig)
     await _uninstalled(rig)
     before = rig.nodes()
@@ -232,4 +234,4 @@ async def test_uninstall_forgets_what_was_taken_over_where_somebody_has_set_it_s
     await _adopted(rig)
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": ON}})
     await _uninstalled(rig)
-    assert (deployed(rig), ours(rig, "gpu-1")) == (ON, {})
+    assert (deployed(rig), adoption_annotations(rig, "gpu-1")) == (ON, {})

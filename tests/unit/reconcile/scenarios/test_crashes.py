@@ -7,11 +7,11 @@ import pytest
 from tests.support.building import build_ends, build_jobs
 from upgrader.api.resources import DRIVER_IMAGES, PODS, UPGRADE_PLANS
 from upgrader.core.driver_build.build_results import BuildResult, CellState
-from upgrader.core.driver_build.driver_builds import Failure, FailureClass, Identity
+from upgrader.core.driver_build.driver_builds import BuildFailure, FailureClass, Identity
 from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.model.phases import PlanPhase, RequestPhase, crash_points
 from upgrader.stack.settings import BuildSettings
-from upgrader_dev.simulated.cluster.ports import FakeTrust, Killed
+from upgrader_dev.simulated.cluster.ports import FakeTrust, ProcessKilled
 from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 Point = tuple[str, str, str]
@@ -27,13 +27,13 @@ class KillAtEach:
     def reached(self, *points: Point) -> None:
         if {point for point in points if point[2] != "before-act"} - set(self.hit):
             self.hit += points
-            raise Killed(points)
+            raise ProcessKilled(points)
 
 
 async def _second(rig: Rig) -> None:
     try:
         await rig.run_second()
-    except Killed:
+    except ProcessKilled:
         rig.restart()
         rig.fleet.tick()
 
@@ -111,7 +111,7 @@ async def _builds(rig: Rig) -> None:
     rig.cluster.store.put(DRIVER_IMAGES, {"metadata": {"name": "built"}, "spec": spec})
     rig.crash = KillAtEach()
     await _until(rig, lambda: len(build_jobs(rig)) == 1)
-    failure = Failure(kind=FailureClass.COMPILE, first_error="too few arguments")
+    failure = BuildFailure(kind=FailureClass.COMPILE, first_error="too few arguments")
     build_ends(rig, BuildResult(identity=wanted, state=CellState.RED, failure=failure), code=1)
     await _until(rig, lambda: _phase_of(rig, "built") == "Unbuildable")
     rig.registry.push(packages_name("registry/drivers", wanted), "ff")

@@ -6,7 +6,7 @@ from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES, NODES
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader_dev.simulated.cluster.ports import Killed
+from upgrader_dev.simulated.cluster.ports import ProcessKilled
 from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 OLD = "sim-1.0-6.1.0-47-amd64"
@@ -59,11 +59,11 @@ async def test_where_it_is_lost_while_a_batch_is_started_the_batch_ends_without_
             return await create(kind, body)
         rig.cluster.create = create
         rig.cluster.store.remove(DRIVER_IMAGES, OLD)
-        raise Killed("between the batch and its upgrades")
+        raise ProcessKilled("between the batch and its upgrades")
 
     rig.cluster.create = killed
     rig.apply_plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         await rig.run_until(lambda: rig.is_over("up"))
     rig.restart()
     await rig.run_until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 900)

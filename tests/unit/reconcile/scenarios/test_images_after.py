@@ -8,7 +8,7 @@ from tests.support.image_rig import BUILDS, IDENTITY, NAMED, REFERENCE, REPOSITO
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.core import timing
 from upgrader.core.driver_build.build_results import BuildResult, CellState
-from upgrader.core.driver_build.driver_builds import CheckName, Failure, FailureClass, Verdict
+from upgrader.core.driver_build.driver_builds import BuildFailure, CheckName, FailureClass, Verdict
 from upgrader.core.driver_image.image_machine import LOOK_SECONDS
 from upgrader.core.driver_image.image_names import packages_name
 from upgrader.reconcile.driver_image import image_reconciler
@@ -23,7 +23,7 @@ def rig() -> Rig:
 
 async def fail(rig: Rig) -> None:
     """A build that fails for good."""
-    failure = Failure(kind=FailureClass.COMPILE, first_error="too few arguments")
+    failure = BuildFailure(kind=FailureClass.COMPILE, first_error="too few arguments")
     ended = await built(rig, BuildResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
     assert ended[0] is D.UNBUILDABLE
 

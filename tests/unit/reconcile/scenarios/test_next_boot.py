@@ -106,7 +106,7 @@ async def test_a_report_of_an_earlier_boot_says_nothing_of_the_next_one(rig: Rig
     assert node_facts(node, "nvidia.com/gpu").pending_kernel == ""
 
 
-async def test_an_image_of_ours_goes_when_no_node_could_ask_for_it(rig: Rig) -> None:
+async def test_an_image_is_deleted_when_no_node_could_request_it(rig: Rig) -> None:
     await pass_time(rig, 5)
     rig.fleet.features = lambda node: read_node_features(node, kernels=[KERNEL])
     rig.cluster.clock.advance(6 * 86400)

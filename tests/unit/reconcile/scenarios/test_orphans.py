@@ -168,17 +168,17 @@ async def test_a_claim_that_only_the_cache_still_shows_is_no_orphan() -> None:
     assert (len(rig.upgrades()), rig.nodes()[0]["metadata"]["resourceVersion"]) == (1, version)
 
 
-@pytest.mark.parametrize("orphaned", [False, True], ids=["theirs", "orphaned, and they are coming"])
-async def test_a_node_that_another_stack_s_upgrade_holds_or_is_about_to_is_none_of_ours(
+@pytest.mark.parametrize("orphaned", [False, True], ids=["another", "orphaned, and they are coming"])
+async def test_a_node_that_another_stack_s_upgrade_holds_or_is_about_to_is_left_alone(
     rig: Rig, *, orphaned: bool
 ) -> None:
     await pool(rig)
     body = rig.cluster.store.find(NODE_UPGRADES, rig.upgrades()[0].metadata.name)
     labels = body["metadata"]["labels"] | {names.LABEL_STACK: "pool-b"}
-    spec = body["spec"] | {"stack": "pool-b", "plan": "theirs"}
+    spec = body["spec"] | {"stack": "pool-b", "plan": "other"}
     made = rig.cluster.store.put(
         NODE_UPGRADES,
-        {"metadata": {"name": "theirs", "labels": labels}, "spec": spec, "status": {"phase": "Upgrading"}},
+        {"metadata": {"name": "other", "labels": labels}, "spec": spec, "status": {"phase": "Upgrading"}},
     )
     off = {names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off", names.LABEL_REVISION: None}
     claim = {

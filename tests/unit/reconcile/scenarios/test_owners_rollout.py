@@ -25,7 +25,7 @@ from upgrader_dev.simulated.cluster.controllers import (
     stateful_set,
 )
 from upgrader_dev.simulated.cluster.placing import trainer_spec
-from upgrader_dev.simulated.cluster.ports import Killed
+from upgrader_dev.simulated.cluster.ports import ProcessKilled
 from upgrader_dev.simulated.cluster.responder import Responder
 from upgrader_dev.simulated.cluster.rig import Rig
 from upgrader_dev.simulated.cluster.trainers import Trainer
@@ -82,7 +82,7 @@ class KillAtEach:
     def reached(self, *points: Point) -> None:
         if {point for point in points if point[2] != "before-act"} - set(self.hit):
             self.hit += points
-            raise Killed(points)
+            raise ProcessKilled(points)
 
 
 async def training(case: Case) -> tuple[Rig, str]:
@@ -129,7 +129,7 @@ async def until_over(rig: Rig, seconds: int = 2500) -> None:
             return
         try:
             await rig.run_second()
-        except Killed:
+        except ProcessKilled:
             rig.restart()
             rig.fleet.tick()
     raise AssertionError(rig.describe_state())

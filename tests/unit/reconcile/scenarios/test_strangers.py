@@ -112,7 +112,7 @@ async def test_a_job_that_its_user_resumes_while_it_is_stopped_is_followed_and_n
     rig.apply_plan("up", revision)
     await rig.run_until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.STOPPED})
     rig.cluster.store.change(JOBS, "gang", {"spec": {"suspend": False}}, "default")
-    # Resumed by somebody else it has no toleration of ours: its nodes are released without it at their deadline.
+    # Resumed by another client it has no toleration: its nodes are released without it at their deadline.
     await rig.run_until(lambda: rig.is_over("up"), 1500)
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
     assert said(rig) == {"default/Job/gang": (RequestPhase.RESTORED, "Restored")}

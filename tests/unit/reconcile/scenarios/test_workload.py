@@ -26,7 +26,7 @@ def spec(rig: Rig, **validation: str) -> dict:
 
 
 def workloads(rig: Rig) -> list[str]:
-    """Images in the last validation pod beside ours."""
+    """Images in the last validation pod beside that of the operator."""
     pods = [one for one in rig.cluster.store.copy_all(PODS) if one["metadata"]["name"].startswith("validate-")]
     last = max(pods, key=lambda one: one["metadata"]["creationTimestamp"])
     return [one["image"] for one in last["spec"]["containers"] if one["name"].startswith("workload-")]

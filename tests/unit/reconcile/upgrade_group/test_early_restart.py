@@ -76,7 +76,7 @@ async def test_where_no_spare_will_do_it_waits_for_its_own_nodes(rig: Rig, why: 
         case "taken":
             rig.fleet.add_replica("web", node=spare, gpus=1)
         case "tainted":
-            taint = {"key": "example.com/theirs", "value": "1", "effect": "NoSchedule"}
+            taint = {"key": "example.com/foreign", "value": "1", "effect": "NoSchedule"}
             rig.cluster.store.change(NODES, spare, {"spec": {"taints": [taint]}})
         case "of another revision":
             rig.cluster.store.change(NODES, spare, {"metadata": {"labels": {names.LABEL_REVISION: "other"}}})

@@ -8,7 +8,7 @@ from upgrader.core.model.phases import PlanPhase
 from upgrader_dev.simulated.apiserver.objects import Object
 from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
-FOREIGN = {"key": "example.com/theirs", "value": "1", "effect": "NoSchedule"}
+FOREIGN = {"key": "example.com/foreign", "value": "1", "effect": "NoSchedule"}
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def rig() -> Rig:
     return Rig()
 
 
-def ours(plan: str) -> Object:
+def reservation(plan: str) -> Object:
     return {"key": names.TAINT_RESERVED, "value": plan, "effect": "PreferNoSchedule"}
 
 
@@ -26,7 +26,7 @@ def taints(rig: Rig, node: str) -> list[Object]:
 
 async def marked(rig: Rig, *, plan: str, node: str = "gpu-2") -> None:
     """A node as a controller leaves it that died after the mark."""
-    rig.cluster.store.change(NODES, node, {"spec": {"taints": [FOREIGN, ours(plan)]}})
+    rig.cluster.store.change(NODES, node, {"spec": {"taints": [FOREIGN, reservation(plan)]}})
     if plan == "up":
         rig.cluster.store.change(UPGRADE_PLANS, "up", {"status": {"reservedNodes": [node]}})
     rig.restart()
@@ -61,7 +61,7 @@ async def test_a_mark_of_another_plan_is_left_to_that_plan(rig: Rig) -> None:
     revision = await start_training(rig, nodes=3)
     rig.apply_plan("later", revision, approval=None)
     rig.apply_plan("up", revision)
-    rig.cluster.store.change(NODES, "gpu-2", {"spec": {"taints": [ours("later")]}})
+    rig.cluster.store.change(NODES, "gpu-2", {"spec": {"taints": [reservation("later")]}})
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"status": {"reservedNodes": ["gpu-2"]}})
     await rig.run_second()
-    assert taints(rig, "gpu-2") == [ours("later")]
+    assert taints(rig, "gpu-2") == [reservation("later")]

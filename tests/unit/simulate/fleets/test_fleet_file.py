@@ -4,14 +4,14 @@ import pytest
 
 from tests.support.repository import ROOT
 from upgrader.core.errors import ConfigurationError
-from upgrader.simulate.fleets.fleet import Event, EventKind, Fleet, SimJob, SimNode
+from upgrader.simulate.fleets.fleet import EventKind, Fleet, FleetEvent, FleetJob, FleetNode
 from upgrader.simulate.fleets.fleet_file import load_fleet, parse_fleet
 
 WHOLE = Fleet(
     name="mine",
-    nodes=(SimNode(name="a", gpus=4, model="A100", rack="r1"), SimNode(name="b")),
+    nodes=(FleetNode(name="a", gpus=4, model="A100", rack="r1"), FleetNode(name="b")),
     jobs=(
-        SimJob(
+        FleetJob(
             name="train",
             size=2,
             nodes=("a", "b"),
@@ -25,9 +25,9 @@ WHOLE = Fleet(
             lane="scratch",
             refuses=1,
         ),
-        SimJob(name="later", size=1, start=5400, end=9000, method="none"),
+        FleetJob(name="later", size=1, start=5400, end=9000, method="none"),
     ),
-    events=(Event(at=3600, what=EventKind.JOB_GROWS, subject="later", value="b"),),
+    events=(FleetEvent(at=3600, what=EventKind.JOB_GROWS, subject="later", value="b"),),
 )
 
 JSON = """{"name": "mine",

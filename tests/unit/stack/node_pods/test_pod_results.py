@@ -9,7 +9,7 @@ from upgrader.api.kubernetes import Job, Pod
 from upgrader.core import timing
 from upgrader.core.model.pod_diagnostics import Silence
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.core.node_upgrade.upgrade_state import Outcome, PodResult
+from upgrader.core.node_upgrade.upgrade_state import PodOutcome, PodResult
 from upgrader.stack.naming import prepare_name, validation_name
 from upgrader.stack.node_pods.pod_results import prepare_result, upgrade_result, validate_result
 
@@ -51,16 +51,16 @@ def pod(phase, *, state=None, init=None, name=PREPARE, component="prepare", crea
 
 
 def waiting(trouble=""):
-    return PodResult(outcome=Outcome.WAITING, trouble=trouble)
+    return PodResult(outcome=PodOutcome.WAITING, trouble=trouble)
 
 
 def silent(since="2026-11-21T09:00:00Z", **of):
     """Waiting, and its status does not say for what."""
-    return PodResult(outcome=Outcome.WAITING, silence=Silence(since=timing.parse_time(since), **of))
+    return PodResult(outcome=PodOutcome.WAITING, silence=Silence(since=timing.parse_time(since), **of))
 
 
 def failed(trouble, result=None):
-    return PodResult(outcome=Outcome.FAILED, result=result, trouble=trouble)
+    return PodResult(outcome=PodOutcome.FAILED, result=result, trouble=trouble)
 
 
 NOT_FOUND = 'rpc error: code = NotFound desc = failed to pull and unpack image "r/driver@sha256:1": not found'
@@ -86,7 +86,7 @@ CASES = {
     ),
     "it succeeded with an answer": (
         [pod("Succeeded", state=said(DONE))],
-        PodResult(outcome=Outcome.SUCCEEDED, result=DONE),
+        PodResult(outcome=PodOutcome.SUCCEEDED, result=DONE),
     ),
     "it failed with an answer": (
         [pod("Failed", state=said(BUSY, 15))],
@@ -167,9 +167,9 @@ def test_a_pod_is_read(pods, expected):
 def test_the_way_back_is_not_validated_by_the_pod_before_it():
     before = pod("Failed", name=VALIDATE, component="validate", state=said(BUSY, 18))
     after = pod("Succeeded", name=REVALIDATE, component="validate", state=said(DONE))
-    assert validate_result([before, after], UPGRADE, reverting=False).outcome is Outcome.FAILED
+    assert validate_result([before, after], UPGRADE, reverting=False).outcome is PodOutcome.FAILED
     assert validate_result([before, after], UPGRADE, reverting=True) == PodResult(
-        outcome=Outcome.SUCCEEDED, result=DONE
+        outcome=PodOutcome.SUCCEEDED, result=DONE
     )
     assert validate_result([before], UPGRADE, reverting=True) == PodResult()
 
@@ -184,7 +184,7 @@ def test_a_validation_pod_that_its_kubelet_did_not_admit_says_nothing_about_the_
 
 def test_one_that_has_run_was_admitted():
     ran = pod("Failed", component="validate", name=VALIDATE, reason="OutOfmemory", init=said(BUSY, 15))
-    assert validate_result([ran], UPGRADE, reverting=False).outcome is Outcome.FAILED
+    assert validate_result([ran], UPGRADE, reverting=False).outcome is PodOutcome.FAILED
 
 
 def test_a_prepare_pod_that_is_not_admitted_has_failed():
@@ -213,7 +213,7 @@ JOBS = {
     "it has ended, and somebody else has suspended it": (
         job(suspend=True, started=True, type="Complete"),
         [],
-        PodResult(outcome=Outcome.SUCCEEDED),
+        PodResult(outcome=PodOutcome.SUCCEEDED),
     ),
     "its first pod runs": (job(), [upgrade_pod("Running")], waiting()),
     "it has no pod yet": (
@@ -234,7 +234,7 @@ JOBS = {
     "somebody holds the driver, and another pod looks again": (
         job(),
         [upgrade_pod("Failed", created=1, state=said(BUSY, 15)), upgrade_pod("Running", created=2)],
-        PodResult(outcome=Outcome.WAITING, result=BUSY, trouble=BUSY.message),
+        PodResult(outcome=PodOutcome.WAITING, result=BUSY, trouble=BUSY.message),
     ),
     "somebody held the driver until the Job's time was over": (
         job(type="Failed", reason="DeadlineExceeded", message="Job was active longer than specified deadline"),
@@ -252,12 +252,12 @@ JOBS = {
             upgrade_pod("Failed", created=2, state={"terminated": KILLED}),
             upgrade_pod("Succeeded", created=1, state=said(DONE)),
         ],
-        PodResult(outcome=Outcome.SUCCEEDED, result=DONE),
+        PodResult(outcome=PodOutcome.SUCCEEDED, result=DONE),
     ),
     "it completed, and its pods were cleaned away": (
         job(type="Complete"),
         [],
-        PodResult(outcome=Outcome.SUCCEEDED),
+        PodResult(outcome=PodOutcome.SUCCEEDED),
     ),
     "it completed, and its pod says otherwise": (
         job(type="Complete"),

@@ -17,9 +17,9 @@ from tests.support.rendered import (
 )
 from upgrader.core.node_protocol.orders import (
     ORDER_VARIABLE,
-    Driver,
     KubeletSettings,
     KubeletTarget,
+    NodeDriver,
     PrepareOrder,
     Reason,
     Reboot,
@@ -53,7 +53,7 @@ def upgrade_order(reverting, **changes):
 
 WAYS = {"select": ("/sbin/choose", "--default"), "restart": ("/sbin/reboot",)}
 REBOOT = {"source": "6.1.0-47-amd64", "target": "6.1.0-50-amd64"} | {key: list(words) for key, words in WAYS.items()}
-OLD, NEW = Driver(vendor="sim", version="560.1"), Driver(vendor="sim", version="570.10")
+OLD, NEW = NodeDriver(vendor="sim", version="560.1"), NodeDriver(vendor="sim", version="570.10")
 KUBELET = "/usr/bin/kubelet"
 
 STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-3"}
@@ -77,7 +77,7 @@ UPGRADES = {
         False,
         UpgradeOrder(
             upgrade=UID,
-            unload=Driver(vendor="sim", version=""),
+            unload=NodeDriver(vendor="sim", version=""),
             kubelet=KubeletTarget(version="1.35.4", binary=KUBELET),
         ),
     ),
@@ -103,7 +103,7 @@ UPGRADES = {
         False,
         UpgradeOrder(upgrade=UID, unload=OLD),
     ),
-    "what runtime hooks of ours left is forgotten, whichever way it goes": (
+    "files of the managed runtime hooks are forgotten, whichever way it goes": (
         {"source": HOOKED, "target": {**SAME_KUBELET, "runtimeKey": "d" * 16, "vendor": "nvidia"}},
         True,
         UpgradeOrder(
@@ -150,6 +150,12 @@ UPGRADES = {
         UpgradeOrder(upgrade=f"{UID}-revert", undoes=UID, unload=NEW),
     ),
 }
+
+
+@pytest.mark.parametrize("reverting", [False, True])
+def test_a_driver_of_another_operator_is_unloaded_on_an_adopted_node_and_not_on_the_way_back(reverting):
+    job = manifests.upgrade_job(upgrade(source=FRESH), reverting=reverting, settings=SETTINGS, adopted=True)
+    assert order(job, UpgradeOrder).adopted is not reverting
 
 
 @pytest.mark.parametrize(("changes", "reverting", "expected"), UPGRADES.values(), ids=UPGRADES)

@@ -9,7 +9,7 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import GpuStack, GpuStackSpec
 from upgrader.api.v1alpha1.operand_specs import DevicePluginSpec, DriverSpec
 from upgrader.core.model.operands import Operand, PluginSettings
-from upgrader.core.node_protocol.orders import Driver, ValidateDriverOrder
+from upgrader.core.node_protocol.orders import NodeDriver, ValidateDriverOrder
 from upgrader.stack.node_pods.preflight import preflight_job
 from upgrader.stack.operands.monitoring import exporter_service, service_monitor
 from upgrader.stack.operands.nondisruptive_operands import NondisruptiveOperand, nondisruptive_daemonset
@@ -18,7 +18,7 @@ from upgrader.stack.settings import StackSettings
 GOLDEN = ROOT / "tests" / "unit" / "stack" / "operands" / "golden-monitoring"
 EXAMPLE = ROOT / "docs" / "examples" / "preflight-job.yaml"
 SETTINGS = StackSettings(node_image="registry.example/upgrader@sha256:" + "c" * 64)
-ORDER = ValidateDriverOrder(driver=Driver(vendor="sim", version=""), resource="nvidia.com/gpu")
+ORDER = ValidateDriverOrder(driver=NodeDriver(vendor="sim", version=""), resource="nvidia.com/gpu")
 
 RENDERED = {
     "exporter-service": exporter_service("pool-a", SETTINGS),

@@ -14,18 +14,18 @@ SETTINGS = st.builds(
 )
 
 
-@given(operand=st.sampled_from(Operand), settings=SETTINGS, ours=st.frozensets(st.sampled_from(Operand)))
-def test_an_operand_waits_for_ours_before_it_in_their_order_and_for_nobody_else(operand, settings, ours):
-    found = [one.operand for one in earlier_operands(operand, settings, ours)]
+@given(operand=st.sampled_from(Operand), settings=SETTINGS, managed=st.frozensets(st.sampled_from(Operand)))
+def test_an_operand_waits_for_the_managed_operands_before_it_and_for_no_other(operand, settings, managed):
+    found = [one.operand for one in earlier_operands(operand, settings, managed)]
     places = [list(Operand).index(one) for one in found]
     assert places == sorted(set(places))
     assert all(place < list(Operand).index(operand) for place in places)
-    assert set(found) <= ours | {Operand.DRIVER}
+    assert set(found) <= managed | {Operand.DRIVER}
     assert (Operand.DRIVER in found) is (operand is not Operand.DRIVER)
 
 
-@given(settings=SETTINGS, ours=st.frozensets(st.sampled_from(Operand)))
-def test_each_looks_for_a_file_of_the_operand_that_it_waits_for(settings, ours):
-    for one in earlier_operands(Operand.MONITORING, settings, ours):
+@given(settings=SETTINGS, managed=st.frozensets(st.sampled_from(Operand)))
+def test_each_looks_for_a_file_of_the_operand_that_it_waits_for(settings, managed):
+    for one in earlier_operands(Operand.MONITORING, settings, managed):
         assert one.file.startswith(f"{one.folder}/")
         assert (settings.driver_vendor in one.file) or one.operand is not Operand.DRIVER

@@ -13,7 +13,7 @@ from upgrader.images.buildah import buildah_version, open_storage
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers.builder.extraction import extract_archive
 from upgrader.images.drivers.builder.trees import make_root, unpack_package
-from upgrader.images.drivers.recipe.definition import Definition
+from upgrader.images.drivers.recipe.definition import BuildDefinition
 from upgrader.images.drivers.recipe.manifest import (
     DriverManifest,
     checksum_lines,
@@ -41,7 +41,23 @@ ASSEMBLER = "buildah"
 
 COMMANDS = (
     *("cat", "chmod", "chroot", "cp", "cut", "date", "dmesg", "find", "grep", "head", "insmod", "ln", "ls", "mkdir"),
-    *("mknod", "mv", "printf", "rm", "rmmod", "sed", "sh", "sha256sum", "sleep", "sort", "stat", "sync", "tail", "tr"),
+    *(
+        "mknod",
+        "mv",
+        "printf",
+        "readlink",
+        "rm",
+        "rmmod",
+        "sed",
+        "sh",
+        "sha256sum",
+        "sleep",
+        "sort",
+        "stat",
+        "sync",
+        "tail",
+        "tr",
+    ),
     "wc",
 )
 """Commands of busybox for these programs. A test checks that the list is complete."""
@@ -70,7 +86,7 @@ def assembler_input() -> Input:
     return Input(kind="option", name=ASSEMBLER, version=version, sha256=hash_facts(version, 64))
 
 
-def lay_files(definition: Definition, packages: PackageStore, target: Path, work: Path) -> None:
+def lay_files(definition: BuildDefinition, packages: PackageStore, target: Path, work: Path) -> None:
     """Copy libraries, tools and firmware of the driver's packages to their places in a root, without documentation.
 
     Raises:
@@ -99,7 +115,7 @@ def _target_path(path: Path, name: str, arch: str) -> str | None:
 
 
 def assemble_image(
-    definition: Definition,
+    definition: BuildDefinition,
     recipe: RecipeFolder,
     *,
     modules: Sequence[Path],
@@ -138,7 +154,7 @@ def assemble_image(
 
 def _fill_tree(
     tree: Path,
-    definition: Definition,
+    definition: BuildDefinition,
     recipe: RecipeFolder,
     modules: Sequence[Path],
     files: Path,
@@ -158,8 +174,10 @@ def _fill_tree(
     manifest = describe_image(
         definition.identity,
         definition.inputs,
-        in_tree=recipe.recipe.in_tree,
-        modules=[shipped_module(module, f"{place}/{module.name}") for module in modules],
+        modules=[
+            shipped_module(module, f"{place}/{module.name}", optional=recipe.recipe.is_optional(module.stem))
+            for module in modules
+        ],
         verdicts=verdicts,
         devices=recipe.recipe.devices,
     )
@@ -187,7 +205,7 @@ def _lay_programs(recipe: RecipeFolder, vendor: str, driver: Path) -> None:
         shutil.copy2(path, driver)
 
 
-def _image_labels(manifest: DriverManifest, definition: Definition) -> list[tuple[str, str]]:
+def _image_labels(manifest: DriverManifest, definition: BuildDefinition) -> list[tuple[str, str]]:
     """The labels that a registry shows without unpacking the image."""
     return [
         *identity_labels(definition.identity).items(),

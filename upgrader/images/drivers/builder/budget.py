@@ -20,7 +20,7 @@ from upgrader.core.errors import ConfigurationError
 _TOKEN = b"+"
 
 
-class Budget:
+class BuildBudget:
     """A context manager. Builds of this process that enter `reserve_share` wait for free cores and memory.
 
     `cores` and `memory_mib` are the limits of all builds together; `place` is a folder for the pipe.

@@ -8,18 +8,25 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.driver_build.driver_builds import Identity, Input
-from upgrader.core.driver_build.driver_matrix import Cell, KernelFacts, Matrix, RecipeFacts, Unmatched, select_cells
+from upgrader.core.driver_build.driver_matrix import (
+    Cell,
+    KernelFacts,
+    Matrix,
+    RecipeFacts,
+    UnmatchedSelector,
+    select_cells,
+)
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.apt import Apt
 from upgrader.images.debian.archives import Archives
 from upgrader.images.debian.discovery import News, carry_over, compare_discoveries, discover_kernels
 from upgrader.images.debian.errors import MissingPackageError
 from upgrader.images.debian.store import PackageStore
-from upgrader.images.debian.values import Discovery, Kernel, code_name
+from upgrader.images.debian.values import ArchiveDiscovery, DebianKernel, code_name
 from upgrader.images.debian.versions import sort_key, upstream_version
 from upgrader.images.drivers.builder.assembly import assembler_input, programs_input
 from upgrader.images.drivers.recipe import toolchain
-from upgrader.images.drivers.recipe.definition import Definition, define_image
+from upgrader.images.drivers.recipe.definition import BuildDefinition, define_image
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
 from upgrader.images.drivers.recipe.toolchain import Toolchain
 from upgrader.process.places import Progress, write_atomically
@@ -35,7 +42,7 @@ class Catalog(Struct, frozen=True, kw_only=True):
     `names` are the requested packages in addition to kernels.
     """
 
-    discovery: Discovery
+    discovery: ArchiveDiscovery
     toolchains: tuple[Toolchain, ...]
     names: tuple[str, ...] = ()
 
@@ -43,7 +50,7 @@ class Catalog(Struct, frozen=True, kw_only=True):
         """Whether the catalog was requested for all packages of these recipes."""
         return set(self.names) >= set(_package_names(recipes))
 
-    def find_kernel(self, release: str, os: str = "") -> Kernel:
+    def find_kernel(self, release: str, os: str = "") -> DebianKernel:
         """A kernel. If several distributions have it, that of `os`.
 
         Raises:
@@ -57,7 +64,7 @@ class Catalog(Struct, frozen=True, kw_only=True):
             f"no archive of {os} has the kernel {release}; {other.os} has it", name=f"linux-headers-{release}"
         )
 
-    def find_toolchain(self, kernel: Kernel) -> Toolchain:
+    def find_toolchain(self, kernel: DebianKernel) -> Toolchain:
         """The toolchain of a kernel.
 
         Raises:
@@ -120,7 +127,7 @@ def update_catalog(
     names = _package_names(recipes)
     now = discover_kernels(matrix.suites, matrix.components, names, source=source, folder=folder / "apt")
     earlier = load_catalog(folder)
-    before = earlier.discovery if earlier else Discovery()
+    before = earlier.discovery if earlier else ArchiveDiscovery()
     kept = carry_over(before, now, packages.has_package)
     chains: list[Toolchain] = []
     for distribution in matrix.distributions:
@@ -139,7 +146,7 @@ def _package_names(recipes: Mapping[str, RecipeFolder]) -> list[str]:
     return sorted({name for folder in recipes.values() for name in folder.recipe.packages})
 
 
-def _resolve_toolchains(apt: Apt, os: str, compilers: Sequence[str], discovery: Discovery) -> list[Toolchain]:
+def _resolve_toolchains(apt: Apt, os: str, compilers: Sequence[str], discovery: ArchiveDiscovery) -> list[Toolchain]:
     """The toolchains. A missing compiler is left out, and the cells that need it fail."""
     headers = [package for kernel in discovery.kernels if kernel.os == os for package in kernel.headers]
     kbuild = toolchain.newest_kbuild(headers)[:1]
@@ -169,7 +176,7 @@ class Cells:
         """Determined on demand, since a list of cells does not need buildah."""
         return assembler_input()
 
-    def list_cells(self) -> tuple[tuple[Cell, ...], tuple[Unmatched, ...]]:
+    def list_cells(self) -> tuple[tuple[Cell, ...], tuple[UnmatchedSelector, ...]]:
         """The cells of the matrix, and the selectors without a match.
 
         Raises:
@@ -191,7 +198,7 @@ class Cells:
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
 
-    def define_cell(self, cell: Cell) -> Definition:
+    def define_cell(self, cell: Cell) -> BuildDefinition:
         """All inputs of a cell, pinned.
 
         Raises:
@@ -200,7 +207,7 @@ class Cells:
         """
         return self.define_identity(cell.identity, cell.modules)
 
-    def define_identity(self, identity: Identity, modules: Sequence[str] = ()) -> Definition:
+    def define_identity(self, identity: Identity, modules: Sequence[str] = ()) -> BuildDefinition:
         """As `define_cell`, for an identity."""
         kernel = self.catalog.find_kernel(identity.kernel, identity.os)
         return define_image(

@@ -12,21 +12,21 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.driver_build.build_results import BuildResult, CellState
-from upgrader.core.driver_build.driver_builds import CheckName, Failure, FailureClass, Verdict
+from upgrader.core.driver_build.driver_builds import BuildFailure, CheckName, FailureClass, Verdict
 from upgrader.images import boot
 from upgrader.images.boot.values import Boot
 from upgrader.images.debian.errors import ArchiveError
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers.builder.assembly import assemble_image, lay_files, take_modules
-from upgrader.images.drivers.builder.budget import Budget
+from upgrader.images.drivers.builder.budget import BuildBudget
 from upgrader.images.drivers.builder.compiling import Broken, Compiler
-from upgrader.images.drivers.builder.image_store import FailureStore, Record, Shelf
+from upgrader.images.drivers.builder.image_store import FailureStore, ImageRecord, Shelf
 from upgrader.images.drivers.builder.sandbox import check_sandbox
 from upgrader.images.drivers.builder.trees import Trees
-from upgrader.images.drivers.recipe.definition import Definition
+from upgrader.images.drivers.recipe.definition import BuildDefinition
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
 from upgrader.images.layout import Layout
-from upgrader.images.modules.signing import SigningKey, sign_module
+from upgrader.images.modules.signing import ModuleSigningKey, sign_module
 from upgrader.images.modules.verify import verify_modules
 from upgrader.process import ProgramFailedError
 from upgrader.process.places import Progress, hold_lock, write_atomically
@@ -41,7 +41,7 @@ _CLASSES = {
 """Other checks fail if make reported success with a wrong result, which counts as a compile failure."""
 
 
-class Places(Struct, frozen=True, kw_only=True):
+class BuildFolders(Struct, frozen=True, kw_only=True):
     """Folders: `cache` for files that can be rebuilt, `logs` for the ends of failed builds' logs."""
 
     cache: Path
@@ -58,12 +58,12 @@ class Workshop:
     def __init__(
         self,
         *,
-        places: Places,
+        places: BuildFolders,
         packages: PackageStore,
         shelf: Shelf,
-        budget: Budget,
+        budget: BuildBudget,
         progress: Progress,
-        signer: SigningKey | None = None,
+        signer: ModuleSigningKey | None = None,
     ) -> None:
         self._places = places
         self._packages = packages
@@ -86,7 +86,7 @@ class Workshop:
         for root in sorted((self._places.cache / "trees").glob("toolchain-*"))[:1]:
             check_sandbox(root, self._budget.tokens)
 
-    def build(self, definition: Definition, recipe: RecipeFolder) -> BuildResult:
+    def build(self, definition: BuildDefinition, recipe: RecipeFolder) -> BuildResult:
         """The image of a definition: the stored one, or a new one, or the reason for a failure.
 
         Raises:
@@ -109,26 +109,26 @@ class Workshop:
             self._remembered.add_failure(result)
         return result
 
-    def find_result(self, definition: Definition) -> BuildResult | None:
+    def find_result(self, definition: BuildDefinition) -> BuildResult | None:
         """The stored result of this definition; None if it has to be built."""
         return self._shelf.find_result(definition.key) or self._remembered.find_failure(definition.key)
 
-    def _build_new(self, definition: Definition, recipe: RecipeFolder, work: Path) -> BuildResult:
+    def _build_new(self, definition: BuildDefinition, recipe: RecipeFolder, work: Path) -> BuildResult:
         started = time.monotonic()
         try:
             outcome = self._build_image(definition, recipe, work)
         except ArchiveError as error:
             # The signed index lists the package: a mirror or proxy that lacks it is no result about driver and kernel.
-            outcome = Broken(failure=Failure(kind=FailureClass.TRANSIENT, first_error=error.brief), log=str(error))
+            outcome = Broken(failure=BuildFailure(kind=FailureClass.TRANSIENT, first_error=error.brief), log=str(error))
         except ProgramFailedError as error:
-            outcome = Broken(failure=Failure(kind=FailureClass.TRANSIENT, first_error=error.brief), log=str(error))
+            outcome = Broken(failure=BuildFailure(kind=FailureClass.TRANSIENT, first_error=error.brief), log=str(error))
         except OSError as error:
-            outcome = Broken(failure=Failure(kind=FailureClass.TRANSIENT, first_error=str(error)))
+            outcome = Broken(failure=BuildFailure(kind=FailureClass.TRANSIENT, first_error=str(error)))
         seconds = time.monotonic() - started
         if isinstance(outcome, Broken):
             return self._red_result(definition, outcome, seconds)
         layout, verdicts = outcome
-        record = Record(
+        record = ImageRecord(
             identity=definition.identity,
             build_key=definition.key,
             digest=layout.image.digest,
@@ -147,7 +147,7 @@ class Workshop:
         )
 
     def _build_image(
-        self, definition: Definition, recipe: RecipeFolder, work: Path
+        self, definition: BuildDefinition, recipe: RecipeFolder, work: Path
     ) -> tuple[Layout, tuple[Verdict, ...]] | Broken:
         self._report(definition, f"compiling {' '.join(definition.modules)}")
         compiled = self._compiler.compile(definition, recipe, work)
@@ -176,7 +176,7 @@ class Workshop:
         return broken if broken is not None else (layout, (*verdicts, booted))
 
     def _verify_modules(
-        self, definition: Definition, modules: tuple[Path, ...], headers: Path, files: Path
+        self, definition: BuildDefinition, modules: tuple[Path, ...], headers: Path, files: Path
     ) -> tuple[Verdict, ...]:
         return verify_modules(
             modules,
@@ -187,7 +187,7 @@ class Workshop:
             certificate=self._signer.certificate if self._signer else None,
         )
 
-    def boot_image(self, definition: Definition, layout: Layout, work: Path) -> tuple[Verdict, Boot]:
+    def boot_image(self, definition: BuildDefinition, layout: Layout, work: Path) -> tuple[Verdict, Boot]:
         """Boot the exact kernel with the modules in the image."""
         kernel = definition.kernel
         self._report(definition, "booting its kernel")
@@ -196,7 +196,7 @@ class Workshop:
         with self._budget.reserve_share(_BOOT_MIB):  # emulation uses a whole core
             return boot.boot_modules(boot.find_kernel(tree, kernel.release), modules)
 
-    def _red_result(self, definition: Definition, broken: Broken, seconds: float) -> BuildResult:
+    def _red_result(self, definition: BuildDefinition, broken: Broken, seconds: float) -> BuildResult:
         failure = broken.failure
         write_atomically(self._places.logs / f"{definition.key}.log", f"{broken.log}\n".encode())
         self._report(definition, f"{failure.kind}: {failure.first_error}")
@@ -208,7 +208,7 @@ class Workshop:
             seconds=seconds,
         )
 
-    def _report(self, definition: Definition, line: str) -> None:
+    def _report(self, definition: BuildDefinition, line: str) -> None:
         self._progress(f"{definition.identity}: {line}")
 
 
@@ -230,6 +230,6 @@ def _first_failed(verdicts: tuple[Verdict, ...]) -> Broken | None:
         if verdict.passed is False:
             kind = _CLASSES.get(verdict.check, FailureClass.COMPILE)
             symbol = verdict.symbols[0] if verdict.symbols else ""
-            failure = Failure(kind=kind, first_error=verdict.reason.partition("\n")[0], symbol=symbol)
+            failure = BuildFailure(kind=kind, first_error=verdict.reason.partition("\n")[0], symbol=symbol)
             return Broken(failure=failure, log=verdict.reason)
     return None

@@ -7,14 +7,14 @@ from msgspec import Struct
 
 from upgrader.core.driver_build import build_failures
 from upgrader.core.driver_build.dkms import kernel_config, parse_dkms
-from upgrader.core.driver_build.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_builds import BuildFailure, FailureClass
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.store import PackageStore
-from upgrader.images.drivers.builder.budget import Budget
+from upgrader.images.drivers.builder.budget import BuildBudget
 from upgrader.images.drivers.builder.sandbox import Sandbox
 from upgrader.images.drivers.builder.trees import Trees, make_root, unpack_package
 from upgrader.images.drivers.recipe import toolchain
-from upgrader.images.drivers.recipe.definition import Definition
+from upgrader.images.drivers.recipe.definition import BuildDefinition
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
 from upgrader.process import ProgramTimeoutError
 
@@ -22,7 +22,7 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _SHORT_SECONDS = 120.0
 
 
-class Compiled(Struct, frozen=True, kw_only=True):
+class CompiledModules(Struct, frozen=True, kw_only=True):
     """Modules in load order, without debugging information. `headers` is the unpacked headers package."""
 
     modules: tuple[Path, ...]
@@ -34,19 +34,19 @@ class Compiled(Struct, frozen=True, kw_only=True):
 class Broken(Struct, frozen=True, kw_only=True):
     """A failed build. `log` is the end of make's output."""
 
-    failure: Failure
+    failure: BuildFailure
     log: str = ""
 
 
 class Compiler:
     """Compiles definitions. Several threads may compile at the same time, each in its own `work` folder."""
 
-    def __init__(self, trees: Trees, packages: PackageStore, budget: Budget) -> None:
+    def __init__(self, trees: Trees, packages: PackageStore, budget: BuildBudget) -> None:
         self._trees = trees
         self._packages = packages
         self._budget = budget
 
-    def compile(self, definition: Definition, recipe: RecipeFolder, work: Path) -> Compiled | Broken:
+    def compile(self, definition: BuildDefinition, recipe: RecipeFolder, work: Path) -> CompiledModules | Broken:
         """Compile the modules of a definition.
 
         Raises:
@@ -71,16 +71,16 @@ class Compiler:
                 broken := _run_make(sandbox, definition, recipe)
             ):
                 return broken
-        return Compiled(modules=_module_paths(definition, build), headers=folder, base=base)
+        return CompiledModules(modules=_module_paths(definition, build), headers=folder, base=base)
 
-    def _sandbox_layers(self, definition: Definition) -> tuple[Path, Path]:
+    def _sandbox_layers(self, definition: BuildDefinition) -> tuple[Path, Path]:
         chain = definition.toolchain
         name = f"toolchain-{chain.os}-{chain.compiler}"
         base = self._trees.unpacked_tree(name, chain.packages, toolchain.finish_tree)
         headers = self._trees.unpacked_tree(f"headers-{definition.identity.kernel}", definition.kernel.headers)
         return base, headers
 
-    def _lay_source(self, definition: Definition, recipe: RecipeFolder, work: Path, build: Path) -> None:
+    def _lay_source(self, definition: BuildDefinition, recipe: RecipeFolder, work: Path, build: Path) -> None:
         """Unpack the source into a folder of this build, since the source's configuration depends on the kernel."""
         if not definition.source:
             shutil.copytree(recipe.folder, build)
@@ -100,10 +100,10 @@ class Compiler:
 
 
 def _unsupported_result(reason: str) -> Broken:
-    return Broken(failure=Failure(kind=FailureClass.UNSUPPORTED, first_error=reason))
+    return Broken(failure=BuildFailure(kind=FailureClass.UNSUPPORTED, first_error=reason))
 
 
-def _dkms_refusal(definition: Definition, build: Path, headers: Path) -> str:
+def _dkms_refusal(definition: BuildDefinition, build: Path, headers: Path) -> str:
     """The reason why the source's dkms.conf excludes this kernel; empty if it does not."""
     conf = build / "dkms.conf"
     if not conf.exists():
@@ -118,7 +118,7 @@ def _dkms_refusal(definition: Definition, build: Path, headers: Path) -> str:
     return dkms.explain_refusal(definition.identity.kernel, _MACHINES[definition.identity.arch], config)
 
 
-def _apply_patches(sandbox: Sandbox, definition: Definition, recipe: RecipeFolder) -> Broken | None:
+def _apply_patches(sandbox: Sandbox, definition: BuildDefinition, recipe: RecipeFolder) -> Broken | None:
     identity = definition.identity
     for patch in recipe.recipe.patches:
         if not patch.is_applicable(identity.kernel, identity.driver):
@@ -126,12 +126,12 @@ def _apply_patches(sandbox: Sandbox, definition: Definition, recipe: RecipeFolde
         words = ["patch", "--strip=1", "--fuzz=0", "--batch", f"--input={patch.file}"]
         finished = sandbox.run(words, timeout=_SHORT_SECONDS)
         if finished.code != 0:
-            failure = Failure(kind=FailureClass.COMPILE, first_error=f"{patch.file} does not apply")
+            failure = BuildFailure(kind=FailureClass.COMPILE, first_error=f"{patch.file} does not apply")
             return Broken(failure=failure, log=build_failures.last_lines(finished.text))
     return None
 
 
-def _run_make(sandbox: Sandbox, definition: Definition, recipe: RecipeFolder) -> Broken | None:
+def _run_make(sandbox: Sandbox, definition: BuildDefinition, recipe: RecipeFolder) -> Broken | None:
     seconds = 60.0 * recipe.recipe.minutes
     identity = definition.identity
     arguments = recipe.recipe.make_arguments(
@@ -152,5 +152,5 @@ def _run_make(sandbox: Sandbox, definition: Definition, recipe: RecipeFolder) ->
     return Broken(failure=build_failures.exit_failure(output, finished.code), log=build_failures.last_lines(output))
 
 
-def _module_paths(definition: Definition, build: Path) -> tuple[Path, ...]:
+def _module_paths(definition: BuildDefinition, build: Path) -> tuple[Path, ...]:
     return tuple(build / f"{name}.ko" for name in definition.modules)

@@ -26,7 +26,7 @@ _Kind = TypeVar("_Kind")
 _VERSION = b'{"imageLayoutVersion":"1.0.0"}'
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class ImageRecord(Struct, frozen=True, kw_only=True):
     """The facts about a built image. `seconds` is the duration of build and checks."""
 
     identity: Identity
@@ -69,9 +69,9 @@ class Shelf:
         self._progress = progress
         self._records = folder / "upgrader/records"
 
-    def find_record(self, key: str) -> Record | None:
+    def find_record(self, key: str) -> ImageRecord | None:
         """The image with a build key; None if there is none, or it is incomplete."""
-        record = _decode_file(self._records / f"{key}.json", Record, self._progress)
+        record = _decode_file(self._records / f"{key}.json", ImageRecord, self._progress)
         if record is None or all(entry.digest != record.digest for entry in self._read_index().manifests):
             return None
         if lacking := self._missing_blob(record.digest):
@@ -104,7 +104,7 @@ class Shelf:
             checks=record.verdicts,
         )
 
-    def list_records(self) -> tuple[Record, ...]:
+    def list_records(self) -> tuple[ImageRecord, ...]:
         """All images of this store."""
         records = (self.find_record(path.stem) for path in sorted(self._records.glob("*.json")))
         return tuple(record for record in records if record is not None)
@@ -117,7 +117,7 @@ class Shelf:
         """
         return Layout(self.folder, digest)
 
-    def add_image(self, layout: Layout, record: Record) -> None:
+    def add_image(self, layout: Layout, record: ImageRecord) -> None:
         """Copy an image from its own layout. Readers see all of it or nothing."""
         with hold_lock(self.folder / ".lock"):
             (self.folder / "blobs/sha256").mkdir(parents=True, exist_ok=True)

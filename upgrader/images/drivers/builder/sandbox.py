@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.errors import ConfigurationError
-from upgrader.process import Finished, run
+from upgrader.process import FinishedProgram, run
 
 BUILD_USER = 65534
 _ENTERING_MIB = 1024
@@ -33,14 +33,14 @@ class SandboxError(ConfigurationError):
 
 
 class Sandbox(Struct, frozen=True, kw_only=True):
-    """`layers` are trees, the first on top. `build` is /build in the sandbox. `tokens` is the pipe of a Budget."""
+    """`layers` are trees, the first on top. `build` is /build in the sandbox. `tokens` is the pipe of a BuildBudget."""
 
     layers: tuple[Path, ...]
     build: Path
     tokens: Path
     memory_mib: int
 
-    def run(self, words: Sequence[str], *, timeout: float) -> Finished:
+    def run(self, words: Sequence[str], *, timeout: float) -> FinishedProgram:
         """Run a program with both outputs in `stdout`. All processes that it started end with it.
 
         Raises:

@@ -35,7 +35,7 @@ _OF_CLIENTS = re.compile(r"sha256-[0-9a-f]{64}(?:\..*)?")
 """Tags of attachments in registries without the referrers API. They are deleted with their image."""
 
 
-class Listing(Struct, frozen=True, kw_only=True):
+class RegistryImages(Struct, frozen=True, kw_only=True):
     """The images. `tags` are those of each image; `foreign` lists images that are ignored, with the reason."""
 
     images: tuple[StoredImage, ...]
@@ -54,7 +54,7 @@ class SweptImage(Struct, frozen=True, kw_only=True, rename="camel"):
     unused_since: datetime | None
 
 
-class Swept(Struct, frozen=True, kw_only=True, rename="camel"):
+class ImageSweep(Struct, frozen=True, kw_only=True, rename="camel"):
     """A whole sweep. A dry run deletes nothing."""
 
     dry_run: bool
@@ -65,7 +65,7 @@ class Swept(Struct, frozen=True, kw_only=True, rename="camel"):
 class Place(Protocol):
     """A place with images."""
 
-    async def list_images(self) -> Listing:
+    async def list_images(self) -> RegistryImages:
         """All images of the place."""
 
     async def delete_image(self, image: StoredImage, tags: Sequence[str]) -> str:
@@ -87,7 +87,7 @@ class InRegistry:
         self._recipes = sorted(recipes)
         self._gate = asyncio.Semaphore(AT_ONCE)
 
-    async def list_images(self) -> Listing:
+    async def list_images(self) -> RegistryImages:
         """All images with a tag.
 
         Raises:
@@ -102,7 +102,7 @@ class InRegistry:
         for name, result in zip(image_tags, results, strict=True):
             if isinstance(result, StoredImage):
                 tags[result] = (*tags.get(result, ()), parse_reference(name).tag)
-        return Listing(
+        return RegistryImages(
             images=tuple(sorted(tags)),
             tags={image.image: names for image, names in tags.items()},
             foreign=tuple(result for result in results if isinstance(result, str)),
@@ -157,14 +157,14 @@ class InStore:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
 
-    async def list_images(self) -> Listing:
+    async def list_images(self) -> RegistryImages:
         """All images of the store."""
         records = self._shelf.list_records()
         named = [
             (record, StoredImage(kernel=record.identity.kernel, image=f"oci:{self._shelf.folder}@{record.digest}"))
             for record in records
         ]
-        return Listing(
+        return RegistryImages(
             images=tuple(sorted(image for _, image in named)),
             tags={image.image: (record.identity.tag,) for record, image in named},
         )
@@ -177,8 +177,8 @@ class InStore:
 
 
 async def carry_out(
-    place: Place, listing: Listing, fates: Collection[ItemFate[StoredImage]], *, dry_run: bool
-) -> Swept:
+    place: Place, listing: RegistryImages, fates: Collection[ItemFate[StoredImage]], *, dry_run: bool
+) -> ImageSweep:
     """Delete images in sequence, and return the fate of each image. Errors as `delete_image`."""
     swept = []
     for fate in fates:
@@ -194,7 +194,7 @@ async def carry_out(
                 unused_since=fate.unused_since,
             )
         )
-    return Swept(dry_run=dry_run, images=tuple(swept), foreign=listing.foreign)
+    return ImageSweep(dry_run=dry_run, images=tuple(swept), foreign=listing.foreign)
 
 
 def read_usage_record(path: Path) -> UsageRecord:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from upgrader.core.driver_build.driver_builds import Input
 from upgrader.core.driver_image.image_garbage import Fate, ItemFate
-from upgrader.core.driver_image.package_garbage import KernelPackages, Known, StoredPackage
+from upgrader.core.driver_image.package_garbage import KernelPackages, KnownPackages, StoredPackage
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.debian.values import Package
 from upgrader.images.drivers.builder.assembly import MANIFEST, unpack_driver
@@ -47,7 +47,7 @@ class SweptPackages(Struct, frozen=True, kw_only=True, rename="camel"):
     bytes: dict[str, int]
 
 
-def needed_packages(catalog: Catalog, shelf: Shelf) -> tuple[Known, dict[str, str]]:
+def needed_packages(catalog: Catalog, shelf: Shelf) -> tuple[KnownPackages, dict[str, str]]:
     """The packages that the catalog and the images of a store need, and the names of packages by their SHA-256.
 
     Raises:
@@ -58,7 +58,7 @@ def needed_packages(catalog: Catalog, shelf: Shelf) -> tuple[Known, dict[str, st
     shipped = [package_input for record in records for package_input in _package_inputs(shelf, record.digest)]
     kernels, discovery = catalog.discovery.kernels, catalog.discovery
     toolchains = [package for toolchain in catalog.toolchains for package in toolchain.packages]
-    known = Known(
+    known = KnownPackages(
         kernels=[
             KernelPackages(
                 release=kernel.release, in_archive=kernel.in_archive, packages=_package_digests(kernel.packages)

@@ -10,12 +10,12 @@ from typing import Protocol
 import msgspec
 
 from upgrader.core.driver_build.build_results import BuildResult, CellState
-from upgrader.core.driver_build.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_builds import BuildFailure, FailureClass
 from upgrader.core.driver_build.driver_matrix import Cell, find_alternatives
 from upgrader.core.errors import UpgraderError
-from upgrader.images.drivers.builder.image_store import Record, Shelf
+from upgrader.images.drivers.builder.image_store import ImageRecord, Shelf
 from upgrader.images.drivers.publish.failures import cell_failure
-from upgrader.images.drivers.recipe.definition import Definition
+from upgrader.images.drivers.recipe.definition import BuildDefinition
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
 from upgrader.process.places import Progress
 
@@ -25,7 +25,7 @@ class Definitions(Protocol):
 
     recipes: Mapping[str, RecipeFolder]
 
-    def define_cell(self, cell: Cell) -> Definition:
+    def define_cell(self, cell: Cell) -> BuildDefinition:
         """All inputs of a cell, pinned; ArchiveError if no archive has one of them."""
         ...
 
@@ -33,7 +33,7 @@ class Definitions(Protocol):
 class Publishing(Protocol):
     """Publishes images in a registry."""
 
-    def find_published(self, definition: Definition) -> BuildResult | None:
+    def find_published(self, definition: BuildDefinition) -> BuildResult | None:
         """The image of this definition in the registry; None if it does not exist; red if there is no answer."""
         ...
 
@@ -45,11 +45,11 @@ class Publishing(Protocol):
 class Building(Protocol):
     """Builds cells."""
 
-    def find_result(self, definition: Definition) -> BuildResult | None:
+    def find_result(self, definition: BuildDefinition) -> BuildResult | None:
         """The stored result of this definition; None if it has to be built."""
         ...
 
-    def build(self, definition: Definition, recipe: RecipeFolder) -> BuildResult:
+    def build(self, definition: BuildDefinition, recipe: RecipeFolder) -> BuildResult:
         """The image of a definition, or the reason for a failure."""
         ...
 
@@ -135,7 +135,7 @@ class Round:
         except (UpgraderError, OSError) as error:
             return unpublished_result(result, str(error), FailureClass.PUSH)
 
-    def _find_published(self, definition: Definition) -> BuildResult | None:
+    def _find_published(self, definition: BuildDefinition) -> BuildResult | None:
         """The image that another builder has published. If the registry does not answer, the cell fails instead of
         being built.
         """
@@ -155,7 +155,7 @@ def red_result(cell: Cell, error: UpgraderError | OSError, progress: Progress) -
     return BuildResult(identity=cell.identity, state=CellState.RED, failure=failure)
 
 
-def with_alternatives(results: Iterable[BuildResult], kept: Iterable[Record]) -> tuple[BuildResult, ...]:
+def with_alternatives(results: Iterable[BuildResult], kept: Iterable[ImageRecord]) -> tuple[BuildResult, ...]:
     """The results; red cells have alternatives for their kernels: other cells, and stored images."""
     all_results = tuple(results)
     green = [result.identity for result in all_results if result.digest] + [record.identity for record in kept]
@@ -169,5 +169,5 @@ def with_alternatives(results: Iterable[BuildResult], kept: Iterable[Record]) ->
 
 def unpublished_result(result: BuildResult, why: str, kind: FailureClass) -> BuildResult:
     """The result of a cell whose image is built and could not be published."""
-    failure = Failure(kind=kind, first_error=why.partition("\n")[0])
+    failure = BuildFailure(kind=kind, first_error=why.partition("\n")[0])
     return msgspec.structs.replace(result, state=CellState.RED, failure=failure)

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from upgrader.core.errors import ConfigurationError, UnverifiedError
 from upgrader.images import trust
-from upgrader.images.drivers.recipe.definition import Definition
+from upgrader.images.drivers.recipe.definition import BuildDefinition
 from upgrader.images.layout import Layout
 from upgrader.images.registry.client import RegistryClient
 from upgrader.images.registry.login import auth_file, read_logins
@@ -27,7 +27,7 @@ class Signer(Struct, frozen=True, kw_only=True):
     cosign: trust.Cosign
 
 
-class Judge(Struct, frozen=True, kw_only=True):
+class BundleTrust(Struct, frozen=True, kw_only=True):
     """The trusted key for bundles."""
 
     public: trust.PublicKey
@@ -35,7 +35,7 @@ class Judge(Struct, frozen=True, kw_only=True):
 
 
 async def push_bundle(
-    layout: Layout, definition: Definition, image: str, *, signer: Signer | None, insecure: Collection[str]
+    layout: Layout, definition: BuildDefinition, image: str, *, signer: Signer | None, insecure: Collection[str]
 ) -> str:
     """Push a bundle and return `name@sha256:...`. The tag is pushed last, so that it always refers to a signed bundle.
 
@@ -48,14 +48,14 @@ async def push_bundle(
         await registry.push(layout, pinned)
         if signer is not None:
             digest, inputs = layout.image.digest, definition.inputs
-            facts = trust.ImageFacts(digest=digest, identity=definition.identity, inputs=inputs)
+            facts = trust.SignedImageFacts(digest=digest, identity=definition.identity, inputs=inputs)
             await trust.publish_signatures(pinned, facts, key=signer.key, cosign=signer.cosign, registry=registry)
         await registry.push(layout, image)
         return pinned
 
 
 async def pull_bundle(
-    image: str, folder: Path, *, judge: Judge | None, insecure: Collection[str], progress: Progress
+    image: str, folder: Path, *, judge: BundleTrust | None, insecure: Collection[str], progress: Progress
 ) -> Layout:
     """The layout of the bundle that the tag refers to. The signature is verified before any package is pulled.
 
@@ -90,7 +90,7 @@ async def pull_bundle(
         return layout
 
 
-async def _find_refusal(registry: RegistryClient, pinned: str, judge: Judge) -> str:
+async def _find_refusal(registry: RegistryClient, pinned: str, judge: BundleTrust) -> str:
     """The reason why the key does not verify a digest; empty if it does. The digest covers the whole bundle."""
     sha256 = parse_reference(pinned).digest.partition(":")[2]
     refusals: list[str] = []

@@ -8,16 +8,21 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.carrying import pack_packages, unpack_packages
 from upgrader.images.debian.errors import ArchiveError
 from upgrader.images.debian.store import PackageStore
-from upgrader.images.debian.values import Discovery
+from upgrader.images.debian.values import ArchiveDiscovery
 from upgrader.images.drivers.builder.assembly import ASSEMBLER, assembler_input, programs_input
-from upgrader.images.drivers.recipe.definition import Definition, decode_definition, define_image, encode_definition
+from upgrader.images.drivers.recipe.definition import (
+    BuildDefinition,
+    decode_definition,
+    define_image,
+    encode_definition,
+)
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
 from upgrader.images.layout import Layout
 
 DEFINITION = "application/vnd.gpu-upgrader.build-definition.v1+json"
 
 
-def pack_bundle(definition: Definition, store: PackageStore, folder: Path) -> Layout:
+def pack_bundle(definition: BuildDefinition, store: PackageStore, folder: Path) -> Layout:
     """Create the layout in its own folder. Packages that the store lacks are fetched.
 
     Raises:
@@ -26,7 +31,7 @@ def pack_bundle(definition: Definition, store: PackageStore, folder: Path) -> La
     return pack_packages(definition.packages, store, folder, beside={DEFINITION: encode_definition(definition)})
 
 
-def open_bundle(layout: Layout, store: PackageStore) -> Definition:
+def open_bundle(layout: Layout, store: PackageStore) -> BuildDefinition:
     """Add the packages to the store, each compared with its digest, and read the definition.
 
     Raises:
@@ -43,7 +48,7 @@ def open_bundle(layout: Layout, store: PackageStore) -> Definition:
     return definition
 
 
-class Bundled:
+class BundledCell:
     """The single cell of a bundle, for a Round. The bundle's own definition is not trusted.
 
     Args:
@@ -54,7 +59,7 @@ class Bundled:
     """
 
     def __init__(
-        self, definition: Definition, recipes: Mapping[str, RecipeFolder], root: Path, *, signer: str = ""
+        self, definition: BuildDefinition, recipes: Mapping[str, RecipeFolder], root: Path, *, signer: str = ""
     ) -> None:
         self._definition = definition
         self.recipes = recipes
@@ -66,7 +71,7 @@ class Bundled:
         """The cell of the bundle."""
         return Cell(identity=self._definition.identity)
 
-    def define_cell(self, cell: Cell) -> Definition:
+    def define_cell(self, cell: Cell) -> BuildDefinition:
         """The definition that this builder creates from the bundle's packages, if the bundle's is equal.
 
         Raises:
@@ -84,7 +89,7 @@ class Bundled:
         own = self._define_again(definition)
         differences = [
             name
-            for name in Definition.__struct_fields__
+            for name in BuildDefinition.__struct_fields__
             if _compared_fact(own, name) != _compared_fact(definition, name)
         ]
         if differences:
@@ -96,7 +101,7 @@ class Bundled:
             )
         return own
 
-    def _define_again(self, packed: Definition) -> Definition:
+    def _define_again(self, packed: BuildDefinition) -> BuildDefinition:
         """The definition that `define_image` creates if the archives have only the bundle's packages."""
         recipe = self.recipes.get(packed.identity.recipe)
         if recipe is None:
@@ -106,7 +111,7 @@ class Bundled:
                 recipe,
                 driver=packed.identity.driver,
                 kernel=packed.kernel,
-                discovery=Discovery(packages=(*packed.source, *packed.user_space)),
+                discovery=ArchiveDiscovery(packages=(*packed.source, *packed.user_space)),
                 toolchain=packed.toolchain,
                 builder=self._builder,
                 modules=packed.modules,
@@ -120,7 +125,7 @@ class Bundled:
             ) from error
 
 
-def _compared_fact(definition: Definition, name: str) -> object:
+def _compared_fact(definition: BuildDefinition, name: str) -> object:
     """A fact that must be equal on both machines. The version of buildah belongs to the machine that assembles the
     image.
     """

@@ -13,7 +13,7 @@ from upgrader.core.driver_build.driver_builds import CheckName, Identity, Verdic
 from upgrader.core.errors import ConfigurationError, ProcessError
 from upgrader.images import boot
 from upgrader.images.debian.errors import ArchiveError, MissingPackageError
-from upgrader.images.debian.values import Kernel
+from upgrader.images.debian.values import DebianKernel
 from upgrader.images.drivers.builder.assembly import unpack_driver
 from upgrader.images.drivers.builder.catalog import Catalog
 from upgrader.images.drivers.builder.trees import Trees
@@ -37,7 +37,7 @@ INSIDE = (
 _MODULES = "lib/modules/"
 
 
-class Expected(Struct, frozen=True, kw_only=True):
+class ExpectedImage(Struct, frozen=True, kw_only=True):
     """The expected identity, and the build key on the image's label."""
 
     identity: Identity
@@ -69,7 +69,7 @@ class KernelTrees:
         """The unpacked kernel itself. Errors as `headers_tree`."""
         return self._trees.unpacked_tree(f"kernel-{identity.kernel}", self._find_kernel(identity).image)
 
-    def _find_kernel(self, identity: Identity) -> Kernel:
+    def _find_kernel(self, identity: Identity) -> DebianKernel:
         if self._catalog is None:
             raise MissingPackageError("no archive was read yet: `upgrader images discover`", name="")
         return self._catalog.find_kernel(identity.kernel, identity.os)
@@ -82,7 +82,7 @@ def unchecked_verdicts(why: str) -> tuple[Verdict, ...]:
 
 def inspect_image(
     layout: Layout,
-    expected: Expected,
+    expected: ExpectedImage,
     kernels: KernelTrees,
     work: Path,
     *,
@@ -156,7 +156,7 @@ class _Files:
         return self.plain[name].read_text(encoding="utf-8", errors="replace") if name in self.plain else ""
 
 
-def _find_contradictions(files: _Files, manifest: DriverManifest, expected: Expected) -> Iterator[str]:
+def _find_contradictions(files: _Files, manifest: DriverManifest, expected: ExpectedImage) -> Iterator[str]:
     """Contradictions between the image's manifest, its label, and its files."""
     identity = expected.identity
     facts = {name: getattr(manifest, "version" if name == "driver" else name) for name in identity.__struct_fields__}
@@ -176,7 +176,7 @@ def _find_contradictions(files: _Files, manifest: DriverManifest, expected: Expe
         return
     for module in manifest.modules:
         try:
-            actual = shipped_module(files.plain[module.file], module.file)
+            actual = shipped_module(files.plain[module.file], module.file, optional=module.optional)
         except ModuleUnreadableError as error:
             yield f"{module.file} cannot be read: {error}"
             continue

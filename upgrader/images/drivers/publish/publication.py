@@ -17,7 +17,7 @@ from upgrader.images import trust
 from upgrader.images.drivers.builder.assembly import MANIFEST, unpack_driver
 from upgrader.images.drivers.builder.image_store import Shelf
 from upgrader.images.drivers.publish.build_matrix import unpublished_result
-from upgrader.images.drivers.recipe.definition import Definition
+from upgrader.images.drivers.recipe.definition import BuildDefinition
 from upgrader.images.drivers.recipe.manifest import read_manifest
 from upgrader.images.labels import registry_labels
 from upgrader.images.layout import Layout
@@ -28,7 +28,7 @@ from upgrader.images.registry.transport import ChangedContentsError
 from upgrader.process.places import Progress
 
 
-class Trust(Struct, frozen=True, kw_only=True):
+class PublicationKeys(Struct, frozen=True, kw_only=True):
     """The signing key, and the public key of the consumers."""
 
     key: trust.SigningKey
@@ -52,7 +52,7 @@ class Publisher:
         shelf: Shelf,
         *,
         insecure: Collection[str],
-        keys: Trust | None,
+        keys: PublicationKeys | None,
         progress: Progress,
     ) -> None:
         self._repository = repository
@@ -72,7 +72,7 @@ class Publisher:
             return unpublished_result(result, "; ".join(refused), FailureClass.SIGNATURE)
         return msgspec.structs.replace(result, digest=image, checks=(*result.checks, *verdicts))
 
-    def find_published(self, definition: Definition) -> BuildResult | None:
+    def find_published(self, definition: BuildDefinition) -> BuildResult | None:
         """The image at the cell's tag, if it has this build key and the key verifies it; otherwise None.
 
         Raises:
@@ -80,7 +80,7 @@ class Publisher:
         """
         return asyncio.run(self._find_verified(definition))
 
-    async def _find_verified(self, definition: Definition) -> BuildResult | None:
+    async def _find_verified(self, definition: BuildDefinition) -> BuildResult | None:
         identity = definition.identity
         async with RegistryClient(insecure=self._insecure, logins=read_logins(auth_file())) as registry:
             pinned = await registry.digest(image_name(self._repository, identity))
@@ -124,7 +124,7 @@ class Publisher:
             return pinned, verdicts
 
     async def _sign_if_needed(
-        self, image: str, identity: Identity, layout: Layout, registry: RegistryClient, keys: Trust
+        self, image: str, identity: Identity, layout: Layout, registry: RegistryClient, keys: PublicationKeys
     ) -> tuple[Verdict, ...]:
         """Sign the image unless it has a valid signature. It is verified in any case."""
         verifier = trust.Verifier(key=keys.public, cosign=keys.cosign, registry=registry)
@@ -137,7 +137,7 @@ class Publisher:
         return await verifier.verify(image, identity, layers=True)
 
 
-def image_facts(identity: Identity, layout: Layout) -> trust.ImageFacts:
+def image_facts(identity: Identity, layout: Layout) -> trust.SignedImageFacts:
     """The facts in an image's documents, read from the image itself."""
     with tempfile.TemporaryDirectory(prefix="upgrader-facts-") as place:
         root = Path(place) / "root"
@@ -146,7 +146,7 @@ def image_facts(identity: Identity, layout: Layout) -> trust.ImageFacts:
         files = tuple(
             _shipped_file(path, root) for path in sorted((root / "driver").rglob("*")) if _is_plain_file(path)
         )
-    return trust.ImageFacts(digest=layout.image.digest, identity=identity, inputs=manifest.inputs, files=files)
+    return trust.SignedImageFacts(digest=layout.image.digest, identity=identity, inputs=manifest.inputs, files=files)
 
 
 def _is_plain_file(path: Path) -> bool:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from upgrader.core.driver_build.driver_builds import CheckName, Identity, Verdict
 from upgrader.core.errors import ConfigurationError
 from upgrader.images import trust
-from upgrader.images.drivers.publish.inspection import Expected, KernelTrees, inspect_image, unchecked_verdicts
+from upgrader.images.drivers.publish.inspection import ExpectedImage, KernelTrees, inspect_image, unchecked_verdicts
 from upgrader.images.labels import labelled_identity, layout_labels, registry_labels
 from upgrader.images.layout import Layout, listed_images
 from upgrader.images.registry.client import RegistryClient
@@ -24,7 +24,7 @@ _NO_BUNDLES = "not checked: signatures and documents are attached to an image in
 _SIGNED = trust.CHECKS[1:]
 
 
-class Examined(Struct, frozen=True, kw_only=True):
+class ExaminedImage(Struct, frozen=True, kw_only=True):
     """The result. `identity` is the checked identity; `by_label` are its fields that the user did not give.
 
     `image` is `name[:tag]@sha256:...` or `oci:DIR@sha256:...`.
@@ -58,7 +58,7 @@ class InspectionOptions(Struct, frozen=True, kw_only=True):
         self, layout: Layout, identity: Identity, labels: Mapping[str, str], work: Path
     ) -> tuple[Verdict, ...]:
         """The verdicts on the contents."""
-        expected = Expected(identity=identity, build_key=labels.get(trust.BUILD_KEY, ""))
+        expected = ExpectedImage(identity=identity, build_key=labels.get(trust.BUILD_KEY, ""))
         return inspect_image(layout, expected, self.kernels, work, certificate=self.certificate, boots=self.boots)
 
 
@@ -86,11 +86,11 @@ class Claim(Struct, frozen=True, kw_only=True):
         ways = ", ".join(f"--{name}" for name in missing)
         return f"its labels lack its {' and '.join(missing)}; use {ways}" if missing else ""
 
-    def with_verdicts(self, image: str, verdicts: Sequence[Verdict]) -> Examined:
+    def with_verdicts(self, image: str, verdicts: Sequence[Verdict]) -> ExaminedImage:
         """The result with these verdicts."""
-        return Examined(image=image, identity=self.identity, by_label=self.by_label, verdicts=tuple(verdicts))
+        return ExaminedImage(image=image, identity=self.identity, by_label=self.by_label, verdicts=tuple(verdicts))
 
-    def with_refusal(self, image: str, why: str) -> Examined:
+    def with_refusal(self, image: str, why: str) -> ExaminedImage:
         """The result for an image that is incomplete; nothing else was checked."""
         signed = [Verdict(check=check, passed=None, reason="not checked") for check in _SIGNED]
         return self.with_verdicts(image, [_contents_verdict(why), *signed, *unchecked_verdicts("not checked")])
@@ -104,7 +104,7 @@ async def examine_image(
     key: trust.PublicKey,
     cosign: trust.Cosign,
     registry: RegistryClient,
-) -> Examined:
+) -> ExaminedImage:
     """Check an image in a registry, by tag or digest: the signed documents, then the layers, then their contents.
 
     Raises:
@@ -150,7 +150,7 @@ async def _resolve_digest(image: str, registry: RegistryClient) -> Reference:
     return msgspec.structs.replace(reference, digest=pinned.partition("@")[2])
 
 
-def examine_store(folder: Path, digest: str, given: Mapping[str, str], looks: InspectionOptions) -> Examined:
+def examine_store(folder: Path, digest: str, given: Mapping[str, str], looks: InspectionOptions) -> ExaminedImage:
     """Check an image of an OCI layout: the image with a digest, or the only one that matches the given fields.
 
     Raises:

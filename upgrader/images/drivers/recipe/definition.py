@@ -14,18 +14,18 @@ from upgrader.core.driver_build.driver_builds import Identity, Input, build_key,
 from upgrader.core.driver_build.driver_recipes import Recipe
 from upgrader.core.errors import ConfigurationError, UnreadableError
 from upgrader.images.debian import names
-from upgrader.images.debian.values import Discovery, Kernel, Package
+from upgrader.images.debian.values import ArchiveDiscovery, DebianKernel, Package
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
 from upgrader.images.drivers.recipe.toolchain import Toolchain
 
-ASSEMBLY = "1"
+ASSEMBLY = "2"
 """Increased when the same inputs give a different image."""
 
 _WORD = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}|")
 
 
-class Definition(Struct, frozen=True, kw_only=True):
+class BuildDefinition(Struct, frozen=True, kw_only=True):
     """One image before its build. `modules` are in load order; `signer` is the SHA-256 of the certificate that signs
     them.
 
@@ -38,7 +38,7 @@ class Definition(Struct, frozen=True, kw_only=True):
 
     identity: Identity
     modules: tuple[str, ...]
-    kernel: Kernel
+    kernel: DebianKernel
     toolchain: Toolchain
     source: tuple[Package, ...]
     user_space: tuple[Package, ...]
@@ -77,13 +77,13 @@ def define_image(
     recipe: RecipeFolder,
     *,
     driver: str,
-    kernel: Kernel,
-    discovery: Discovery,
+    kernel: DebianKernel,
+    discovery: ArchiveDiscovery,
     toolchain: Toolchain,
     builder: Sequence[Input],
     modules: Sequence[str] = (),
     signer: str = "",
-) -> Definition:
+) -> BuildDefinition:
     """Pin all inputs of one image. `builder` are the inputs of the build machine: the image's programs and buildah.
 
     Raises:
@@ -102,7 +102,7 @@ def define_image(
     own = [package.build_input for package in (*kernel.headers, *source, *beside)]
     options = [_option_input("modules", " ".join(chosen)), _option_input("assembly", ASSEMBLY)]
     options += [_option_input("module-signer", signer)] if signer else []
-    return Definition(
+    return BuildDefinition(
         identity=identity_of(recipe.name, facts, driver, kernel),
         modules=chosen,
         kernel=kernel,
@@ -114,7 +114,7 @@ def define_image(
     )
 
 
-def identity_of(name: str, recipe: Recipe, driver: str, kernel: Kernel) -> Identity:
+def identity_of(name: str, recipe: Recipe, driver: str, kernel: DebianKernel) -> Identity:
     """The identity of a recipe's image."""
     return Identity(
         vendor=recipe.vendor,
@@ -131,18 +131,18 @@ def _option_input(name: str, value: str) -> Input:
     return Input(kind="option", name=name, version=value, sha256=hash_facts(value, 64))
 
 
-def encode_definition(definition: Definition) -> bytes:
+def encode_definition(definition: BuildDefinition) -> bytes:
     """The definition as JSON, for a build on another machine."""
     return msgspec.json.format(msgspec.json.encode(definition)) + b"\n"
 
 
-def decode_definition(data: bytes) -> Definition:
+def decode_definition(data: bytes) -> BuildDefinition:
     """Decode the output of `encode_definition`.
 
     Raises:
         ConfigurationError: the data are not a definition.
     """
     try:
-        return untrusted.decode_json(data, Definition, untrusted.FILE_BYTES)
+        return untrusted.decode_json(data, BuildDefinition, untrusted.FILE_BYTES)
     except UnreadableError as error:
         raise ConfigurationError("this is not a build definition", details=str(error)) from error

@@ -13,17 +13,23 @@ from upgrader.images.modules.reading import read_module
 
 
 class ShippedModule(Struct, frozen=True, kw_only=True):
-    """A module in the image: `name` as in /proc/modules, `file` relative to /driver."""
+    """A module in the image: `name` as in /proc/modules, `file` relative to /driver.
+
+    `depends`: modules whose symbols it imports, of the image or of the kernel, as its own field lists them.
+    `optional`: the driver is loaded without it if the kernel rejects it.
+    """
 
     name: str
     file: str
     sha256: str
     srcversion: str
     vermagic: str
+    depends: tuple[str, ...] = ()
+    optional: bool = False
 
 
 class DriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The first three fields are for a shell. `modules` are in load order, after the kernel's modules of `in_tree`.
+    """The first three fields are for a shell. `modules` are in load order.
 
     `checks` are the checks of the files before the image was assembled, and their results. A simulated driver has
     `simulated` and the number of its `devices`; a real driver has neither.
@@ -39,7 +45,6 @@ class DriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     build_key: str
     devices: int | UnsetType = UNSET
     simulated: bool | UnsetType = UNSET
-    in_tree: tuple[str, ...]
     modules: tuple[ShippedModule, ...]
     inputs: tuple[Input, ...]
     checks: dict[CheckName, bool | None]
@@ -49,7 +54,6 @@ def describe_image(
     identity: Identity,
     inputs: Sequence[Input],
     *,
-    in_tree: Sequence[str] = (),
     modules: Sequence[ShippedModule],
     verdicts: Sequence[Verdict],
     devices: int = 0,
@@ -66,14 +70,13 @@ def describe_image(
         build_key=build_key(identity, inputs),
         devices=devices or UNSET,
         simulated=True if devices else UNSET,
-        in_tree=tuple(in_tree),
         modules=tuple(modules),
         inputs=tuple(inputs),
         checks={verdict.check: verdict.passed for verdict in verdicts},
     )
 
 
-def shipped_module(path: Path, file: str) -> ShippedModule:
+def shipped_module(path: Path, file: str, *, optional: bool = False) -> ShippedModule:
     """The entry for a module that is stored at `file`."""
     module = read_module(path)
     return ShippedModule(
@@ -82,6 +85,8 @@ def shipped_module(path: Path, file: str) -> ShippedModule:
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         srcversion=module.srcversion,
         vermagic=module.vermagic,
+        depends=module.depends,
+        optional=optional,
     )
 
 
@@ -103,10 +108,27 @@ def read_manifest(path: Path) -> DriverManifest:
 
 
 def load_order(manifest: DriverManifest) -> str:
-    """The load order as text for programs that cannot parse JSON: driver-images/modules/modules.sh."""
-    lines = [f"in-tree {name}" for name in manifest.in_tree]
-    lines += [f"module {module.name} {module.srcversion} {module.file}" for module in manifest.modules]
+    """The load order as text for programs that cannot parse JSON: driver-images/modules/modules.sh.
+
+    insmod resolves no dependencies, so that the kernel's own modules come first. Each line ends with `required` or
+    `optional`; a module of the kernel is optional if only optional modules depend on it.
+    """
+    own = {module.name for module in manifest.modules}
+    in_tree: dict[str, bool] = {}
+    for module in manifest.modules:
+        for name in module.depends:
+            if name not in own:
+                in_tree[name] = in_tree.get(name, True) and module.optional
+    lines = [f"in-tree {name} {_describe_need(optional)}" for name, optional in in_tree.items()]
+    lines += [
+        f"module {module.name} {module.srcversion} {module.file} {_describe_need(module.optional)}"
+        for module in manifest.modules
+    ]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _describe_need(optional: bool) -> str:  # noqa: FBT001 - the value of one field
+    return "optional" if optional else "required"
 
 
 def checksum_lines(manifest: DriverManifest) -> str:

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.written_log import (
-    OURS,
+    NAMESPACE,
     TAINT,
     Log,
     acknowledges,
@@ -267,7 +267,7 @@ def test_law_5_a_gang_that_we_restarted_runs_on_mixed_drivers(log, plan, later):
             "annotations": {"gpu-upgrader.io/readable": f"sim {version} 6.1.0"},
         }
         spec = {"nodeName": name}
-        log.put("Pod", f"driver-{name}", namespace=OURS, metadata=meta, spec=spec, status={"phase": "Running"})
+        log.put("Pod", f"driver-{name}", namespace=NAMESPACE, metadata=meta, spec=spec, status={"phase": "Running"})
     job(log)
     request(log)
     stop(log)

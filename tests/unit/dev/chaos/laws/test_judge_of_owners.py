@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.written_log import OURS, RECORD, Log, acknowledges, request, upgrade
+from tests.support.written_log import NAMESPACE, RECORD, Log, acknowledges, request, upgrade
 from upgrader_dev.chaos.laws.journal import Author
 
 KINDS = {
@@ -64,7 +64,12 @@ def test_law_5_it_may_run_on_mixed_drivers_where_the_approval_allows_to_restart_
         labels = {"gpu-upgrader.io/component": "driver"}
         meta = {"labels": labels, "annotations": {"gpu-upgrader.io/readable": f"sim {version} 6.1.0"}}
         log.put(
-            "Pod", f"driver-{name}", namespace=OURS, metadata=meta, spec={"nodeName": name}, status={"phase": "Running"}
+            "Pod",
+            f"driver-{name}",
+            namespace=NAMESPACE,
+            metadata=meta,
+            spec={"nodeName": name},
+            status={"phase": "Running"},
         )
     owned(log, kind)
     asked(log)

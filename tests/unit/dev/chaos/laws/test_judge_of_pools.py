@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.written_log import OURS, TAINT, Log
+from tests.support.written_log import NAMESPACE, TAINT, Log
 from upgrader_dev.chaos.laws.journal import Author
 from upgrader_dev.simulated.cluster.ports import START
 
@@ -69,7 +69,9 @@ def test_law_6_operands_are_left_of_a_stack_that_is_gone(log, key, laws):
     meta = {"labels": {"pool": "c", "gpu-upgrader.io/driver": "needed"}}
     log.put("Node", "gpu-c", namespace="", metadata=meta, spec={}, status={})
     labels = {"gpu-upgrader.io/stack": "pool-a", "gpu-upgrader.io/image-key": key}
-    log.put("DaemonSet", f"driver-{key}", by=Author.CONTROLLER, namespace=OURS, metadata={"labels": labels}, spec={})
+    log.put(
+        "DaemonSet", f"driver-{key}", by=Author.CONTROLLER, namespace=NAMESPACE, metadata={"labels": labels}, spec={}
+    )
     log.gone("GpuStack", "pool-a", namespace="")
     log.judge.judge_end(START + timedelta(hours=1))
     assert log.laws == laws

@@ -4,7 +4,19 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.written_log import OURS, TAINT, Log, job, member, node, prepared, request, stop, upgrade, upgrade_job
+from tests.support.written_log import (
+    NAMESPACE,
+    TAINT,
+    Log,
+    job,
+    member,
+    node,
+    prepared,
+    request,
+    stop,
+    upgrade,
+    upgrade_job,
+)
 from upgrader_dev.chaos.laws.journal import Author
 from upgrader_dev.simulated.cluster.ports import START
 
@@ -122,7 +134,7 @@ def test_law_8_two_upgrades_work_on_a_node(log):
     labels = {"labels": {"gpu-upgrader.io/component": "upgrade"}}
     first = {"metadata": labels, "spec": {"nodeName": "gpu-0"}, "status": {"phase": "Running"}}
     upgrade(log)
-    log.put("Pod", "upgrade-v-0", namespace=OURS, **first)
+    log.put("Pod", "upgrade-v-0", namespace=NAMESPACE, **first)
     upgrade_job(log, "revert-v")
     assert log.laws == [8]
 

@@ -6,10 +6,10 @@ import pytest
 from upgrader.core.errors import DevClusterError
 from upgrader_dev.devcluster.base import record
 from upgrader_dev.devcluster.base.addresses import Addresses
-from upgrader_dev.devcluster.base.record import BoxRecord, Record, VmRecord
+from upgrader_dev.devcluster.base.record import BoxRecord, ClusterRecord, VmRecord
 from upgrader_dev.devcluster.base.spec import KwokSpec
 
-RECORD = Record(
+RECORD = ClusterRecord(
     name="dev",
     token="t",  # noqa: S106 - a mark, no secret
     addresses=Addresses(octet=70),

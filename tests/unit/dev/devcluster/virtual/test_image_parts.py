@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.disks import differing
 from upgrader.core.errors import DevClusterError
-from upgrader.images.debian.values import Kernel, Package
+from upgrader.images.debian.values import DebianKernel, Package
 from upgrader.process import run
 from upgrader.process.daemon import is_alive, start_daemon
 from upgrader.process.waiting import wait_until_true
@@ -29,7 +29,7 @@ def kernel(release, os="bookworm", flavour="amd64"):
         path="pool/x.deb",
         suites=(os,),
     )
-    return Kernel(
+    return DebianKernel(
         release=release,
         os=os,
         arch="amd64",
@@ -185,7 +185,7 @@ def test_of_a_disk_that_cannot_be_made_nothing_stays_nor_of_one_before(tmp_path)
     broken = {"containerd": Path("/bin/false"), "ctr": Path("/bin/false")}
 
     with pytest.raises(DevClusterError, match="containerd does not start"):
-        preloaded._make_disk(preloaded.Preloaded(folder=tmp_path / "container-images-x"), (), broken, print)
+        preloaded._make_disk(preloaded.PreloadedDisk(folder=tmp_path / "container-images-x"), (), broken, print)
 
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
     assert not is_alive(orphan)
@@ -194,7 +194,7 @@ def test_of_a_disk_that_cannot_be_made_nothing_stays_nor_of_one_before(tmp_path)
 def test_a_disk_with_container_images_is_used_with_the_nodes_own(tmp_path):
     (tmp_path / "images").mkdir()
     os.utime(tmp_path / "images", (0, 0))
-    Image(folder=tmp_path, kernels=(), preloaded=preloaded.Preloaded(folder=tmp_path / "images")).record_use()
+    Image(folder=tmp_path, kernels=(), preloaded=preloaded.PreloadedDisk(folder=tmp_path / "images")).record_use()
 
     assert (tmp_path / "images").stat().st_mtime > 0
 

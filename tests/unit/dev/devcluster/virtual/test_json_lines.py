@@ -111,11 +111,11 @@ def test_a_program_has_ended_when_there_is_an_exit_code(tmp_path):
     assert [each["execute"] for each in heard[2:]] == ["guest-exec-status"] * 3
 
 
-def test_an_answer_to_somebody_else_is_not_taken_for_ours(tmp_path):
-    guest = Guest({"exitcode": 0, "out-data": encoded(b"ours")}, before=line({"return": 5}) + line({"return": {}}))
+def test_a_response_to_another_request_is_ignored(tmp_path):
+    guest = Guest({"exitcode": 0, "out-data": encoded(b"own")}, before=line({"return": 5}) + line({"return": {}}))
 
     with speaking(tmp_path / "s", guest):
-        assert Agent(tmp_path / "s").run(["x"], 5).text == "ours"
+        assert Agent(tmp_path / "s").run(["x"], 5).text == "own"
 
 
 def test_a_program_that_fails_or_was_killed(tmp_path):

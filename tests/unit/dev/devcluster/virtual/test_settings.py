@@ -5,7 +5,7 @@ import pytest
 
 from upgrader_dev.devcluster.base.addresses import Addresses
 from upgrader_dev.devcluster.base.credentials import Credentials
-from upgrader_dev.devcluster.base.record import Record, VmRecord
+from upgrader_dev.devcluster.base.record import ClusterRecord, VmRecord
 from upgrader_dev.devcluster.virtual import settings
 
 VM = VmRecord(
@@ -17,7 +17,7 @@ VM = VmRecord(
     labels={"pool": "a", "kubernetes.io/x": "y"},
     memory_mib=1024,
 )
-FOUND = Record(name="dev", token="t", addresses=Addresses(octet=70), fast=True, created="", vms=(VM,))  # noqa: S106
+FOUND = ClusterRecord(name="dev", token="t", addresses=Addresses(octet=70), fast=True, created="", vms=(VM,))  # noqa: S106
 
 
 @pytest.fixture

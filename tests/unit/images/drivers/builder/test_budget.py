@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.programs import soon
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.drivers.builder.budget import Budget
+from upgrader.images.drivers.builder.budget import BuildBudget
 from upgrader.process import run
 
 
@@ -26,7 +26,7 @@ def tokens(budget):
 
 @pytest.fixture
 def budget(tmp_path):
-    with Budget(tmp_path, cores=2, memory_mib=100) as made:
+    with BuildBudget(tmp_path, cores=2, memory_mib=100) as made:
         yield made
 
 
@@ -92,4 +92,4 @@ def test_make_takes_its_jobs_from_it(budget, tmp_path):
 @pytest.mark.parametrize(("cores", "memory"), [(0, 1), (1, 0)])
 def test_nothing_cannot_be_shared(tmp_path, cores, memory):
     with pytest.raises(ConfigurationError):
-        Budget(tmp_path, cores=cores, memory_mib=memory)
+        BuildBudget(tmp_path, cores=cores, memory_mib=memory)

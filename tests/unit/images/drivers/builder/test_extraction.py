@@ -69,14 +69,14 @@ def package(tmp_path):
 def elsewhere(tmp_path):
     folder = tmp_path / "elsewhere"
     folder.mkdir()
-    (folder / "theirs").write_text("theirs")
+    (folder / "foreign").write_text("foreign")
     yield folder
-    assert [one.name for one in folder.iterdir()] == ["theirs"]
-    assert (folder / "theirs").read_text() == "theirs"
+    assert [one.name for one in folder.iterdir()] == ["foreign"]
+    assert (folder / "foreign").read_text() == "foreign"
 
 
 @pytest.mark.parametrize("relative", [False, True], ids=["absolute", "upwards"])
-@pytest.mark.parametrize("name", ["pwned", "theirs"])
+@pytest.mark.parametrize("name", ["pwned", "foreign"])
 def test_a_layer_does_not_get_out_through_a_link_of_the_one_below(image, tmp_path, elsewhere, relative, name):
     target = "../../elsewhere" if relative else str(elsewhere)
     layout = image([("driver/x", target)], [(f"driver/x/{name}", b"evil")])
@@ -116,9 +116,9 @@ def test_a_name_that_only_looks_like_a_whiteout_is_none(image, tmp_path):
 
 
 def test_a_file_takes_the_place_of_a_link_and_not_of_what_it_leads_to(image, tmp_path, elsewhere):
-    layout = image([("driver/x", str(elsewhere / "theirs"))], [("driver/x", b"ours")])
+    layout = image([("driver/x", str(elsewhere / "foreign"))], [("driver/x", b"own")])
     unpack_driver(layout, tmp_path / "root")
-    assert (tmp_path / "root/driver/x").read_bytes() == b"ours"
+    assert (tmp_path / "root/driver/x").read_bytes() == b"own"
 
 
 def test_layers_are_put_over_each_other(image, tmp_path):

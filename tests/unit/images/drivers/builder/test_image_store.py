@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.driver_builds import identity, layout, record
 from upgrader.core.driver_build.build_results import BuildResult, CellState
-from upgrader.core.driver_build.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_builds import BuildFailure, FailureClass
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.drivers.builder.image_store import REF_NAME, FailureStore, Shelf
 
@@ -100,7 +100,7 @@ def test_a_folder_that_is_something_else_is_refused(shelf):
 
 
 def red(kind):
-    failure = Failure(kind=kind, first_error="too few arguments", symbol="f")
+    failure = BuildFailure(kind=kind, first_error="too few arguments", symbol="f")
     return BuildResult(identity=identity(), state=CellState.RED, failure=failure, build_key="c" * 64, seconds=34.0)
 
 

@@ -7,17 +7,17 @@ from upgrader.core.driver_build.build_results import CellState
 from upgrader.core.driver_build.driver_builds import CheckName, FailureClass, Verdict
 from upgrader.images.boot.values import Boot
 from upgrader.images.debian.store import PackageStore
-from upgrader.images.drivers.builder.budget import Budget
-from upgrader.images.drivers.builder.cell_build import Places, Workshop, boot_failure
+from upgrader.images.drivers.builder.budget import BuildBudget
+from upgrader.images.drivers.builder.cell_build import BuildFolders, Workshop, boot_failure
 from upgrader.images.drivers.builder.image_store import Shelf
 from upgrader.images.drivers.builder.sandbox import SandboxError
 
 
 @pytest.fixture
 def shop(tmp_path):
-    with Budget(tmp_path / "budget", cores=1, memory_mib=1000) as budget:
+    with BuildBudget(tmp_path / "budget", cores=1, memory_mib=1000) as budget:
         yield Workshop(
-            places=Places(cache=tmp_path / "cache", logs=tmp_path / "logs"),
+            places=BuildFolders(cache=tmp_path / "cache", logs=tmp_path / "logs"),
             packages=PackageStore(tmp_path / "packages"),
             shelf=Shelf(tmp_path / "shelf"),
             budget=budget,

@@ -8,7 +8,7 @@ import pytest
 from tests.support import driver_builds as made
 from tests.support.driver_builds import definition, folder, identity
 from upgrader.core.driver_build.build_results import BuildResult, CellState
-from upgrader.core.driver_build.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_builds import BuildFailure, FailureClass
 from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.core.errors import ConfigurationError, ProcessError, RegistryError
 from upgrader.images.debian.errors import MissingPackageError
@@ -78,7 +78,7 @@ def test_a_cell_that_cannot_be_built_stops_no_other(tmp_path, name, at):
     world = World(tmp_path, trouble, at)
     red, green = world.run(BAD, GOOD)
     assert (green.state, world.built) == (CellState.GREEN, [GOOD.identity])
-    failure = Failure(kind=kind, first_error=str(trouble))
+    failure = BuildFailure(kind=kind, first_error=str(trouble))
     assert (red.identity, red.state, red.failure, red.digest) == (BAD.identity, CellState.RED, failure, "")
     assert world.said == [f"{BAD.identity}: {kind}: {trouble}"]
 
@@ -88,7 +88,7 @@ def test_a_cell_that_cannot_be_built_stops_no_other(tmp_path, name, at):
 def test_a_registry_that_does_not_answer_makes_one_cell_red_and_to_be_tried_again(tmp_path, trouble, at):
     world = World(tmp_path, trouble, at)
     red, green = world.run(BAD, GOOD, publishes=True)
-    assert (red.state, red.failure) == (CellState.RED, Failure(kind=FailureClass.PUSH, first_error=str(trouble)))
+    assert (red.state, red.failure) == (CellState.RED, BuildFailure(kind=FailureClass.PUSH, first_error=str(trouble)))
     assert (green.state, green.digest) == (CellState.GREEN, PUSHED)
     assert (BAD.identity in world.built, bool(red.digest)) == ((at == "publish"),) * 2
 
@@ -100,7 +100,7 @@ def test_what_another_builder_has_published_is_not_built(tmp_path):
     assert world.built == []
 
 
-def test_a_fault_of_ours_is_not_taken_for_a_fault_of_the_driver(tmp_path):
+def test_a_fault_of_the_program_is_no_fault_of_the_driver(tmp_path):
     with pytest.raises(ZeroDivisionError):
         World(tmp_path, ZeroDivisionError()).run(BAD, GOOD)
 

@@ -10,7 +10,7 @@ from tests.support.driver_builds import definition, folder, kernel, package
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.names import HostileNameError
 from upgrader.images.drivers.builder.assembly import PROGRAMS, assembler_input, programs_input
-from upgrader.images.drivers.publish.bundles import Bundled
+from upgrader.images.drivers.publish.bundles import BundledCell
 from upgrader.images.drivers.recipe.definition import decode_definition, encode_definition
 
 
@@ -34,7 +34,7 @@ def honest(root, recipe):
 @pytest.fixture
 def opened(root, recipe):
     def open_one(found, signer=""):
-        bundled = Bundled(decode_definition(encode_definition(found)), {recipe.name: recipe}, root, signer=signer)
+        bundled = BundledCell(decode_definition(encode_definition(found)), {recipe.name: recipe}, root, signer=signer)
         return bundled.define_cell(bundled.cell)
 
     return open_one

@@ -12,7 +12,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.images.drivers.builder.image_store import Shelf
 from upgrader.images.drivers.publish.inspection import INSIDE
 from upgrader.images.drivers.publish.verification import InspectionOptions, examine_store
-from upgrader.images.drivers.workspace import Settings, Site
+from upgrader.images.drivers.workspace import Site, WorkspaceSettings
 from upgrader.images.labels import identity_labels
 from upgrader.images.layout import LayoutWriter
 from upgrader.images.trust import BUILD_KEY
@@ -32,7 +32,7 @@ def look(tmp_path):
     known_headers(tmp_path / "cache")
 
     def ask(folder, digest="", given=(), cache=tmp_path / "cache", **how):
-        kernels = Site(Settings(cache=cache / "upgrader"), print).kernel_trees()
+        kernels = Site(WorkspaceSettings(cache=cache / "upgrader"), print).kernel_trees()
         return examine_store(folder, digest, dict(given), InspectionOptions(kernels=kernels, **how))
 
     return ask

@@ -31,7 +31,7 @@ def test_the_inputs_are_all_that_the_image_is_made_of(recipe):
         ("compiler", "gcc-14", "14.2.0-19"),
         ("base-image", "toolchain-trixie-gcc-14", ""),
         ("option", "modules", "nvidia"),
-        ("option", "assembly", "1"),
+        ("option", "assembly", "2"),
         ("option", "module-signer", "ab" * 32),
         ("option", "buildah", "1.39.3"),
     }

@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.node.commands.options import CHECK, create_parser
-from upgrader.node.host.clock import SystemClock
+from upgrader.node.host.clock import MonotonicClock
+from upgrader_dev.node.commands.options import CHECK, create_parser
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     # As in the device plugin: a check of the options does not need these imports.
     from upgrader.core.node_protocol.orders import POD_VARIABLE  # noqa: PLC0415
     from upgrader.node.host.programs import SystemPrograms  # noqa: PLC0415
-    from upgrader.node.sim.runtime import RuntimeHook, serve_hook  # noqa: PLC0415
+    from upgrader_dev.node.runtime import RuntimeHook, serve_hook  # noqa: PLC0415
 
     hook = RuntimeHook(
         folder=options.folder,
@@ -36,5 +36,5 @@ def main(arguments: Sequence[str]) -> int:
     )
     if options.ready:
         return 0 if hook.finished_record(options.driver) is not None else 1
-    serve_hook(hook, options.count, options.driver, SystemClock())
+    serve_hook(hook, options.count, options.driver, MonotonicClock())
     return 0

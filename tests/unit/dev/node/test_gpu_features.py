@@ -8,8 +8,8 @@ import pytest
 
 from upgrader.core.node_protocol.gpu_features import GpuReport
 from upgrader.node.host.task_result import OrderFailedError
-from upgrader.node.sim.gpu_features import read_gpus, wait_for_changed_gpus, write_report
 from upgrader.process import run
+from upgrader_dev.node.gpu_features import read_gpus, wait_for_changed_gpus, write_report
 
 RECORD = {"vendor": "sim", "version": "570.10", "kernel": "k", "bootId": "boot-1", "devices": 8, "simulated": True}
 REPORT = GpuReport(boot_id="boot-1", uptime=12.5, version="570.10", devices=8)
@@ -67,7 +67,7 @@ def test_those_that_come_after_it_find_its_report(node):
 
 
 def test_the_command_says_what_it_read_and_where_it_could_not(node):
-    words = [sys.executable, "-m", "upgrader.node", "gpu-features", "--run", str(node)]
+    words = [sys.executable, "-m", "upgrader_dev.node", "gpu-features", "--run", str(node)]
     said = msgspec.json.decode(run(words, timeout=30).stdout, type=GpuReport)
     assert (said.version, said.devices, said.boot_id) == ("570.10", 8, "boot-1")
     (node / "sim" / "loaded.json").unlink()

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from upgrader.node.proto import deviceplugin_pb2 as upgrader_dot_node_dot_proto_dot_deviceplugin__pb2
+from upgrader_dev.node.proto import deviceplugin_pb2 as upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in upgrader/node/proto/deviceplugin_pb2_grpc.py depends on'
+        + ' but the generated code in upgrader_dev/node/proto/deviceplugin_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,8 +37,8 @@ class RegistrationStub:
         """
         self.Register = channel.unary_unary(
                 '/v1beta1.Registration/Register',
-                request_serializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.RegisterRequest.SerializeToString,
-                response_deserializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
+                request_serializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.RegisterRequest.SerializeToString,
+                response_deserializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
                 _registered_method=True)
 
 
@@ -57,8 +57,8 @@ def add_RegistrationServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Register': grpc.unary_unary_rpc_method_handler(
                     servicer.Register,
-                    request_deserializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.RegisterRequest.FromString,
-                    response_serializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
+                    request_deserializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.RegisterRequest.FromString,
+                    response_serializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,8 +87,8 @@ class Registration:
             request,
             target,
             '/v1beta1.Registration/Register',
-            upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.RegisterRequest.SerializeToString,
-            upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
+            upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.RegisterRequest.SerializeToString,
+            upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
             options,
             channel_credentials,
             insecure,
@@ -112,18 +112,18 @@ class DevicePluginStub:
         """
         self.GetDevicePluginOptions = channel.unary_unary(
                 '/v1beta1.DevicePlugin/GetDevicePluginOptions',
-                request_serializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
-                response_deserializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.DevicePluginOptions.FromString,
+                request_serializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
+                response_deserializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.DevicePluginOptions.FromString,
                 _registered_method=True)
         self.ListAndWatch = channel.unary_stream(
                 '/v1beta1.DevicePlugin/ListAndWatch',
-                request_serializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
-                response_deserializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.ListAndWatchResponse.FromString,
+                request_serializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
+                response_deserializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.ListAndWatchResponse.FromString,
                 _registered_method=True)
         self.Allocate = channel.unary_unary(
                 '/v1beta1.DevicePlugin/Allocate',
-                request_serializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateRequest.SerializeToString,
-                response_deserializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateResponse.FromString,
+                request_serializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateRequest.SerializeToString,
+                response_deserializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateResponse.FromString,
                 _registered_method=True)
 
 
@@ -156,18 +156,18 @@ def add_DevicePluginServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'GetDevicePluginOptions': grpc.unary_unary_rpc_method_handler(
                     servicer.GetDevicePluginOptions,
-                    request_deserializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
-                    response_serializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.DevicePluginOptions.SerializeToString,
+                    request_deserializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
+                    response_serializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.DevicePluginOptions.SerializeToString,
             ),
             'ListAndWatch': grpc.unary_stream_rpc_method_handler(
                     servicer.ListAndWatch,
-                    request_deserializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
-                    response_serializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.ListAndWatchResponse.SerializeToString,
+                    request_deserializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
+                    response_serializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.ListAndWatchResponse.SerializeToString,
             ),
             'Allocate': grpc.unary_unary_rpc_method_handler(
                     servicer.Allocate,
-                    request_deserializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateRequest.FromString,
-                    response_serializer=upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateResponse.SerializeToString,
+                    request_deserializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateRequest.FromString,
+                    response_serializer=upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -196,8 +196,8 @@ class DevicePlugin:
             request,
             target,
             '/v1beta1.DevicePlugin/GetDevicePluginOptions',
-            upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
-            upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.DevicePluginOptions.FromString,
+            upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
+            upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.DevicePluginOptions.FromString,
             options,
             channel_credentials,
             insecure,
@@ -223,8 +223,8 @@ class DevicePlugin:
             request,
             target,
             '/v1beta1.DevicePlugin/ListAndWatch',
-            upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
-            upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.ListAndWatchResponse.FromString,
+            upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
+            upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.ListAndWatchResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -250,8 +250,8 @@ class DevicePlugin:
             request,
             target,
             '/v1beta1.DevicePlugin/Allocate',
-            upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateRequest.SerializeToString,
-            upgrader_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateResponse.FromString,
+            upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateRequest.SerializeToString,
+            upgrader__dev_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateResponse.FromString,
             options,
             channel_credentials,
             insecure,

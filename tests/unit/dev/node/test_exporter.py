@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.pod_resources import RESOURCE, KubeletPods
 from tests.support.programs import soon, started
 from upgrader.node.driver import devices
-from upgrader.node.sim.exporter import HELP, MEMORY_MIB
+from upgrader_dev.node.exporter import HELP, MEMORY_MIB
 
 FREE = {"container": "", "namespace": "", "pod": "", "vgpu": ""}
 BUSY = "import sys; held = open(sys.argv[1]); [None for _ in iter(int, 1)]"
@@ -43,7 +43,9 @@ class Node:
     def exporter(self, *more):
         words = ["exporter", *more, "--run", str(self.run), "--socket", str(self.kubelet.socket), "--port", "0"]
         words += ["--every", "0.1", "--resource", RESOURCE]
-        return started([sys.executable, "-m", "upgrader.node", *words], log=self.log, env={"UPGRADER_NODE": "node-1"})
+        return started(
+            [sys.executable, "-m", "upgrader_dev.node", *words], log=self.log, env={"UPGRADER_NODE": "node-1"}
+        )
 
     def wait(self):
         text = soon(lambda: self.log.exists() and "devices at :" in (seen := self.log.read_text()) and seen)

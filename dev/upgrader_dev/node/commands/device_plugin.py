@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.node.commands.options import CHECK, create_parser
-from upgrader.node.host.clock import SystemClock
+from upgrader.node.host.clock import MonotonicClock
+from upgrader_dev.node.commands.options import CHECK, create_parser
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,9 +24,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.check:
         return 0
     # gRPC takes a quarter of a second to import; a check of the options does not need it.
-    from upgrader.node.sim.device_plugin import AdvertisedDevices  # noqa: PLC0415
-    from upgrader.node.sim.plugin_liveness import start_probe_server  # noqa: PLC0415
-    from upgrader.node.sim.registration import Registration  # noqa: PLC0415
+    from upgrader_dev.node.device_plugin import AdvertisedDevices  # noqa: PLC0415
+    from upgrader_dev.node.plugin_liveness import start_probe_server  # noqa: PLC0415
+    from upgrader_dev.node.registration import Registration  # noqa: PLC0415
 
     offer = AdvertisedDevices(
         resource=options.resource,
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         cdi=options.cdi,
         slices=options.slices,
     )
-    registration = Registration(offer, folder=options.folder, clock=SystemClock())
+    registration = Registration(offer, folder=options.folder, clock=MonotonicClock())
     start_probe_server(registration.ready, options.port)
     while True:
         registration.serve_one_kubelet()

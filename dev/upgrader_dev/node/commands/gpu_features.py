@@ -4,9 +4,9 @@ import time
 from collections.abc import Sequence
 
 from upgrader.core.node_protocol.gpu_features import GpuReport
-from upgrader.node.commands.options import create_parser
 from upgrader.node.commands.report import run_report
-from upgrader.node.sim.gpu_features import read_gpus, wait_for_changed_gpus, write_report
+from upgrader_dev.node.commands.options import create_parser
+from upgrader_dev.node.gpu_features import read_gpus, wait_for_changed_gpus, write_report
 
 
 def main(arguments: Sequence[str]) -> int:

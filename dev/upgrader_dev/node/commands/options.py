@@ -1,4 +1,4 @@
-"""Options that several commands of the simulated vendor have."""
+"""Options that several commands have."""
 
 import argparse
 from pathlib import Path
@@ -13,7 +13,7 @@ DEVICE_COUNT = 8
 
 def create_parser(command: str, description: str) -> argparse.ArgumentParser:
     """A parser with the common options: vendor of the loaded driver, number of devices, RUN_DIRECTORY."""
-    parser = argparse.ArgumentParser(prog=f"upgrader.node {command}", description=description)
+    parser = argparse.ArgumentParser(prog=f"upgrader_dev.node {command}", description=description)
     parser.add_argument("--driver", default=devices.VENDOR, help="vendor of the loaded driver")
     parser.add_argument(
         "--count", type=int, default=DEVICE_COUNT, help="number of devices, if the driver is a real one"

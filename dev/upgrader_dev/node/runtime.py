@@ -19,8 +19,8 @@ from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.node.driver import devices
 from upgrader.node.driver.loaded_driver import read_loaded_driver
 from upgrader.node.host import atomic_file
-from upgrader.node.host.clock import Clock
-from upgrader.node.host.programs import Programs
+from upgrader.node.host.clock import NodeClock
+from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
 
 KIND = "gpu-upgrader.io/sim"
@@ -96,7 +96,7 @@ class RuntimeHook:
         pod: UID of this pod. A record of another pod is replaced, since the container runtime may have changed.
     """
 
-    def __init__(self, *, folder: Path, run: Path, proc: Path, programs: Programs, pod: str = "") -> None:
+    def __init__(self, *, folder: Path, run: Path, proc: Path, programs: ProgramRunner, pod: str = "") -> None:
         self._folder, self._run, self._proc, self._programs = folder, run, proc, programs
         self._pod = pod
 
@@ -171,7 +171,7 @@ def _write_if_changed(path: Path, data: bytes) -> None:
 
 
 def serve_hook(
-    hook: RuntimeHook, count: int, driver: str, clock: Clock, going: Callable[[], bool] = lambda: True
+    hook: RuntimeHook, count: int, driver: str, clock: NodeClock, going: Callable[[], bool] = lambda: True
 ) -> None:
     """Keep both files up to date until the process ends."""
     hook.remove_record()

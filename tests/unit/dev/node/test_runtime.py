@@ -5,9 +5,9 @@ import pytest
 
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import POD_VARIABLE
-from upgrader.node import __main__ as node
 from upgrader.node.host.programs import ProgramResult
-from upgrader.node.sim.runtime import HookRecord, RuntimeHook, cdi_specification, read_hook_record, serve_hook
+from upgrader_dev.node import __main__ as node
+from upgrader_dev.node.runtime import HookRecord, RuntimeHook, cdi_specification, read_hook_record, serve_hook
 
 
 class Containerd:
@@ -161,11 +161,11 @@ def test_without_a_driver_that_is_known_to_be_loaded_nobody_is_ready(world, reco
 def test_the_probe_is_a_command(world, monkeypatch):
     monkeypatch.setenv(POD_VARIABLE, "pod-1")
     flags = ["runtime", "--run", str(world.run), "--folder", str(world.folder), "--ready"]
-    assert node.main(flags) == 1
+    assert node.run_operand(flags) == 1
     world.hook(Containerd()).write_files(1, "sim")
-    assert node.main(flags) == 0
+    assert node.run_operand(flags) == 0
     monkeypatch.setenv(POD_VARIABLE, "pod-2")
-    assert node.main(flags) == 1
+    assert node.run_operand(flags) == 1
     monkeypatch.setenv(POD_VARIABLE, "pod-1")
     (world.run / "runtime.json").write_text("half")
-    assert node.main(flags) == 1
+    assert node.run_operand(flags) == 1

@@ -19,9 +19,9 @@ from tests.support.authors import free_port
 from tests.support.device_manager import DeviceManager
 from tests.support.programs import soon, started
 from upgrader.node.driver import devices
-from upgrader.node.sim.device_plugin import AdvertisedDevices
-from upgrader.node.sim.registration import LIST_SECONDS, Registration
 from upgrader.process import run
+from upgrader_dev.node.device_plugin import AdvertisedDevices
+from upgrader_dev.node.registration import LIST_SECONDS, Registration
 
 RESOURCE = "nvidia.com/gpu"
 WELL = {"sim-gpu0": "Healthy", "sim-gpu1": "Healthy"}
@@ -50,7 +50,7 @@ class Node:
             (folder / devices.device_name(number)).write_text("")
 
     def plugin(self):
-        return started([sys.executable, "-m", "upgrader.node", "device-plugin", *self.flags], log=self.log)
+        return started([sys.executable, "-m", "upgrader_dev.node", "device-plugin", *self.flags], log=self.log)
 
     def ready(self):
         return self.asked("/ready") == 200
@@ -247,7 +247,7 @@ def test_a_kubelet_that_never_asks_for_the_devices_is_asked_again(world):
 
 
 def test_stubs_load_without_warnings():
-    words = [sys.executable, "-W", "error", "-c", "import upgrader.node.proto.deviceplugin_pb2_grpc"]
+    words = [sys.executable, "-W", "error", "-c", "import upgrader_dev.node.proto.deviceplugin_pb2_grpc"]
     assert run(words, timeout=20, env={**os.environ}).stderr == b""
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.programs import soon, started
-from upgrader.node.sim.device_load import PAGE, TICKS, DeviceLoad, DeviceUsage
+from upgrader_dev.node.device_load import PAGE, TICKS, DeviceLoad, DeviceUsage
 
 HOLD = "import signal, sys; held = open(sys.argv[1]); print('holds', flush=True); "
 WORK, REST = "[None for _ in iter(int, 1)]", "signal.pause()"

@@ -18,9 +18,9 @@ from prometheus_client.registry import Collector
 
 from upgrader.node.driver import devices
 from upgrader.node.driver.loaded_driver import LoadedDriver, read_loaded_driver
-from upgrader.node.host.clock import Clock
+from upgrader.node.host.clock import NodeClock
 from upgrader.node.kubelet.pod_resources import DeviceUse, PodResources
-from upgrader.node.sim.device_load import DeviceLoad, DeviceUsage
+from upgrader_dev.node.device_load import DeviceLoad, DeviceUsage
 
 PORT = 9400
 """Port of dcgm-exporter."""
@@ -152,7 +152,7 @@ def _unlabelled_gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=value)
 
 
-def serve_metrics(sim: SimDevices, load: DeviceLoad, *, port: int, every: float, clock: Clock) -> None:
+def serve_metrics(sim: SimDevices, load: DeviceLoad, *, port: int, every: float, clock: NodeClock) -> None:
     """Serve metrics on all addresses of this container, and measure every `every` seconds; never returns."""
     registry = CollectorRegistry()
     registry.register(sim)

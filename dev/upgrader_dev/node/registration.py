@@ -6,11 +6,11 @@ from pathlib import Path
 
 import grpc
 
-from upgrader.node.host.clock import Clock
-from upgrader.node.proto import deviceplugin_pb2 as messages
-from upgrader.node.proto import deviceplugin_pb2_grpc as services
-from upgrader.node.sim.device_plugin import AdvertisedDevices, DevicePlugin
-from upgrader.node.sim.plugin_liveness import KUBELET_SOCKET, KubeletIdentity, kubelet_identity
+from upgrader.node.host.clock import NodeClock
+from upgrader_dev.node.device_plugin import AdvertisedDevices, DevicePlugin
+from upgrader_dev.node.plugin_liveness import KUBELET_SOCKET, KubeletIdentity, kubelet_identity
+from upgrader_dev.node.proto import deviceplugin_pb2 as messages
+from upgrader_dev.node.proto import deviceplugin_pb2_grpc as services
 
 API_VERSION = "v1beta1"
 POLL_SECONDS = 0.5
@@ -31,7 +31,7 @@ class Registration:
         folder: device-plugins directory of the kubelet.
     """
 
-    def __init__(self, offer: AdvertisedDevices, *, folder: Path, clock: Clock) -> None:
+    def __init__(self, offer: AdvertisedDevices, *, folder: Path, clock: NodeClock) -> None:
         self._offer = offer
         self._folder = folder
         self._clock = clock

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from upgrader.core.node_protocol.orders import NODE_VARIABLE
-from upgrader.node.commands.options import create_parser
 from upgrader.node.driver import devices
-from upgrader.node.host.clock import SystemClock
+from upgrader.node.host.clock import MonotonicClock
 from upgrader.node.kubelet.pod_resources import PodResources
-from upgrader.node.sim import exporter
-from upgrader.node.sim.device_load import DeviceLoad
+from upgrader_dev.node import exporter
+from upgrader_dev.node.commands.options import create_parser
+from upgrader_dev.node.device_load import DeviceLoad
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,5 +32,5 @@ def main(arguments: Sequence[str]) -> int:
         load=load,
         pods=PodResources(options.socket, options.resource),
     )
-    exporter.serve_metrics(sim, load, port=options.port, every=options.every, clock=SystemClock())
+    exporter.serve_metrics(sim, load, port=options.port, every=options.every, clock=MonotonicClock())
     return 0

@@ -1,0 +1,74 @@
+"""Processes of the node that have a device of a driver open or mapped, with the pod or systemd unit of each.
+
+Links below /proc are read and never followed: a file of a network file system whose server is gone blocks every program
+that opens or stats it.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+_POD = re.compile(r"pod([0-9a-f]{8}[-_](?:[0-9a-f]{4}[-_]){3}[0-9a-f]{12})")
+_UNIT = re.compile(r"/([^/]+\.service)(?:/|$)")
+
+
+class DeviceHolder(Struct, frozen=True, kw_only=True):
+    """A process. `pod` is the UID of its pod, `unit` its systemd unit; both are empty for other processes."""
+
+    pid: int
+    name: str
+    pod: str = ""
+    unit: str = ""
+
+    def __str__(self) -> str:
+        place = f", pod {self.pod}" if self.pod else f", {self.unit}" if self.unit else ""
+        return f"pid {self.pid} ({self.name}{place})"
+
+
+def find_device_holders(proc: Path, prefix: str) -> tuple[DeviceHolder, ...]:
+    """The processes that have a file open or mapped whose path begins with `prefix`, such as /dev/nvidia, by PID.
+
+    Args:
+        proc: /proc of the node.
+        prefix: begin of the paths of the device files.
+    """
+    pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
+    return tuple(
+        _describe_holder(proc / str(pid))
+        for pid in pids
+        if any(path.startswith(prefix) for path in _used_files(proc / str(pid)))
+    )
+
+
+def _used_files(process: Path) -> Iterator[str]:
+    """Paths of the open and mapped files of a process; those of a process that has ended are none."""
+    for folder in ("fd", "map_files"):
+        try:
+            links = list((process / folder).iterdir())
+        except OSError:
+            continue  # it has ended, or is a kernel thread
+        for link in links:
+            try:
+                yield str(link.readlink())
+            except OSError:
+                continue  # the file was closed in the meantime
+
+
+def _describe_holder(process: Path) -> DeviceHolder:
+    groups = _read_text(process / "cgroup")
+    pod, unit = _POD.search(groups), _UNIT.findall(groups)
+    return DeviceHolder(
+        pid=int(process.name),
+        name=_read_text(process / "comm").strip() or "ended",
+        pod=pod[1].replace("_", "-") if pod else "",
+        unit=unit[-1] if unit and not pod else "",
+    )
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
