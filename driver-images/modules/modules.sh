@@ -14,7 +14,7 @@ check_no_other_build() {
   image_modules | while read -r name srcversion _; do
     if loaded "$name" && [ "$(cat "$SYS/module/$name/srcversion" 2>/dev/null)" != "$srcversion" ]; then
       found=$(cat "$SYS/module/$name/version" 2>/dev/null || echo "of unknown version")
-      fail $DRIVER_MISMATCH "module $name $found is loaded and is not this image's: a node upgrade unloads first"
+      fail $DRIVER_MISMATCH "module $name $found of another build is loaded; a node upgrade must unload it first"
     fi
   done
 }
@@ -31,8 +31,8 @@ load_all() {
   while read -r kind name need _; do
     [ "$kind" = in-tree ] || continue
     PATH="$PATH:/usr/sbin:/usr/bin:/sbin:/bin" chroot "$1" modprobe "$name" < /dev/null && continue
-    [ "$need" = optional ] || fail $MISSING "the node cannot load $name of its own kernel"
-    reject "$name" "the node cannot load it from its own kernel"
+    [ "$need" = optional ] || fail $MISSING "modprobe of in-tree module $name failed on the node"
+    reject "$name" "modprobe failed on the node"
   done < "$order"
   taken=
   image_modules > "$state/.loading"
@@ -44,7 +44,7 @@ load_all() {
       reject "$name" "${output##*: }; $(last_words)"
     else
       for module in $taken; do rmmod "$module" || true; done
-      fail $DEVICE_FAILED "$name is not loaded: $output; $(last_words)"
+      fail $DEVICE_FAILED "module $name cannot be loaded: $output; $(last_words)"
     fi
   done < "$state/.loading"
   rm -f "$state/.loading"

@@ -31,7 +31,7 @@ kubelet() {
       kubelet | */kubelet) cmdline=${cmdline%/cmdline}; echo "${cmdline##*/}"; return ;;
     esac
   done
-  fail $MISSING "no kubelet seen among the processes: the pod needs hostPID"
+  fail $MISSING "no kubelet process found: the pod needs hostPID: true"
 }
 
 # PID: the boot id as that kubelet reports it (--boot-id-file names the first file that exists, or the kernel's own).
@@ -40,7 +40,7 @@ boot_id() {
   for file in $(echo "${files:-/proc/sys/kernel/random/boot_id}" | tr ',' ' '); do
     if [ -f "$PROC/$1/root$file" ]; then tr -d ' \n' < "$PROC/$1/root$file"; return; fi
   done
-  fail $MISSING "the kubelet's boot id file is not there: ${files:-/proc/sys/kernel/random/boot_id}"
+  fail $MISSING "the kubelet's boot id file does not exist: ${files:-/proc/sys/kernel/random/boot_id}"
 }
 
 # PID: the node's kernel.
@@ -67,12 +67,12 @@ check_kernel() {
 # Exit 1 unless this version is recorded as loaded on this boot. The record is read first: probes run continuously while
 # a driver is being loaded, and finding the kubelet takes longer.
 check_record() {
-  [ -f "$state/loaded.json" ] || fail 1 "nothing is loaded"
+  [ -f "$state/loaded.json" ] || fail 1 "no driver is loaded"
   present=$(field "$state/loaded.json" version)
   [ "$present" = "$version" ] || fail 1 "$present is loaded, not $version"
   pid=$(kubelet)
   boot=$(boot_id "$pid")
-  [ "$(field "$state/loaded.json" bootId)" = "$boot" ] || fail 1 "loaded on another boot than $boot"
+  [ "$(field "$state/loaded.json" bootId)" = "$boot" ] || fail 1 "$version was loaded on another boot than $boot"
 }
 
 # DEST: copies the manifest there.

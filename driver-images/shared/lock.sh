@@ -15,7 +15,7 @@ lock() {
       continue
     fi
     tries=$((tries + 1))
-    [ $tries -le "${LOCK_TRIES:-100}" ] || { echo "held by process $holder: $lock_file" >&2; exit 14; }
+    [ $tries -le "${LOCK_TRIES:-100}" ] || { echo "lock $lock_file is held by process ${holder% *}" >&2; exit 14; }
     sleep 0.1
   done
   trap unlock EXIT

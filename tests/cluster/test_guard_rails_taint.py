@@ -91,8 +91,8 @@ def whole(bench):
             stack,
             NondisruptiveOperand(
                 operand=one,
-                named=bench.settings.node_image,
-                image=bench.settings.node_image,
+                named=bench.product.simulated_gpus,
+                image=bench.product.simulated_gpus,
                 max_unavailable="1",
                 plugin=PLUGIN,
                 before=manifests.earlier_operands(one, PLUGIN, stack_operands),

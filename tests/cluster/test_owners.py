@@ -385,7 +385,7 @@ async def test_a_pod_under_two_budgets_is_refused_with_both_their_names(live, sp
     await budget(live, space, "two", 2, maxUnavailable=2)
     refusal = await evictions.evict_pods(context_of(live), pods[:1])
     assert refusal == evictions.EvictionRefusal(
-        message=f"pod {space}/{pods[0].name}: PodDisruptionBudgets one and two both select it, and such a pod is "
-        "never evicted; delete one of them",
+        message=f"pod {space}/{pods[0].name}: PodDisruptionBudgets one and two both select it, so the API "
+        "server never evicts it; delete one of them",
         seconds=evictions.LONG_SECONDS,
     )

@@ -249,7 +249,7 @@ async def test_from_a_new_kernel_to_an_image_built_for_it_and_on_to_the_next_dri
     spec = {"vendor": "sim", "version": driver, "kernel": KERNEL, "recipe": RECIPE, "os": OS, "arch": "amd64"}
     assert {key: value for key, value in msgspec.to_builtins(asked.spec).items() if value is not None} == spec
     packages = packages_name(works.repository, identity)
-    why = f"its packages are not in the registry as {packages}: run `upgrader images pack`"
+    why = f"the packages of the image are not in the registry as {packages}: run `upgrader images pack`"
     said = await chain.told("Installed", "NoDriverImage")
     assert said.startswith(
         f"1 node(s) ({chain.node}): There is no Ready DriverImage for sim {driver} on kernel {KERNEL}. "

@@ -86,7 +86,7 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
     )
     upgrade = (await pool.upgrades(plan))[idle]
     assert (upgrade.status.phase, upgrade.status.reason) == (NodePhase.FAILED, "RevertFailed")
-    late = "Upgrading took longer than its deadline"
+    late = "Upgrading exceeded its deadline"
     given_up = (
         f"{late}: {silent}; the revert failed: operands stay off and the taint stays; repair the node, then delete "
         f"NodeUpgrade {upgrade.metadata.name} to have the node installed again"
@@ -112,7 +112,7 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
     # the way out that the message and the docs name
     await run_command(pool.made.cluster, print, "force", idle, "--step", "Failed", "--reason", "it was switched off")
     over = await pool.over(plan, seconds=600)
-    said = "ended with 1 failure(s), see the status"
+    said = "ended with 1 failure(s), see status.failures"
     assert (over.status.phase, over.status.message) == (PlanPhase.FAILED, said)
     assert {one.status.node_info.kernel_version for one in (await pool.nodes()).values()} == {newer}
     assert await pool.revisions() == {over.spec.target_revision}

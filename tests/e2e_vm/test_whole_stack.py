@@ -4,6 +4,7 @@ GPUs are handed in as CDI devices by a containerd that serves them; a driver pod
 """
 
 import json
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,18 @@ def loaded(pool: VirtualPool, node: str) -> str:
     return str(pool.machines[node].enter("cat", *words).text)
 
 
+def whole_stack(pool: VirtualPool, *, kubelet: str) -> dict[str, Any]:
+    """The stack with every operand."""
+    managed_part = {"management": "Managed", "image": pool.made.images.simulated_gpus}
+    managed = dict.fromkeys(("runtime", "featureDiscovery", "monitoring"), managed_part)
+    return pool.made.real_stack(OPEN, kubelet, "1", **managed, nodeFeatures="Auto")
+
+
+def loads(pool: VirtualPool, node: str) -> int:
+    """How often the kernel has initialized the module on this boot."""
+    return pool.machines[node].enter("dmesg").text.count("NVRM: loading NVIDIA UNIX")
+
+
 async def labelled(pool: VirtualPool) -> None:
     """Until each node carries the name of its kernel, as its own labeller read it there."""
     wanted = {name: machine.enter("uname", "-r").text.strip() for name, machine in pool.machines.items()}
@@ -75,16 +88,9 @@ async def labelled(pool: VirtualPool) -> None:
 
 
 async def test_every_operand_comes_up_and_gpus_are_handed_in_as_cdi_devices(pool: VirtualPool) -> None:
-    managed_part = {"management": "Managed", "image": pool.made.images.simulated_gpus}
-    more = {
-        "runtime": managed_part,
-        "featureDiscovery": managed_part,
-        "monitoring": managed_part,
-        "nodeFeatures": "Auto",
-    }
     await pool.end_job(JOB)
     with pool.step("all operands come up"):
-        await pool.brought_to(pool.made.real_stack(OPEN, "1.34.4", "1", **more))
+        await pool.brought_to(whole_stack(pool, kubelet="1.34.4"))
         everywhere = dict.fromkeys(Operand, "2/2")
         await pool.eventually(
             GPU_STACKS,
@@ -122,3 +128,11 @@ async def test_the_end_of_a_driver_pod_leaves_the_module_where_it_is(pool: Virtu
         assert loaded(pool, "vm-a") == before
     assert await pool.upgraded() == upgrades
     assert await seen_by(pool, "vm-a", "asks-again", 1)
+
+
+async def test_an_upgrade_of_the_kubelet_alone_leaves_the_driver_loaded(pool: VirtualPool) -> None:
+    before = {node: (loads(pool, node), loaded(pool, node)) for node in pool.machines}
+    with pool.step("another kubelet under the loaded driver"):
+        await pool.brought_to(whole_stack(pool, kubelet="1.35.4"))
+    assert {node.status.node_info.kubelet_version for node in (await pool.nodes()).values()} == {"v1.35.4"}
+    assert {node: (loads(pool, node), loaded(pool, node)) for node in pool.machines} == before

@@ -181,5 +181,5 @@ def test_a_kernel_that_enforces_signatures_takes_its_own_and_reports_why_it_refu
 def test_a_module_that_panics_fails_with_the_kernels_last_words(new, modules):
     verdict, boot = boot_modules(new.boot(), [modules["panics"]])
     assert not verdict.passed
-    assert "Kernel panic - not syncing: as the test asked; panics.ko: the kernel did not answer\n" in verdict.reason
+    assert "Kernel panic - not syncing: as the test asked; panics.ko: the kernel did not respond\n" in verdict.reason
     assert boot.seconds < 60

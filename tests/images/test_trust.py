@@ -233,7 +233,7 @@ async def test_a_layer_that_is_gone(signed, registry_on_loopback, registry, repo
     layer = json.loads((await registry.get_manifest(signed)).data)["layers"][0]["digest"]
     registry_on_loopback.forget(repository.partition("/")[2], layer)
     (reason,) = failed(await verdicts(signed, layers=True)).values()
-    assert reason.endswith(f"expected {layer}, received nothing: the registry does not have it any more")
+    assert reason.endswith(f"expected {layer}, received nothing: the registry no longer has it")
 
 
 async def test_a_changed_manifest(signed, registry_on_loopback, verdicts):

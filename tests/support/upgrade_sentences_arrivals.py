@@ -56,7 +56,13 @@ ARRIVALS = {
     "what is replicated is evicted once more": (
         view(N.UNLOADING, SWITCHED_OFF, others=(EVICTABLE, STRANGER)),
         ALONE,
-        stay(N.UNLOADING, "evicting 1 pod(s) under their budgets", Act.EVICT, evict=(EVICTABLE,), **BLOCKED),
+        stay(
+            N.UNLOADING,
+            "evicting 1 pod(s) as their PodDisruptionBudgets allow",
+            Act.EVICT,
+            evict=(EVICTABLE,),
+            **BLOCKED,
+        ),
     ),
     "and left alone until it is time to try again": (
         view(
@@ -72,7 +78,7 @@ ARRIVALS = {
     "before its upgrade Job a node turns round without one": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), deadline=START),
         ALONE,
-        go(N.UNLOADING, f"Unloading took longer than its deadline: {CAME}; reverting", "PodsArrived", reverting=True),
+        go(N.UNLOADING, f"Unloading exceeded its deadline: {CAME}; reverting", "PodsArrived", reverting=True),
     ),
     "a node that turned round before its upgrade Job is switched on as it was": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), **TURNED),
@@ -89,7 +95,7 @@ ARRIVALS = {
         ALONE,
         go(
             N.RELEASING,
-            "nothing was changed, and pod default/stranger has devices that a validation would need",
+            "released without validation: the upgrade changed nothing, and pod default/stranger holds GPUs",
             "PodsArrived",
             reverting=True,
         ),
@@ -133,7 +139,7 @@ ARRIVALS = {
     "a pod does not end on the way back, and its node is left to a person with it": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), deadline=START, **BACK),
         ALONE,
-        go(N.FAILED, f"Unloading took longer than its deadline: {CAME}; {GIVE_UP}", "RevertFailed", reverting=True),
+        go(N.FAILED, f"Unloading exceeded its deadline: {CAME}; {GIVE_UP}", "RevertFailed", reverting=True),
     ),
     "devices are not offered to a pod before they are validated": (
         view(N.LOADING, DRIVER_ON, driver=ONE, others=(STRANGER,)),
@@ -153,7 +159,7 @@ ARRIVALS = {
     "what was found valid stays so with a pod that came later": (
         view(N.VALIDATING, WHOLE, others=(STRANGER,), validate=DONE),
         ALONE,
-        go(N.RELEASING, "valid, as are all nodes of its upgrade group"),
+        go(N.RELEASING, "validation succeeded on all nodes of the upgrade group"),
     ),
     "a repair waits for a pod that came without end": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), deadline=START, **REPAIR),
@@ -213,8 +219,7 @@ ARRIVALS = {
         ALONE,
         go(
             N.FAILED,
-            "Upgrading took longer than its deadline: waiting for 1 pod(s) of an earlier upgrade Job to end; "
-            + GIVE_UP,
+            "Upgrading exceeded its deadline: waiting for 1 pod(s) of an earlier upgrade Job to end; " + GIVE_UP,
             "RevertFailed",
             reverting=True,
         ),

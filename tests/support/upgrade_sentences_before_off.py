@@ -79,7 +79,7 @@ BEFORE_OFF = {
         ALONE,
         go(
             N.FAILED,
-            "Preparing took longer than its deadline: pulling images and checking the node",
+            "Preparing exceeded its deadline: pulling images and checking the node",
             "NotPrepared",
         ),
     ),
@@ -103,7 +103,7 @@ BEFORE_OFF = {
     "a sibling cannot be prepared": (
         view(N.PREPARED, UNTOUCHED),
         around(sibling(N.FAILED)),
-        go(N.FAILED, "v2 of the same upgrade group cannot be upgraded", "SiblingFailed"),
+        go(N.FAILED, "node v2 of the upgrade group cannot be upgraded", "SiblingFailed"),
     ),
     "its gangs are still to be asked": (
         view(N.PREPARED, UNTOUCHED),
@@ -160,14 +160,14 @@ BEFORE_OFF = {
         around(requests=(gang(R.REQUESTED),)),
         go(
             N.FAILED,
-            "Prepared took longer than its deadline: waiting for the acknowledgement of default/Job/train",
+            "Prepared exceeded its deadline: waiting for the acknowledgement of default/Job/train",
             "NotAcknowledged",
         ),
     ),
     "a prepared repair gives up its taint with its sibling": (
         view(N.PREPARED, CLOSED, **REPAIR),
         around(sibling(N.RELEASING)),
-        go(N.RELEASING, "v2 of the same upgrade group cannot be upgraded", "SiblingFailed"),
+        go(N.RELEASING, "node v2 of the upgrade group cannot be upgraded", "SiblingFailed"),
     ),
     "the node is deleted when prepared": (view(N.PREPARED), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
     # ---- Tainting
@@ -184,12 +184,12 @@ BEFORE_OFF = {
     "none is none, with a label that says so and without one": (
         view(N.TAINTING, {**CLOSED, "driver_key": "none"}, source_key="", phase_since=START - timedelta(seconds=5)),
         ALONE,
-        go(N.DRAINING, "tainted; no new GPU pod"),
+        go(N.DRAINING, "the node is tainted"),
     ),
     "a stack's own upgrade goes by more than the label": (
         view(N.TAINTING, CLOSED, source_key="", phase_since=START - timedelta(seconds=5), reason=UpgradeReason.INSTALL),
         ALONE,
-        go(N.DRAINING, "tainted; no new GPU pod"),
+        go(N.DRAINING, "the node is tainted"),
     ),
     "right after the taint pods are looked at once more": (
         view(N.TAINTING, CLOSED, phase_since=START - timedelta(seconds=4), others=(MEMBER, EVICTABLE)),
@@ -199,12 +199,12 @@ BEFORE_OFF = {
     "five seconds later no new pod is there": (
         view(N.TAINTING, CLOSED, phase_since=START - timedelta(seconds=5), others=(MEMBER, EVICTABLE)),
         around(requests=(gang(R.PARKED),)),
-        go(N.DRAINING, "tainted; no new GPU pod"),
+        go(N.DRAINING, "the node is tainted"),
     ),
     "on a node without GPUs to give no pod was on its way": (
         view(N.TAINTING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, **REPAIR),
         ALONE,
-        go(N.DRAINING, "tainted; no new GPU pod"),
+        go(N.DRAINING, "the node is tainted"),
     ),
     "where every pod is to end, one without GPUs may have been": (
         view(N.TAINTING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, empties=True, **REPAIR),
@@ -219,7 +219,7 @@ BEFORE_OFF = {
             reason=UpgradeReason.INSTALL,
         ),
         ALONE,
-        go(N.DRAINING, "tainted; no new GPU pod"),
+        go(N.DRAINING, "the node is tainted"),
     ),
     "where a plugin of others is just away, one may have been": (
         view(N.TAINTING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, reason=UpgradeReason.INSTALL),
@@ -236,14 +236,14 @@ BEFORE_OFF = {
         around(requests=(gang(R.PARKED),)),
         go(
             N.RELEASING,
-            "pod default/stranger with GPUs appeared after the acknowledgements; group released",
+            "pod default/stranger with GPUs appeared after the acknowledgements; group is released",
             "NewGpuPod",
         ),
     ),
     "a repair waits for such a pod later": (
         view(N.TAINTING, CLOSED, others=(STRANGER,), **REPAIR),
         ALONE,
-        go(N.DRAINING, "tainted; no new GPU pod"),
+        go(N.DRAINING, "the node is tainted"),
     ),
     "an acknowledgement is lost while closing": (
         view(N.TAINTING, UNTOUCHED),
@@ -253,12 +253,12 @@ BEFORE_OFF = {
     "a sibling is released while closing": (
         view(N.TAINTING, CLOSED),
         around(sibling(N.RELEASING)),
-        go(N.RELEASING, "v2 of the same upgrade group was released", "SiblingFailed"),
+        go(N.RELEASING, "node v2 of the upgrade group failed or is being released", "SiblingFailed"),
     ),
     "the taint cannot be set in time": (
         view(N.TAINTING, UNTOUCHED, deadline=START),
         ALONE,
-        go(N.RELEASING, "Tainting took longer than its deadline: tainting the node", "NotClosed"),
+        go(N.RELEASING, "Tainting exceeded its deadline: tainting the node", "NotClosed"),
     ),
     "aborted while closing": (
         view(N.TAINTING, CLOSED),
@@ -270,12 +270,12 @@ BEFORE_OFF = {
     "a sibling is not closed yet": (
         view(N.DRAINING, CLOSED, others=(EVICTABLE,)),
         around(sibling(N.PREPARED)),
-        stay(N.DRAINING, "waiting for v2 of the upgrade group to be tainted"),
+        stay(N.DRAINING, "waiting for node v2 of the upgrade group to be tainted"),
     ),
     "what is replicated is evicted, members are not": (
         view(N.DRAINING, CLOSED, others=(MEMBER, EVICTABLE, pod("both", member=True, evictable=True))),
         around(requests=(gang(R.STOPPING),)),
-        stay(N.DRAINING, "evicting 1 pod(s) under their budgets", Act.EVICT, evict=(EVICTABLE,)),
+        stay(N.DRAINING, "evicting 1 pod(s) as their PodDisruptionBudgets allow", Act.EVICT, evict=(EVICTABLE,)),
     ),
     "what was refused to be evicted is left alone until its time": (
         view(N.DRAINING, CLOSED, others=(EVICTABLE,), not_evicted="not now", evict_after=START + timedelta(seconds=1)),
@@ -292,7 +292,7 @@ BEFORE_OFF = {
         ALONE,
         stay(
             N.DRAINING,
-            "evicting 1 pod(s) under their budgets",
+            "evicting 1 pod(s) as their PodDisruptionBudgets allow",
             Act.EVICT,
             evict=(pod("lost", before_boot=True),),
         ),
@@ -317,7 +317,7 @@ BEFORE_OFF = {
         around(requests=(gang(R.STOPPING), gang(R.PARKED))),
         go(
             N.RELEASING,
-            "Draining took longer than its deadline: waiting for default/Job/train to stop",
+            "Draining exceeded its deadline: waiting for default/Job/train to stop",
             "NotDrained",
         ),
     ),
@@ -326,7 +326,7 @@ BEFORE_OFF = {
         around(requests=(gang(R.STOPPING),)),
         go(
             N.RELEASING,
-            "Draining took longer than its deadline: waiting for default/Job/train to stop",
+            "Draining exceeded its deadline: waiting for default/Job/train to stop",
             "NotDrained",
         ),
     ),
@@ -353,14 +353,14 @@ BEFORE_OFF = {
     "a sibling fails while draining": (
         view(N.DRAINING, CLOSED),
         around(sibling(N.FAILED)),
-        go(N.RELEASING, "v2 of the same upgrade group was released", "SiblingFailed"),
+        go(N.RELEASING, "node v2 of the upgrade group failed or is being released", "SiblingFailed"),
     ),
     "it is so too while a pod beside it cannot be evicted": (
         view(N.DRAINING, CLOSED, others=(STRANGER, pod("web", evictable=True)), deadline=START, **REPAIR),
         ALONE,
         stay(
             N.DRAINING,
-            "evicting 1 pod(s) under their budgets",
+            "evicting 1 pod(s) as their PodDisruptionBudgets allow",
             Act.EVICT,
             evict=(pod("web", evictable=True),),
             blocked="RunningOnUnsupportedKernel",
@@ -376,7 +376,7 @@ BEFORE_OFF = {
         ALONE,
         go(
             N.RELEASING,
-            "Draining took longer than its deadline: waiting for pod default/stranger to end",
+            "Draining exceeded its deadline: waiting for pod default/stranger to end",
             "NotDrained",
         ),
     ),

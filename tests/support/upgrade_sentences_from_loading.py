@@ -109,7 +109,7 @@ FROM_LOADING = {
         ALONE,
         go(
             N.UNLOADING,
-            "Loading took longer than its deadline: waiting for the driver to be loaded; reverting",
+            "Loading exceeded its deadline: waiting for the driver to be loaded; reverting",
             "LoadingLate",
             reverting=True,
         ),
@@ -119,7 +119,7 @@ FROM_LOADING = {
         ALONE,
         go(
             N.FAILED,
-            f"Loading took longer than its deadline: waiting for the driver to be loaded; {GIVE_UP}",
+            f"Loading exceeded its deadline: waiting for the driver to be loaded; {GIVE_UP}",
             "RevertFailed",
             reverting=True,
         ),
@@ -139,19 +139,24 @@ FROM_LOADING = {
     "valid, and waiting for a sibling past its own deadline, until the sibling's": (
         view(N.VALIDATING, WHOLE, validate=DONE, deadline=PAST),
         around(sibling(N.UPGRADING)),
-        stay(N.VALIDATING, "valid; waiting for v2 of the upgrade group", on_siblings=True, deadline=FUTURE),
+        stay(
+            N.VALIDATING,
+            "validation succeeded; waiting for node v2 of the upgrade group",
+            on_siblings=True,
+            deadline=FUTURE,
+        ),
     ),
     "a GPU turns unhealthy after it was valid": (
         view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE),
         around(sibling(N.VALIDATING, validate=DONE)),
-        stay(N.VALIDATING, "valid, but now 7 GPUs allocatable, 8 expected", blocked="GPUsMissing"),
+        stay(N.VALIDATING, "validation succeeded, but now 7 GPUs allocatable, 8 expected", blocked="GPUsMissing"),
     ),
     "a GPU stays unhealthy until the deadline": (
         view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE, deadline=PAST),
         ALONE,
         go(
             N.UNLOADING,
-            "Validating took longer than its deadline: valid, but now 7 GPUs allocatable, 8 expected; reverting",
+            "Validating exceeded its deadline: validation succeeded, but now 7 GPUs allocatable, 8 expected; reverting",
             "ValidatingLate",
             reverting=True,
         ),
@@ -159,17 +164,17 @@ FROM_LOADING = {
     "a sibling's GPU turns unhealthy after it was valid": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, name="v2", uid="u2", validate=DONE)),
-        stay(N.VALIDATING, "valid; waiting for v2 of the upgrade group", on_siblings=True),
+        stay(N.VALIDATING, "validation succeeded; waiting for node v2 of the upgrade group", on_siblings=True),
     ),
-    "valid, as are all nodes of its upgrade group": (
+    "validation succeeded on all nodes of the upgrade group": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(sibling(N.VALIDATING, validate=DONE), sibling(N.NODE_DELETED)),
-        go(N.RELEASING, "valid, as are all nodes of its upgrade group"),
+        go(N.RELEASING, "validation succeeded on all nodes of the upgrade group"),
     ),
     "a sibling left because both were valid": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(sibling(N.RELEASING), sibling(N.UNLOADING, reverting=True)),
-        go(N.RELEASING, "valid, with v2"),
+        go(N.RELEASING, "validation succeeded; node v2 of the upgrade group is being released"),
     ),
     "a sibling left, and this one's validation pod is gone": (
         view(N.VALIDATING, WHOLE),
@@ -179,14 +184,14 @@ FROM_LOADING = {
     "a sibling left, and a GPU turned unhealthy meanwhile": (
         view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE),
         around(sibling(N.RELEASING)),
-        stay(N.VALIDATING, "valid, but now 7 GPUs allocatable, 8 expected", blocked="GPUsMissing"),
+        stay(N.VALIDATING, "validation succeeded, but now 7 GPUs allocatable, 8 expected", blocked="GPUsMissing"),
     ),
     "a sibling left, and a GPU stays unhealthy until the deadline": (
         view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE, deadline=PAST),
         around(sibling(N.RELEASING)),
         go(
             N.UNLOADING,
-            "Validating took longer than its deadline: valid, but now 7 GPUs allocatable, 8 expected; reverting",
+            "Validating exceeded its deadline: validation succeeded, but now 7 GPUs allocatable, 8 expected; reverting",
             "ValidatingLate",
             reverting=True,
         ),
@@ -194,17 +199,17 @@ FROM_LOADING = {
     "a sibling goes back, so this one does": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(sibling(N.UNLOADING, reverting=True)),
-        go(N.UNLOADING, "v2 of the same upgrade group reverts; reverting", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "node v2 of the upgrade group reverts; reverting", "SiblingReverted", reverting=True),
     ),
     "a sibling is lost, so this one goes back": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(sibling(N.FAILED, reverting=True)),
-        go(N.UNLOADING, "v2 of the same upgrade group reverts; reverting", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "node v2 of the upgrade group reverts; reverting", "SiblingReverted", reverting=True),
     ),
     "valid on the way back, with a sibling that is back": (
         view(N.VALIDATING, WHOLE, validate=DONE, **BACK),
         around(sibling(N.RELEASING, reverting=True, failure="NotValid")),
-        go(N.RELEASING, "valid, as are all nodes of its upgrade group", "UpgradeFailed", reverting=True),
+        go(N.RELEASING, "validation succeeded on all nodes of the upgrade group", "UpgradeFailed", reverting=True),
     ),
     "validation fails": (
         view(N.VALIDATING, WHOLE, validate=BUSY),
@@ -232,7 +237,7 @@ FROM_LOADING = {
         ALONE,
         go(
             N.FAILED,
-            "Validating took longer than its deadline: in use by pid 7; switching the operands off before the "
+            "Validating exceeded its deadline: in use by pid 7; switching the operands off before the "
             "upgrade fails; "
             "the revert failed: its operands could not be switched off and the taint stays; repair the node, then "
             "delete NodeUpgrade v1 to have the node installed again",
@@ -245,7 +250,7 @@ FROM_LOADING = {
         ALONE,
         go(
             N.UNLOADING,
-            "Validating took longer than its deadline: the validation pod runs; reverting",
+            "Validating exceeded its deadline: the validation pod runs; reverting",
             "ValidatingLate",
             reverting=True,
         ),

@@ -58,7 +58,7 @@ FROM_OFF = {
         ALONE,
         go(
             N.UNLOADING,
-            "Unloading took longer than its deadline: waiting for 1 operand pod(s) to end; reverting",
+            "Unloading exceeded its deadline: waiting for 1 operand pod(s) to end; reverting",
             "UnloadingLate",
             reverting=True,
         ),
@@ -68,7 +68,7 @@ FROM_OFF = {
         ALONE,
         go(
             N.FAILED,
-            f"Unloading took longer than its deadline: waiting for 1 operand pod(s) to end; {GIVE_UP}",
+            f"Unloading exceeded its deadline: waiting for 1 operand pod(s) to end; {GIVE_UP}",
             "RevertFailed",
             reverting=True,
         ),
@@ -116,7 +116,7 @@ FROM_OFF = {
         ALONE,
         go(
             N.UNLOADING,
-            "Upgrading took longer than its deadline: in use by pid 7; reverting",
+            "Upgrading exceeded its deadline: in use by pid 7; reverting",
             "UpgradingLate",
             reverting=True,
         ),
@@ -178,7 +178,7 @@ FROM_OFF = {
         ALONE,
         stay(
             N.UPGRADING,
-            "Upgrading took longer than its deadline: starting the upgrade Job",
+            "Upgrading exceeded its deadline: starting the upgrade Job",
             Act.CANCEL,
             failure="UpgradeFailed",
             reverting=True,
@@ -189,7 +189,7 @@ FROM_OFF = {
         ALONE,
         go(
             N.FAILED,
-            f"Upgrading took longer than its deadline: starting the upgrade Job; {GIVE_UP}",
+            f"Upgrading exceeded its deadline: starting the upgrade Job; {GIVE_UP}",
             "RevertFailed",
             reverting=True,
         ),

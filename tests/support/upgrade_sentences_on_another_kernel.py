@@ -74,7 +74,7 @@ ON_ANOTHER_KERNEL = {
         ALONE,
         stay(
             N.LOADING,
-            f"{WHY}; switching off what was switched on",
+            f"{WHY}; switching off the operands of the node",
             Act.REMOVE_DRIVER,
             reverting=True,
             failure="UpgradeFailed",
@@ -83,7 +83,13 @@ ON_ANOTHER_KERNEL = {
     "with what the node had kept on it": (
         view(N.LOADING, SWITCHED_OFF, **{**BACK, **AWAY}),
         ALONE,
-        stay(N.LOADING, f"{WHY}; keeping what it had", Act.REMOVE_DRIVER, reverting=True, failure="UpgradeFailed"),
+        stay(
+            N.LOADING,
+            f"{WHY}; recording the former driver of the node",
+            Act.REMOVE_DRIVER,
+            reverting=True,
+            failure="UpgradeFailed",
+        ),
     ),
     "and it is released": (
         view(N.LOADING, KEPT, **{**BACK, **AWAY}),
@@ -98,12 +104,12 @@ ON_ANOTHER_KERNEL = {
     "a sibling that is well goes back with it": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(BARE),
-        go(N.UNLOADING, "v2 of the same upgrade group reverts; reverting", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "node v2 of the upgrade group reverts; reverting", "SiblingReverted", reverting=True),
     ),
     "so it does where one was released before it was switched off": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(view(N.RELEASING, CLOSED, name="v2", uid="u2", failure="NotDrained")),
-        go(N.UNLOADING, "v2 of the same upgrade group reverts; reverting", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "node v2 of the upgrade group reverts; reverting", "SiblingReverted", reverting=True),
     ),
     "nobody waits for a gang to be placed on a node without a driver": (
         view(N.RELEASING, KEPT, failure="KernelChanged", **AWAY),
@@ -118,17 +124,17 @@ ON_ANOTHER_KERNEL = {
     "so it is of a stack's upgrade": (
         view(N.LOADING, DRIVER_ON, **REPAIR, **AWAY),
         ALONE,
-        stay(N.LOADING, f"{WHY}; switching off what was switched on", Act.REMOVE_DRIVER),
+        stay(N.LOADING, f"{WHY}; switching off the operands of the node", Act.REMOVE_DRIVER),
     ),
     "so it is while it is validated": (
         view(N.VALIDATING, WHOLE, **REPAIR, **AWAY),
         ALONE,
-        stay(N.VALIDATING, f"{WHY}; switching off what was switched on", Act.REMOVE_DRIVER),
+        stay(N.VALIDATING, f"{WHY}; switching off the operands of the node", Act.REMOVE_DRIVER),
     ),
     "what the node had is kept on it": (
         view(N.LOADING, SWITCHED_OFF, **REPAIR, **AWAY),
         ALONE,
-        stay(N.LOADING, f"{WHY}; keeping what it had", Act.REMOVE_DRIVER),
+        stay(N.LOADING, f"{WHY}; recording the former driver of the node", Act.REMOVE_DRIVER),
     ),
     "its pods are waited for": (
         view(N.LOADING, KEPT, driver=OperandFacts(pods=1), **REPAIR, **AWAY),

@@ -106,14 +106,14 @@ KINDS: tuple[CustomKind, ...] = (
             ValidationRule(
                 "spec.driver",
                 "!has(self.recipe) || self.vendor != 'nvidia' || self.recipe in ['nvidia', 'nvidia-open']",
-                "operands of vendor nvidia run on the recipes nvidia-open and nvidia only",
+                "vendor nvidia supports only the recipes nvidia-open and nvidia",
             ),
             ValidationRule(
                 "spec.driver",
                 "!has(self.flavour) || !has(self.recipe) || !(self.recipe in ['nvidia', 'nvidia-open']) "
                 "|| (self.recipe == 'nvidia-open' && self.flavour == 'open') "
                 "|| (self.recipe == 'nvidia' && self.flavour == 'proprietary')",
-                "recipe nvidia-open has flavour open, nvidia has flavour proprietary: omit flavour",
+                "recipe nvidia-open has the flavour open, recipe nvidia has the flavour proprietary: omit flavour",
             ),
             ValidationRule(
                 "spec.devicePlugin.sharing",
@@ -134,29 +134,29 @@ KINDS: tuple[CustomKind, ...] = (
                 ValidationRule(
                     f"spec.{name}",
                     "self.management == 'External' || has(self.image)",
-                    "a managed operand requires image",
+                    "management Managed requires image",
                 )
                 for name in ("runtime", "devicePlugin", "featureDiscovery", "monitoring")
             ),
             ValidationRule(
                 "spec.validation",
                 "!has(self.runtimeClass) || has(self.workloadImage)",
-                "runtimeClass applies to the workload: set workloadImage too",
+                "runtimeClass requires workloadImage",
             ),
             ValidationRule(
                 "spec.kubelet",
                 "!self.manage || (has(self.version) && has(self.artifact))",
-                "a managed kubelet requires version and artifact (the image that contains the binary)",
+                "manage requires version and artifact (the image that contains the kubelet binary)",
             ),
             ValidationRule(
                 "spec.kubelet.settings",
                 "!has(self.cpuManagerPolicy) || self.cpuManagerPolicy != 'static' || has(self.reservedCpus)",
-                "the static policy requires CPUs that are reserved for the system: set reservedCpus",
+                "cpuManagerPolicy static requires reservedCpus",
             ),
             ValidationRule(
                 "spec.kubelet.settings",
                 "!has(self.topologyManagerScope) || has(self.topologyManagerPolicy)",
-                "topologyManagerScope requires topologyManagerPolicy: set both",
+                "topologyManagerScope requires topologyManagerPolicy",
             ),
             ValidationRule(
                 "spec.reboot",
@@ -166,7 +166,7 @@ KINDS: tuple[CustomKind, ...] = (
             ValidationRule(
                 "spec.gangs",
                 "self.all(one, has(one.label) != has(one.regex))",
-                "a gang rule has either label or regex: set exactly one of them",
+                "a gang rule requires exactly one of label and regex",
             ),
         ),
     ),
@@ -216,7 +216,7 @@ KINDS: tuple[CustomKind, ...] = (
         ),
         rules=(
             ValidationRule("spec", DECIDED_ONCE, "the spec of a NodeUpgrade is immutable, except force"),
-            ValidationRule("spec", FORCE_GROWS, "entries of force cannot be changed or removed, only added"),
+            ValidationRule("spec", FORCE_GROWS, "entries of force can be added, but not changed or removed"),
         ),
     ),
     CustomKind(
@@ -237,7 +237,7 @@ KINDS: tuple[CustomKind, ...] = (
             ValidationRule(
                 "spec.requestId",
                 "self >= oldSelf",
-                "requestId must not decrease, so that an old acknowledgement is not taken for a new one",
+                "requestId must not decrease: an acknowledgement of an earlier request would become valid",
             ),
         ),
     ),
@@ -257,24 +257,25 @@ KINDS: tuple[CustomKind, ...] = (
             ValidationRule(
                 "spec",
                 "has(self.image) || (has(self.recipe) && has(self.os))",
-                "set image to a prebuilt image, or set recipe and os, by which the image is found or built",
+                "requires image (a prebuilt image), or both recipe and os (the image is looked up, and built "
+                "if it does not exist)",
             ),
             ValidationRule(
                 "spec",
                 "!has(self.recipe) || self.vendor != 'nvidia' || has(self.flavour)",
-                "NVIDIA's recipes require flavour (open or proprietary)",
+                "recipe of vendor nvidia requires flavour (open or proprietary)",
             ),
             ValidationRule(
                 "spec",
                 IDENTITY_STAYS,
-                "the identity of a DriverImage is immutable: create another DriverImage",
+                "vendor, version, kernel, recipe, flavour, os and arch are immutable: create another DriverImage",
             ),
             ValidationRule(
                 "",
                 "!has(oldSelf.status) || !has(oldSelf.status.digest) || "
                 "(has(self.spec.image) == has(oldSelf.spec.image) && "
                 "(!has(self.spec.image) || self.spec.image == oldSelf.spec.image))",
-                "image is immutable after its digest was resolved: create another DriverImage",
+                "image is immutable after it was resolved to a digest: create another DriverImage",
             ),
         ),
     ),

@@ -102,7 +102,7 @@ class Reader:
         key, digest = (pod.metadata.uid, where), hashlib.sha256(text).digest()
         if self._told.pop(key, None) != digest:
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            log.warning("unreadable answer", pod=name, path=where, why=error.brief)
+            log.warning("unreadable answer of a member", pod=name, path=where, why=error.brief)
         self._told[key] = digest
         if len(self._told) > MOST_TOLD:
             del self._told[next(iter(self._told))]

@@ -25,7 +25,7 @@ from upgrader.core.replies import CommandResult
 
 log = structlog.get_logger()
 
-NOT_RUN = {126: "cannot be run", 127: "is not there"}
+NOT_RUN = {126: "cannot be run", 127: "does not exist"}
 """Exit codes of a shell that could not run the command."""
 
 
@@ -43,8 +43,8 @@ class ExecMethod:
                 command = request.spec.command[0]
                 raise UnaskableError(f"{command} {NOT_RUN[ran.code]} in pod {pod.metadata.name}")
             if ran is None or ran.code:
-                how = "did not end in time" if ran is None else f"ended with {ran.code}"
-                log.warning("checkpoint command", pod=pod.metadata.name, how=how)
+                how = "did not end in time" if ran is None else f"ended with exit code {ran.code}"
+                log.warning("checkpoint command failed", pod=pod.metadata.name, how=how)
                 return False
             return True
 

@@ -59,7 +59,7 @@ class HttpMethod:
                 self._refused[pod.metadata.uid, spec.request_id] = self._refusal(request, pod, reply)
                 return False
             if reply.status not in {OK, ACCEPTED, NO_CONTENT}:
-                log.warning("checkpoint endpoint", pod=pod.metadata.name, status=reply.status)
+                log.warning("unexpected status of a checkpoint endpoint", pod=pod.metadata.name, status=reply.status)
                 return False
             return True
 
@@ -101,7 +101,7 @@ class HttpMethod:
         except NotFoundError:
             return None
         except UnaskableError as error:  # no request was delivered there, and the request must end
-            log.warning("not called", pod=pod.metadata.name, because=error.brief)
+            log.warning("checkpoint endpoint not called", pod=pod.metadata.name, because=error.brief)
             return None
 
     def _refusal(self, request: CheckpointRequest, pod: Pod, reply: Reply) -> Ack:

@@ -48,9 +48,9 @@ class SignalMethod:
             ran = await self._run(request, pod, (*ASK, name))
             if ran is not None and ran.code:
                 raise UnaskableError(
-                    f"pod {pod.metadata.name} could not get {request.spec.signal}",
+                    f"{request.spec.signal} could not be sent to pod {pod.metadata.name}",
                     details=f"exit code {ran.code}",
-                    resolution="It needs a writable /run/checkpoint, sh, and a process 1 that accepts signals.",
+                    resolution="The pod requires a writable /run/checkpoint, sh, and a process 1 that accepts signals.",
                 )
             return ran is not None
 

@@ -12,11 +12,11 @@ COMMANDS = {
     "abort": ("upgrader.cli.control.control_commands:abort", "Abort PLAN."),
     "adopt": (
         "upgrader.cli.admin.admin_commands:adopt",
-        "Hand over nodes whose driver or device plugin another operator deploys.",
+        "Allow upgrader to take over nodes whose driver or device plugin another operator deploys.",
     ),
     "apply": (
         "upgrader.cli.plan.plan_commands:apply",
-        "Apply a forecast that `upgrader plan -o FILE` wrote: approve it and start its plan.",
+        "Approve the forecast that `upgrader plan -o FILE` wrote, and start its plan.",
     ),
     "approve": (
         "upgrader.cli.control.control_commands:approve",
@@ -59,7 +59,7 @@ COMMANDS = {
     "resume": ("upgrader.cli.control.control_commands:resume", "Resume PLAN."),
     "rollback": (
         "upgrader.cli.control.control_commands:rollback",
-        "Roll the nodes back to an earlier revision by a plan.",
+        "Create a plan that rolls the nodes back to an earlier revision.",
     ),
     "simulate": (
         "upgrader.cli.simulate.simulate_command:simulate",
@@ -67,7 +67,7 @@ COMMANDS = {
     ),
     "status": (
         "upgrader.cli.status.status_command:status",
-        "Show all stacks and plans, or one PLAN with its upgrades and requests.",
+        "Show all stacks and plans, or PLAN with its node upgrades and checkpoint requests.",
     ),
     "uninstall": (
         "upgrader.cli.admin.admin_commands:uninstall",
@@ -88,15 +88,18 @@ COMMANDS = {
 @click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False),
-    help="Path of the kubeconfig. Defaults to KUBECONFIG, then ~/.kube/config.",
+    help="Path of the kubeconfig. Defaults to KUBECONFIG, then ~/.kube/config, then the service account of the pod.",
 )
-@click.option("--context", "context_name", help="Context of the kubeconfig to use.")
-@click.option("-n", "--namespace", help="Namespace of the controller and its objects.")
+@click.option("--context", "context_name", help="Context of the kubeconfig to use. Defaults to the current context.")
+@click.option(
+    "-n", "--namespace", help="Namespace of the controller. Defaults to UPGRADER_NAMESPACE, then gpu-upgrader-system."
+)
 @click.pass_context
 def program(context: click.Context, kubeconfig: str | None, context_name: str | None, namespace: str | None) -> None:
     """Upgrade fleets of GPU nodes without loss of training progress.
 
-    Jobs are requested to write a checkpoint; then driver, device plugin and kubelet are replaced in one upgrade.
+    The controller requests a checkpoint from each job on a node, and stops the job after all its pods have
+    acknowledged. One upgrade then replaces driver, device plugin and kubelet of the node.
     """
     if context.obj is None:
         context.obj = Session(kubeconfig=kubeconfig, context=context_name, namespace=namespace)

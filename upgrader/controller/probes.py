@@ -56,7 +56,7 @@ async def serve_endpoints(pages: web.Application, host: str, port: int) -> Async
                 resolution="Set UPGRADER_LISTEN to a free address.",
             ) from error
         bound = int(runner.addresses[0][1])
-        log.info("probes and metrics", host=host, port=bound)
+        log.info("serving probes and metrics", host=host, port=bound)
         yield bound
     finally:
         await runner.cleanup()

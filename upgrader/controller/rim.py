@@ -174,7 +174,7 @@ async def _end_tasks() -> None:
     while remaining := {task for task in asyncio.all_tasks() if _is_of_kopf(task)}:
         if asyncio.get_running_loop().time() > last:
             alive = ", ".join(sorted(task.get_name() for task in remaining))
-            raise ClusterError("watches that failed do not end", details=alive)
+            raise ClusterError("failed watches cannot be stopped", details=alive)
         for task in remaining - cleaning:
             task.cancel()
         # Cancelled only once: this task waits for the others, then cleans up.

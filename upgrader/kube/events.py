@@ -49,4 +49,5 @@ async def post_event(event: Mapping[str, Any], send: Callable[[Mapping[str, Any]
     try:
         await send(event)
     except UpgraderError as error:
-        log.warning("event lost", reason=event["reason"], about=event["involvedObject"]["name"], error=str(error))
+        about = event["involvedObject"]["name"]
+        log.warning("Event not recorded", reason=event["reason"], about=about, error=str(error))

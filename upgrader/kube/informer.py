@@ -148,7 +148,7 @@ class Informer(Generic[T]):
                     failures = 0
             except (UpgraderError, msgspec.MsgspecError, RecursionError) as error:
                 # RecursionError: an object of a tenant that is nested too deeply.
-                log.warning("out of sync", kind=self._kind.kind, error=str(error))
+                log.warning("cache out of sync, listing again", kind=self._kind.kind, error=str(error))
             await self._set_in_step(in_step=False)
             await asyncio.sleep(self._pause(failures))
             failures += 1

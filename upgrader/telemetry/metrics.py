@@ -9,14 +9,14 @@ REGISTRY = CollectorRegistry()
 
 PHASE_SECONDS = Histogram(
     "upgrader_phase_seconds",
-    "Duration of phases of state machines, observed at the end of a phase.",
+    "Duration in seconds of the phases of state machines, observed at the end of a phase.",
     ["machine", "phase"],
     buckets=(1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 21600, 86400),
     registry=REGISTRY,
 )
 BLOCKERS = Gauge(
     "upgrader_blockers",
-    "Nodes, gangs and upgrade groups that wait, by plan and reason.",
+    "Number of blockers (nodes, gangs and upgrade groups that are not upgraded now), by plan and reason.",
     ["plan", "reason"],
     registry=REGISTRY,
 )

@@ -37,17 +37,25 @@ def dev() -> None:
 @dev.command()
 @name_argument
 @click.option(
-    "--boxes", type=click.IntRange(0, 60), default=2, show_default=True, help="Number of nodes with a real kubelet."
+    "--boxes",
+    type=click.IntRange(0, 60),
+    default=2,
+    show_default=True,
+    help="Number of nodes with a real kubelet and the kernel of this machine.",
 )
 @click.option(
-    "--vm-nodes", type=click.IntRange(0, 8), default=0, show_default=True, help="Number of nodes with their own kernel."
+    "--vm-nodes",
+    type=click.IntRange(0, 8),
+    default=0,
+    show_default=True,
+    help="Number of virtual machines with a real kubelet and their own kernel.",
 )
 @click.option(
     "--kwok",
     type=click.IntRange(0, 5000),
     default=0,
     show_default=True,
-    help="Number of nodes that are only API objects.",
+    help="Number of nodes that are only API objects (kwok).",
 )
 @click.option("--kubelet", default="1.34.4", show_default=True, help="Version of the real kubelets.")
 def up(name: str, boxes: int, vm_nodes: int, kwok: int, kubelet: str) -> int:
@@ -98,21 +106,31 @@ def status(output: str) -> int:
 
 
 @dev.command()
-@click.option("--output", "out", type=OUT, required=True, help="File to write, an OCI archive.")
+@click.option("--output", "out", type=OUT, required=True, help="File to write the image to, as an OCI archive.")
 @click.option(
     "--base-image",
     envvar="BASE_IMAGE",
     default="",
-    help="Base image with Python 3.11 and busybox: the folder of an OCI layout, or a name that buildah"
-    " can pull. Defaults to an image that is built from the archive of this machine.",
+    help="Base image with Python 3.11 and busybox: the folder of an OCI layout, or a name that "
+    "buildah can pull. Defaults to an image that is built from the Debian archive of this "
+    "machine.",
 )
-@click.option("--node", is_flag=True, help="Build the image of the pods on nodes instead (for UPGRADER_NODE_IMAGE).")
-@click.option("--builder", is_flag=True, help="Build the image of build pods instead (for UPGRADER_BUILDER_IMAGE).")
+@click.option(
+    "--node",
+    is_flag=True,
+    help="Build the image of the pods on nodes (UPGRADER_NODE_IMAGE) instead of the image of the controller.",
+)
+@click.option(
+    "--builder",
+    is_flag=True,
+    help="Build the image of the pods that build driver images (UPGRADER_BUILDER_IMAGE) instead of "
+    "the image of the controller.",
+)
 @click.option(
     "--simulated-gpus",
     is_flag=True,
-    help="Add the vendor `sim`, for clusters without GPUs: to the image of the controller its manifests, with --node"
-    " the programs of its operands.",
+    help="Add the vendor `sim`, for clusters without GPUs: its manifests to the image of the "
+    "controller, or with --node the programs of its operands.",
 )
 def image(out: Path, base_image: str, *, node: bool, builder: bool, simulated_gpus: bool) -> int:
     """Build the image of the controller, of the pods on nodes, or of the pods that build driver images."""
@@ -135,17 +153,17 @@ def image(out: Path, base_image: str, *, node: bool, builder: bool, simulated_gp
 @click.option(
     "--vm-nodes",
     type=click.IntRange(2, 4),
-    help="Number of nodes with real kernels and NVIDIA's real modules. Defaults to 2.",
+    help="Number of virtual machines with real kernels and NVIDIA's real modules. Defaults to 2.",
 )
 @click.option(
     "--boxes",
     type=click.IntRange(2, 20),
-    help="Number of nodes with a real kubelet and without their own kernel, instead of --vm-nodes. Defaults to 4.",
+    help="Number of nodes with a real kubelet and the kernel of this machine, instead of --vm-nodes. Defaults to 4.",
 )
 @click.option(
     "--kwok",
     type=click.IntRange(0, 100),
-    help="With --boxes: number of nodes that are only API objects. Defaults to 20.",
+    help="Number of nodes that are only API objects (kwok), in addition to --boxes. Defaults to 20.",
 )
 @click.option("--report", "out", type=OUT, help="Write the measured values to this file, as JSON.")
 def demo(vm_nodes: int | None, boxes: int | None, kwok: int | None, out: Path | None) -> int:

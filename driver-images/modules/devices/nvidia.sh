@@ -25,7 +25,7 @@ node() {
 make_devices() {
   main=$(major_of nvidia-frontend)
   main=${main:-$(major_of nvidia)}
-  [ -n "$main" ] || fail $DEVICE_FAILED "the nvidia module is loaded and has no devices: $(last_words)"
+  [ -n "$main" ] || fail $DEVICE_FAILED "the nvidia module is loaded, but registered no character device: $(last_words)"
   node "$1" nvidiactl "$main" 255
   number=0
   while [ $number -lt "$(count_devices)" ]; do

@@ -170,7 +170,9 @@ async def test_what_cannot_be_read_is_told_once_per_contents(cluster):
         for text in (b"{", b"{", b"[", None, b"["):
             cluster.files[pod.metadata.uid, ACK] = text
             await method.answers(request, [pod])
-    assert [(one["event"], one["pod"], one["path"]) for one in told] == [("unreadable answer", "default/a", ACK)] * 2
+    assert [(one["event"], one["pod"], one["path"]) for one in told] == [
+        ("unreadable answer of a member", "default/a", ACK)
+    ] * 2
 
 
 async def test_only_running_members_are_read(cluster):

@@ -96,7 +96,7 @@ async def test_a_command_that_is_not_known_to_have_worked_is_run_again(cluster, 
     assert [name for name, _, env in heard.said if env["CHECKPOINT_ACTION"] == "request"] == ["a", "b", "a"]
 
 
-@pytest.mark.parametrize(("code", "why"), [(127, "is not there"), (126, "cannot be run")])
+@pytest.mark.parametrize(("code", "why"), [(127, "does not exist"), (126, "cannot be run")])
 async def test_a_command_that_is_not_in_the_container_is_told(cluster, heard, code, why):
     pod = add_pod(cluster, "a")
     heard.ran = CommandResult(output=b"", code=code)
@@ -195,7 +195,7 @@ async def test_a_signal_follows_the_request_and_none_its_withdrawal(cluster, hea
 async def test_a_signal_that_cannot_be_sent_is_told(cluster, heard):
     pod = add_pod(cluster, "a")
     heard.ran = CommandResult(output=b"", code=1)
-    with pytest.raises(UnaskableError, match="pod a could not get SIGUSR1"):
+    with pytest.raises(UnaskableError, match="SIGUSR1 could not be sent to pod a"):
         await SignalMethod(cluster).send_request(request_for(pod), [pod])
     assert marked(cluster, pod) == (None, None)
 

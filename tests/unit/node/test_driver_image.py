@@ -126,7 +126,7 @@ def test_another_version_is_not_loaded_over_the_present_one(image):
     other = Image(image.folder, image.shell, version="2.0.0")
     refused = other.program("load")
     assert refused.code == 11
-    assert b"1.0.0 is loaded, 2.0.0 is not loaded over it: an upgrade unloads first" in refused.stderr
+    assert b"1.0.0 is loaded; a node upgrade must unload it before 2.0.0 is loaded" in refused.stderr
     assert record(image) == LOADED
     assert not (image.run_folder / "sim/lock").exists()
     assert (image.program("probe").code, other.program("probe").code) == (0, 1)
@@ -151,7 +151,7 @@ def test_the_probe_knows_a_reboot_and_a_missing_device(image):
     (image.run_folder / "sim/dev/sim-gpu1").unlink()
     assert b"2 of 3 devices" in image.program("probe").stderr
     reboot(image)
-    assert b"nothing is loaded" in image.program("probe").stderr
+    assert b"no driver is loaded" in image.program("probe").stderr
     image.load()
     assert record(image).boot_id == "boot-2"
     assert image.program("probe").code == 0

@@ -23,7 +23,7 @@ def test_a_gang_over_more_nodes_than_the_budget_is_blocked_and_the_rest_goes_on(
     simulation = rollout(made, budget="50%")
     result = simulation.run()
     assert (result.upgraded, result.interruptions, result.seconds) == (1, 0, None)
-    assert result.ended == "Running: 3 node(s) are blocked, see the blockers"
+    assert result.ended == "Running: 3 node(s) are blocked, see status.blockers"
     assert simulation.world.jobs["large"].state is JobState.TRAINING
 
 

@@ -11,21 +11,38 @@ from upgrader.core.model.phases import DriverImagePhase
 
 
 class DriverImageSpec(Resource, frozen=True, kw_only=True):
-    """Driver and kernel of the image. If `image` is unset, the image is found by this identity, or built."""
+    """Driver and kernel of the image. If `image` is unset, the controller looks the image up in its registry, and
+    builds it if it does not exist.
+    """
 
-    vendor: Annotated[Word, field_doc("Vendor of the driver.")]
-    version: Annotated[VersionText, Word, field_doc("Driver version.")]
-    kernel: Annotated[Text, field_doc("Kernel release that the driver is for, as printed by `uname -r`.")]
+    vendor: Annotated[Word, field_doc("Vendor of the driver, for example `nvidia`. Immutable.")]
+    version: Annotated[VersionText, Word, field_doc("Driver version, for example 535.261.03. Immutable.")]
+    kernel: Annotated[Text, field_doc("Kernel release that the driver is for, as printed by `uname -r`. Immutable.")]
     image: Annotated[
         ImageReference | None,
-        field_doc("Reference of a prebuilt image, by tag or digest. An image that is named here is never built."),
+        field_doc(
+            "Reference of a prebuilt image, by tag or digest. If set, the controller does not build the "
+            "image. If unset, `recipe` and `os` are required."
+        ),
     ] = None
     recipe: Annotated[
-        Word | None, field_doc("Recipe that builds the image: the name of a folder in driver-images/.")
+        Word | None,
+        field_doc(
+            "Recipe that builds the image: the name of a folder in driver-images/. Required if `image` is unset."
+        ),
     ] = None
-    flavour: Annotated[Word | None, field_doc("Flavour of the recipe, if the recipe has several.")] = None
-    os: Annotated[Word | None, field_doc("Code name of the distribution of the kernel, for example `bookworm`.")] = None
-    arch: Annotated[Word, field_doc("Architecture, by its name in Debian. Defaults to `amd64`.")] = "amd64"
+    flavour: Annotated[
+        Word | None,
+        field_doc(
+            "Flavour of the kernel modules: `open` or `proprietary` for vendor nvidia. Required for "
+            "vendor nvidia if `recipe` is set."
+        ),
+    ] = None
+    os: Annotated[
+        Word | None,
+        field_doc("Code name of the distribution of the kernel, for example `bookworm`. Required if `image` is unset."),
+    ] = None
+    arch: Annotated[Word, field_doc("Architecture, by its Debian name. Defaults to `amd64`.")] = "amd64"
 
 
 class ImageCheck(Resource, frozen=True, kw_only=True):
@@ -40,10 +57,15 @@ class ImageFailure(Resource, frozen=True, kw_only=True):
     """Reason why there is no image."""
 
     sort: Annotated[
-        FailureClass, field_doc("Class of the failure. Only `transient` failures are retried automatically.")
+        FailureClass,
+        field_doc(
+            "Class of the failure. `transient` and `push` failures are retried automatically. After any "
+            "other failure the image is built again only if the packages, the builder or the signing key "
+            "change."
+        ),
     ] = msgspec.field(name="class")
-    first_error: Annotated[str, field_doc("First error in the output of the tool.")] = ""
-    symbol: Annotated[str, field_doc("Symbol that the error names, if any.")] = ""
+    first_error: Annotated[str, field_doc("First error in the output of the build or check that failed.")] = ""
+    symbol: Annotated[str, field_doc("Kernel symbol that the error names, if any.")] = ""
 
 
 class DriverImageStatus(Resource, frozen=True, kw_only=True):
@@ -56,13 +78,16 @@ class DriverImageStatus(Resource, frozen=True, kw_only=True):
     message: Annotated[str, field_doc("Human-readable message for the phase.")] = ""
     checked_at: Annotated[Timestamp | None, field_doc("Time of the last check.")] = None
     deadline: Annotated[Timestamp | None, field_doc("Time at which the current phase times out.")] = None
-    retry_at: Annotated[Timestamp | None, field_doc("Time of the next attempt.")] = None
+    retry_at: Annotated[Timestamp | None, field_doc("Time of the next attempt to find, build or verify the image.")] = (
+        None
+    )
     attempts: Annotated[int, field_doc("Number of builds that were started.")] = 0
     made_with: Annotated[
         str | None,
         field_doc(
-            "Digests of the builder and the packages of the last build, and the Secret that signed its "
-            "modules; or the digest that was refused."
+            "Inputs of the last build: the image of the builder, the digest of the packages, and the "
+            "Secret whose key signed the modules, if any. If verification failed, the digest of the "
+            "image that was refused."
         ),
     ] = None
     checks: Annotated[list[ImageCheck], field_doc("Result of each check.")] = []

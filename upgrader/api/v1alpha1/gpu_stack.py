@@ -23,7 +23,9 @@ from upgrader.core.model.operands import Operand, OperandState
 class GangRule(Resource, frozen=True, kw_only=True):
     """Rule by which pods of one namespace form a gang. Exactly one of `label` and `regex` must be set."""
 
-    label: Annotated[LabelKey | None, field_doc("Label key. Pods with the same value form a gang.")] = None
+    label: Annotated[LabelKey | None, field_doc("Label key. Pods with the same value of this label form a gang.")] = (
+        None
+    )
     regex: Annotated[
         Text | None,
         field_doc(
@@ -34,8 +36,8 @@ class GangRule(Resource, frozen=True, kw_only=True):
 
 
 class DriftLimits(Resource, frozen=True, kw_only=True):
-    """Limits of the approval that a stack gives automatically. It never makes a gang expendable; only a user can,
-    for one plan.
+    """Limits of automatic approvals. An automatic approval never makes a gang expendable; only a user can do so, for
+    one plan.
     """
 
     max_interruptions: Annotated[int, Meta(description="Maximum number of gangs that a plan may stop.", ge=0)]
@@ -46,8 +48,8 @@ class DriftLimits(Resource, frozen=True, kw_only=True):
     placement_unguaranteed: Annotated[
         bool,
         field_doc(
-            "Whether gangs may be restarted although the cluster has no means to control the placement of"
-            " their pods. Defaults to false."
+            "Whether gangs may be stopped even if the cluster has no means to place their restarted pods "
+            "on upgraded nodes. Defaults to false."
         ),
     ] = False
 
@@ -68,20 +70,21 @@ class DriftPlanSpec(Resource, frozen=True, kw_only=True):
         ),
     ] = 0
     limits: Annotated[
-        DriftLimits | None, field_doc("Limits within which the stack approves plans. If unset, it approves none.")
+        DriftLimits | None,
+        field_doc("Limits within which plans are approved automatically. If unset, no plan is approved automatically."),
     ] = None
 
 
 class GpuStackSpec(Resource, frozen=True, kw_only=True):
-    """Desired software of the nodes of one pool. An UpgradePlan states how and when it is rolled out."""
+    """Desired software of the nodes of one pool. UpgradePlans define how and when it is rolled out."""
 
     node_selector: Annotated[
-        dict[str, str], Meta(description="Labels that select the nodes of the pool.", min_length=1)
+        dict[str, str], Meta(description="Labels that a node must have to belong to the pool.", min_length=1)
     ]
-    driver: Annotated[DriverSpec, field_doc("Driver of the pool.")]
-    device_plugin: Annotated[DevicePluginSpec, field_doc("Device plugin of the pool.")]
-    runtime: Annotated[RuntimeSpec, field_doc("Runtime hook of the pool.")] = RuntimeSpec()
-    kubelet: Annotated[KubeletSpec, field_doc("Kubelet of the pool.")] = KubeletSpec()
+    driver: Annotated[DriverSpec, field_doc("Driver of the nodes of the pool.")]
+    device_plugin: Annotated[DevicePluginSpec, field_doc("Device plugin of the nodes of the pool.")]
+    runtime: Annotated[RuntimeSpec, field_doc("Runtime hook of the nodes of the pool.")] = RuntimeSpec()
+    kubelet: Annotated[KubeletSpec, field_doc("Kubelet of the nodes of the pool.")] = KubeletSpec()
     feature_discovery: Annotated[
         NondisruptiveOperandSpec,
         field_doc("GPU feature discovery, which labels nodes with the model, memory and driver of their GPUs."),
@@ -91,8 +94,8 @@ class GpuStackSpec(Resource, frozen=True, kw_only=True):
     reboot: Annotated[
         RebootSpec | None,
         field_doc(
-            "Reboot of nodes, in their upgrades, into a kernel that is installed on them. If unset, nodes"
-            " are never rebooted."
+            "Reboot of a node into another kernel as a part of its upgrade. The kernel must be installed "
+            "on the node. If unset, upgrades do not reboot nodes."
         ),
     ] = None
     guard_rails: Annotated[
@@ -113,13 +116,17 @@ class GpuStackSpec(Resource, frozen=True, kw_only=True):
     on_drift: Annotated[
         OnDrift,
         field_doc(
-            "Action to take for nodes that are in use and differ from the stack. `Report`: the drift is "
-            "shown in the status. `Propose`: an UpgradePlan is created that waits for approval. "
-            "`Approve`: the plan is also approved, within driftPlan.limits. Defaults to `Report`."
+            "Action to take on drift of nodes that are in use. `Report`: the status reports the drift. "
+            "`Propose`: the controller also creates an UpgradePlan, which waits for approval. `Approve`: "
+            "the controller also approves the plan, within driftPlan.limits. Defaults to `Report`."
         ),
     ] = OnDrift.REPORT
     drift_plan: Annotated[
-        DriftPlanSpec | None, field_doc("Pace and approval limits of the plans that `onDrift` creates.")
+        DriftPlanSpec | None,
+        field_doc(
+            "Pace and approval limits of the plans that `onDrift` creates. If unset, these plans have "
+            "the defaults of an UpgradePlan and wait for approval."
+        ),
     ] = None
     history_limit: Annotated[
         int,
@@ -156,7 +163,7 @@ class OperandStatus(Resource, frozen=True, kw_only=True):
         OperandState, field_doc("State: Ready, Waiting, None (no node requires the operand yet) or External.")
     ]
     shown: Annotated[
-        str, field_doc("Short form for `kubectl get`: number of ready nodes of the nodes that require it, or one word.")
+        str, field_doc("Value for `kubectl get`: READY/WANTED, for example `3/4`, or `state` if no node requires it.")
     ]
     ready: Annotated[int, field_doc("Number of nodes on which it is ready.")] = 0
     wanted: Annotated[int, field_doc("Number of nodes that require it.")] = 0
@@ -170,7 +177,7 @@ class PartStatus(Resource, frozen=True, kw_only=True):
     # No field has a default, so that all are always written: a merge patch keeps the fields that it does not contain.
     state: Annotated[OperandState, field_doc("State: Ready, Waiting, None (no node requires it) or External.")]
     shown: Annotated[
-        str, field_doc("Short form for `kubectl get`: number of ready nodes of the nodes that require it, or one word.")
+        str, field_doc("Value for `kubectl get`: READY/WANTED, for example `3/4`, or `state` if no node requires it.")
     ]
     ready: Annotated[int, field_doc("Number of nodes on which it is ready.")]
     wanted: Annotated[int, field_doc("Number of nodes that require it.")]
@@ -188,7 +195,8 @@ class GpuStackStatus(Resource, frozen=True, kw_only=True):
     blocked_revision: Annotated[
         str | None,
         field_doc(
-            "Update revision, if a plan was rolled back from it. The spec must be corrected before another rollout."
+            "Update revision, if a plan was rolled back from it. The controller creates no plan for this "
+            "revision: correct the spec."
         ),
     ] = None
     active_plan: Annotated[
@@ -207,14 +215,17 @@ class GpuStackStatus(Resource, frozen=True, kw_only=True):
     ] = []
     node_features: Annotated[
         PartStatus | None,
-        field_doc("State of the pods that detect the features of their nodes, if `nodeFeatures` is Auto."),
+        field_doc(
+            "State of the pods that set the labels of node-feature-discovery. Set only if `nodeFeatures` is Auto."
+        ),
     ] = None
     conditions: Annotated[
         Conditions,
         field_doc(
             "Conditions of the stack: Valid, Drifted, Installed, OperandsReady; OnDrift if the stack "
             "creates plans; LabelsAgree, Adopted, NextBootSupported if a problem was found; NodeFeatures "
-            "if `nodeFeatures` is Auto; Overlaps if two stacks select the same node."
+            "if `nodeFeatures` is Auto; Overlaps if another stack selects the same node; StoppedOwners "
+            "if a job is stopped and its CheckpointRequest was deleted."
         ),
     ] = []
 

@@ -34,8 +34,8 @@ class GpuQuota(Resource, frozen=True, kw_only=True):
     gpus: Annotated[
         int,
         Meta(
-            description="Maximum number of GPUs that pods of the namespace may request at the same time, counted in "
-            "the stack's extended resource.",
+            description="Maximum number of GPUs that the pods of the namespace may request in total. GPUs are "
+            "counted in units of devicePlugin.resourceName.",
             ge=0,
         ),
     ]
@@ -56,8 +56,10 @@ class TunedSpec(Resource, frozen=True, kw_only=True):
     priority: Annotated[
         int, Meta(description="Priority of the profile. A lower value takes precedence. Defaults to 20.", ge=0, le=100)
     ] = 20
-    sysctl: Annotated[dict[str, Setting], field_doc("Kernel parameters, by sysctl name.")] = {}
-    bootloader: Annotated[dict[str, Setting], field_doc("Settings of the boot loader, by name.")] = {}
+    sysctl: Annotated[dict[str, Setting], field_doc("Kernel parameters, by the name that `sysctl` uses.")] = {}
+    bootloader: Annotated[
+        dict[str, Setting], field_doc("Settings of the plugin `bootloader` of `tuned`, by name, for example `cmdline`.")
+    ] = {}
 
 
 class GuardRailsSpec(Resource, frozen=True, kw_only=True):

@@ -32,7 +32,8 @@ class KubeletSettingsSpec(Resource, frozen=True, kw_only=True):
     reserved_cpus: Annotated[
         CpuList | None,
         field_doc(
-            "CPUs that are reserved for the system, for example `0-3,64-67`. No container has exclusive use of them."
+            "CPUs that are reserved for the system, for example `0-3,64-67`. No container has exclusive "
+            "use of them. Required if `cpuManagerPolicy` is `static`."
         ),
     ] = None
     topology_manager_policy: Annotated[
@@ -41,7 +42,10 @@ class KubeletSettingsSpec(Resource, frozen=True, kw_only=True):
     ] = None
     topology_manager_scope: Annotated[
         Literal["container", "pod"] | None,
-        field_doc("Topology manager scope: whether the policy applies to each container or to the whole pod."),
+        field_doc(
+            "Topology manager scope: whether the policy applies to each container or to the whole pod. "
+            "Requires `topologyManagerPolicy`."
+        ),
     ] = None
 
     @property
@@ -57,10 +61,15 @@ class KubeletSettingsSpec(Resource, frozen=True, kw_only=True):
 
 
 class KubeletSpec(Resource, frozen=True, kw_only=True):
-    manage: Annotated[bool, field_doc("Whether upgrades replace the kubelet. Defaults to false.")] = False
-    version: Annotated[KubeletVersion | None, field_doc("Kubelet version, for example 1.35.4.")] = None
+    manage: Annotated[bool, field_doc("Whether node upgrades replace the kubelet binary. Defaults to false.")] = False
+    version: Annotated[
+        KubeletVersion | None, field_doc("Kubelet version, for example 1.35.4. Required if `manage` is true.")
+    ] = None
     artifact: Annotated[
-        ImageReference | None, field_doc("Image that contains the kubelet binary. See docs/reference/node-contract.md.")
+        ImageReference | None,
+        field_doc(
+            "Image that contains the kubelet binary. Required if `manage` is true. See docs/reference/node-contract.md."
+        ),
     ] = None
     binary: Annotated[
         str,
@@ -73,8 +82,8 @@ class KubeletSpec(Resource, frozen=True, kw_only=True):
     settings: Annotated[
         KubeletSettingsSpec,
         field_doc(
-            "Settings of the kubelet. They are changed in upgrades that first remove all pods with GPUs, "
-            "whether or not the kubelet version is managed. See docs/concepts/stacks.md for the requirements of "
+            "Settings of the kubelet. A node upgrade changes them after all pods with GPUs have left the "
+            "node, whether or not `manage` is true. See docs/concepts/stacks.md for the requirements on "
             "the kubelet."
         ),
     ] = KubeletSettingsSpec()
@@ -95,7 +104,10 @@ class ValidationSpec(Resource, frozen=True, kw_only=True):
     ] = None
     runtime_class: Annotated[
         Text | None,
-        field_doc("RuntimeClass that makes GPUs available to the workload, if the default runtime does not."),
+        field_doc(
+            "RuntimeClass that makes GPUs available to the workload. If unset, the default runtime is "
+            "used. Requires `workloadImage`."
+        ),
     ] = None
 
 

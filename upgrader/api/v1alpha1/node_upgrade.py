@@ -81,53 +81,61 @@ class RebootState(Resource, frozen=True, kw_only=True):
 
 
 class Force(Resource, frozen=True, kw_only=True):
-    step: Annotated[NodePhase, field_doc("Step whose wait is skipped.")]
+    step: Annotated[NodePhase, field_doc("Step whose wait is skipped: Draining, Releasing or Failed.")]
     by: Annotated[Text, field_doc("Name of the user who forced the step.")]
     at: Annotated[Timestamp, field_doc("Time at which the step was forced.")]
-    reason: Annotated[str, Meta(description="Reason, as stated by the user.", min_length=1, max_length=1024)]
+    reason: Annotated[str, Meta(description="Reason that the user states.", min_length=1, max_length=1024)]
 
 
 class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
-    """The upgrade of one node."""
+    """Node to upgrade, and its software before and after the upgrade."""
 
     stack: Annotated[Text, field_doc("Name of the GpuStack of the node.")]
     plan: Annotated[
-        str | None, field_doc("Name of the UpgradePlan that created the upgrade. Unset for Install and Repair.")
+        str | None,
+        field_doc("Name of the UpgradePlan that created the upgrade. Unset if `reason` is Install or Repair."),
     ] = None
     group: Annotated[Text, field_doc("Name of the upgrade group. The nodes of a group wait for each other.")]
     node: Annotated[NodeRef, field_doc("Node to upgrade.")]
     reason: Annotated[UpgradeReason, field_doc("Reason for the upgrade: Install, Rollout or Repair.")]
     attempt: Annotated[
-        int, field_doc("Number of the attempt. It increases each time a failed Install or Repair is retried.")
+        int,
+        field_doc(
+            "Number of the attempt, starting at 1. It increases each time a failed Install or Repair is retried."
+        ),
     ] = 1
     takes_over: Annotated[
-        str | None, field_doc("UID of a deleted NodeUpgrade whose claim on the node this one takes over.")
+        str | None,
+        field_doc("UID of a deleted NodeUpgrade whose claim on the node is transferred to this NodeUpgrade."),
     ] = None
     source: Annotated[NodeState, Meta(description="Software of the node before the upgrade.")]
     target: Annotated[NodeState, Meta(description="Software of the node after the upgrade.")]
-    reboot: Annotated[RebootState | None, field_doc("Reboot that is part of the upgrade.")] = None
+    reboot: Annotated[
+        RebootState | None, field_doc("Reboot that is part of the upgrade. If unset, the node is not rebooted.")
+    ] = None
     force: Annotated[
         list[Force],
         Meta(
-            description="Steps that a user forces (`upgrader force`). All other fields of the spec are immutable.",
+            description="Steps that a user has forced (`upgrader force`). Entries can be added, but not changed or "
+            "removed. All other fields of the spec are immutable.",
             max_length=20,
         ),
     ] = []
 
 
 class StepStatus(Resource, frozen=True, kw_only=True):
-    name: Annotated[NodePhase, field_doc("Phase that this step is.")]
+    name: Annotated[NodePhase, field_doc("Phase of the upgrade.")]
     started_at: Annotated[Timestamp, field_doc("Time at which the phase started.")]
     deadline: Annotated[Timestamp, field_doc("Time at which the phase times out.")]
     ended_at: Annotated[Timestamp | None, field_doc("Time at which the phase ended.")] = None
-    result: Annotated[str, field_doc("Result of the phase.")] = ""
+    result: Annotated[str, field_doc("Result of the phase. Empty until the phase has ended.")] = ""
 
 
 class PreviousNodeState(Resource, frozen=True, kw_only=True):
     """State of the node before the upgrade changed it, so that only the changes of the upgrade are undone."""
 
     unschedulable: Annotated[bool, field_doc("Whether the node was cordoned before the upgrade.")] = False
-    gpus: Annotated[int, field_doc("Number of GPUs that the node advertised.")] = 0
+    gpus: Annotated[int, field_doc("Number of GPUs that the node advertised before the upgrade.")] = 0
     kubelet_version: Annotated[str, field_doc("Version of the kubelet that the node ran.")] = ""
 
 
@@ -142,15 +150,16 @@ class NodeUpgradeStatus(Resource, frozen=True, kw_only=True):
     """Observed state of a node upgrade."""
 
     phase: Annotated[NodePhase, field_doc("Phase of the upgrade.")] = NodePhase.PENDING
-    reverting: Annotated[bool, field_doc("Whether source and target are exchanged because the upgrade failed.")] = False
+    reverting: Annotated[bool, field_doc("Whether the upgrade has failed and returns the node to `source`.")] = False
     reason: Annotated[str, field_doc("Machine-readable reason why the upgrade waits, or how it ended.")] = ""
     message: Annotated[str, field_doc("Human-readable message for the reason.")] = ""
     deadline: Annotated[Timestamp | None, field_doc("Time at which the current phase times out.")] = None
-    steps: Annotated[list[StepStatus], field_doc("Phases that were started.")] = []
+    steps: Annotated[list[StepStatus], field_doc("Phases that have started, in order.")] = []
     found: Annotated[PreviousNodeState, field_doc("State of the node before the upgrade.")] = PreviousNodeState()
     eviction: Annotated[Eviction | None, field_doc("Latest refused eviction, while the upgrade waits for it.")] = None
     conditions: Annotated[
-        Conditions, field_doc("Conditions of the upgrade. Blocked: whether a blocker delays the upgrade.")
+        Conditions,
+        field_doc("Conditions of the upgrade. Blocked: whether a blocker delays the upgrade."),
     ] = []
 
 

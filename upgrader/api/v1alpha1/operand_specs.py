@@ -26,22 +26,24 @@ class DriverSpec(Resource, frozen=True, kw_only=True):
     recipe: Annotated[
         Word | None,
         field_doc(
-            "Recipe whose driver is loaded: the name of a folder in driver-images/. Defaults to the "
-            "recipe of the flavour; without a flavour, `nvidia-open` for vendor nvidia."
+            "Recipe of the driver: the name of a folder in driver-images/. If unset, `flavour` selects "
+            "the recipe; if `flavour` is unset too, the default of the vendor is used (`nvidia-open` for "
+            "vendor nvidia)."
         ),
     ] = None
     flavour: Annotated[
         Word | None,
         field_doc(
-            "Flavour of the kernel modules, for vendor nvidia `open` or `proprietary`. Each recipe has one flavour."
+            "Flavour of the kernel modules: `open` or `proprietary` for vendor nvidia. Each recipe has "
+            "one flavour. If unset, the flavour of the recipe is used."
         ),
     ] = None
     unverified: Annotated[
         Literal["Refuse", "Allow"],
         field_doc(
-            "Policy for driver images whose signature is not verified, because the controller has no key "
-            "(UPGRADER_IMAGE_KEY). `Refuse`: such an image is not installed on any node. `Allow`: the "
-            "image is used by its digest. Defaults to `Refuse`."
+            "Policy for driver images whose signature is not verified because the controller has no "
+            "public key (UPGRADER_IMAGE_KEY). `Refuse`: these images are not installed. `Allow`: these "
+            "images are installed by digest. Defaults to `Refuse`."
         ),
     ] = "Refuse"
 
@@ -58,7 +60,10 @@ class RuntimeSpec(Resource, frozen=True, kw_only=True):
             "runtime hook and changes it in upgrades. Defaults to `External`."
         ),
     ] = "External"
-    image: Annotated[ImageReference | None, field_doc("Image of the runtime hook, by tag or digest.")] = None
+    image: Annotated[
+        ImageReference | None,
+        field_doc("Image of the runtime hook, by tag or digest. Required if `management` is `Managed`."),
+    ] = None
 
 
 Slices = Annotated[int, Meta(ge=2, le=64)]
@@ -79,8 +84,8 @@ class MpsSpec(Resource, frozen=True, kw_only=True):
     runtime_class: Annotated[
         Text | None,
         field_doc(
-            "RuntimeClass that makes the driver's programs available to the control daemon and the device"
-            " plugin, if the default runtime does not."
+            "RuntimeClass that makes the programs of the driver available to the MPS control daemon and "
+            "the device plugin. If unset, the default runtime is used."
         ),
     ] = None
 
@@ -89,22 +94,24 @@ class SharingSpec(Resource, frozen=True, kw_only=True):
     time_slices: Annotated[
         Slices | None,
         field_doc(
-            "Number of devices that the device plugin advertises for each GPU. That many containers take "
-            "turns on the GPU, without isolation from each other. If unset, GPUs are not shared."
+            "Number of devices that the device plugin advertises for each GPU. Up to this number of "
+            "containers take turns on the GPU, without isolation from each other. If unset, time slicing "
+            "is not used."
         ),
     ] = None
     mps: Annotated[
         MpsSpec | None,
         field_doc(
-            "Sharing of GPUs by NVIDIA's MPS, which limits the memory and threads of each container. "
-            "Requires vendor nvidia."
+            "Sharing of GPUs by NVIDIA's MPS, which limits the memory and threads of each container. If "
+            "unset, MPS is not used. Requires vendor nvidia. Cannot be combined with `timeSlices` or "
+            "`migStrategy`."
         ),
     ] = None
     mig_strategy: Annotated[
         Literal["single", "mixed"] | None,
         field_doc(
-            "Strategy by which the device plugin advertises MIG partitions of GPUs. Passed to the device "
-            "plugin. Requires vendor nvidia."
+            "Strategy by which NVIDIA's device plugin advertises MIG partitions of GPUs. If unset, "
+            "partitions are not advertised. Requires vendor nvidia."
         ),
     ] = None
 
@@ -118,7 +125,10 @@ class DevicePluginSpec(Resource, frozen=True, kw_only=True):
             "`Managed`."
         ),
     ] = "Managed"
-    image: Annotated[ImageReference | None, field_doc("Image of the device plugin, by tag or digest.")] = None
+    image: Annotated[
+        ImageReference | None,
+        field_doc("Image of the device plugin, by tag or digest. Required if `management` is `Managed`."),
+    ] = None
     resource_name: Annotated[
         Text, field_doc("Extended resource that the device plugin advertises. Defaults to `nvidia.com/gpu`.")
     ] = "nvidia.com/gpu"
@@ -136,7 +146,11 @@ class NondisruptiveOperandSpec(Resource, frozen=True, kw_only=True):
         ),
     ] = "External"
     image: Annotated[
-        ImageReference | None, field_doc("Image of the operand, by tag or digest. A tag is resolved to a digest once.")
+        ImageReference | None,
+        field_doc(
+            "Image of the operand, by tag or digest. A tag is resolved to a digest only once. Required "
+            "if `management` is `Managed`."
+        ),
     ] = None
     max_unavailable: Annotated[
         str,

@@ -40,14 +40,16 @@ class Strategy(Resource, frozen=True, kw_only=True):
         int | str,
         Meta(
             description="Maximum number of GPUs that may be out of service at the same time, with all GPUs of a "
-            "stopped gang counted: a number, or a percentage, rounded down. Defaults to 25%.",
+            "stopped gang counted: a number, or a percentage of the GPUs of the pool, rounded down. "
+            "Defaults to 25%.",
             extra_json_schema={"x-kubernetes-int-or-string": True},
         ),
     ] = "25%"
     topology_budgets: Annotated[
         tuple[TopologyBudget, ...],
         Meta(
-            description="Topology budgets: limits for parts of the pool.",
+            description="Topology budgets, which limit the GPUs out of service in each rack or zone. If empty, only "
+            "`maxUnavailable` applies.",
             max_length=16,
             extra_json_schema=keyed_by("key"),
         ),
@@ -58,13 +60,18 @@ class Strategy(Resource, frozen=True, kw_only=True):
             description="Minimum number of GPUs of the pool that stay in service during a batch. Defaults to 0.", ge=0
         ),
     ] = msgspec.field(default=0, name="minAvailableGPUs")
-    canary: Annotated[Canary, field_doc("Canaries. The failure of a canary pauses the plan.")] = Canary()
+    canary: Annotated[
+        Canary,
+        field_doc(
+            "Canaries. If a canary fails, the action of `onFailure` is taken, regardless of `toleratedFailures`."
+        ),
+    ] = Canary()
     wait_for_completion_seconds: Annotated[
         int,
         Meta(
-            description="Time, in seconds, after the start of the plan. Nodes whose jobs are all expected to end "
-            "within this time are upgraded when the jobs have ended, without a checkpoint request. 0 "
-            "disables the wait. Defaults to 3600.",
+            description="Maximum time, in seconds from the start of the plan, to wait for completion of jobs. Nodes "
+            "whose jobs all declare an end within this time are upgraded after the jobs have ended, "
+            "without a checkpoint request. 0 disables the wait. Defaults to 3600.",
             ge=0,
             le=2592000,
         ),
@@ -76,15 +83,17 @@ class Strategy(Resource, frozen=True, kw_only=True):
     deadline_seconds: Annotated[
         Annotated[int, Meta(ge=60, le=31536000)] | None,
         field_doc(
-            "Time, in seconds, after the start of the plan after which no batch starts. A batch that is "
-            "in progress is completed. If unset, there is no deadline."
+            "Deadline of the plan, in seconds from its start. A batch that is expected to end after the "
+            "deadline does not start. A batch that is in progress at the deadline is completed; then the "
+            "plan fails if nodes remain. If unset, there is no deadline."
         ),
     ] = None
     on_failure: Annotated[
         OnFailure,
         field_doc(
-            "Action to take when more nodes or gangs than `toleratedFailures` have failed: Pause the "
-            "plan, or Rollback to the previous revision. Defaults to Pause."
+            "Action to take when more nodes and gangs than `toleratedFailures` have failed. Pause: no "
+            "further batch starts. Rollback: the plan is aborted, and another plan rolls its nodes back "
+            "to their previous revision. Defaults to Pause."
         ),
     ] = OnFailure.PAUSE
 
@@ -104,13 +113,16 @@ class Lanes(Resource, frozen=True, kw_only=True):
 class CheckpointDefaults(Resource, frozen=True, kw_only=True):
     timeout_seconds: Annotated[
         Seconds,
-        field_doc("Maximum duration of one checkpoint, in seconds, for jobs that do not state one. Defaults to 1800."),
+        field_doc(
+            "Maximum duration of one checkpoint, in seconds, for jobs without the annotation "
+            "gpu-upgrader.io/checkpoint-timeout. Defaults to 1800."
+        ),
     ] = 1800
     retry_seconds: Annotated[
         Seconds,
         field_doc(
-            "Time, in seconds, before a gang that refused or did not answer is requested again. It "
-            "doubles each time, up to 2 hours. Defaults to 600."
+            "Time, in seconds, before a gang that refused or did not acknowledge a request gets another "
+            "one. It doubles each time, up to 2 hours. Defaults to 600."
         ),
     ] = 600
     method: Annotated[
@@ -124,7 +136,8 @@ class CheckpointDefaults(Resource, frozen=True, kw_only=True):
     wait_for: Annotated[
         list[Text],
         Meta(
-            description="Owners with replicas whose pods are not evicted but waited for until they end, by gang name.",
+            description="Owners with replicas, as NAMESPACE/KIND/NAME, whose pods are not evicted: the upgrade of "
+            "their nodes waits until the pods have ended. If empty, these pods are evicted.",
             max_length=256,
         ),
     ] = []

@@ -19,20 +19,23 @@ from upgrader.core.model.phases import DesiredState, PlanPhase
 class ApprovalLimits(Resource, frozen=True, kw_only=True):
     """Limits of the approval. If the forecast exceeds them, the plan is held until it is approved again."""
 
-    max_interruptions: Annotated[int, Meta(description="Maximum number of gangs that may be stopped.", ge=0)]
+    max_interruptions: Annotated[int, Meta(description="Maximum number of gangs that the plan may stop.", ge=0)]
     max_lost_gpu_hours: Annotated[
         Annotated[float, Meta(ge=0)] | None,
-        field_doc("Maximum number of GPU-hours that may be lost. If unset, there is no limit."),
+        field_doc("Maximum number of GPU-hours that the plan may lose. If unset, there is no limit."),
     ] = None
     expendable: Annotated[
         list[Text],
-        Meta(description="Names of gangs that may be ended without an acknowledgement.", max_length=256),
+        Meta(
+            description="Names of gangs, as NAMESPACE/KIND/NAME, that may be ended without an acknowledgement.",
+            max_length=256,
+        ),
     ] = []
     placement_unguaranteed: Annotated[
         bool,
         field_doc(
-            "Whether gangs may be restarted although the cluster has no means to control the placement of"
-            " their pods. Defaults to false."
+            "Whether gangs may be stopped even if the cluster has no means to place their restarted pods "
+            "on upgraded nodes. Defaults to false."
         ),
     ] = False
 
@@ -56,13 +59,15 @@ class UpgradePlanSpec(Resource, frozen=True, kw_only=True):
     )
     approval: Annotated[
         Approval | None,
-        field_doc("Approval of the plan. Without an approval the plan does not change any node or job."),
+        field_doc("Approval of the plan. If unset, the plan does not change any node or job."),
     ] = None
     state: Annotated[
         DesiredState,
         field_doc(
-            "Desired state: Running, Paused (the current batch is completed), Aborted or RolledBack. "
-            "Defaults to Running."
+            "Desired state. Running: batches start. Paused: the current batch is completed, and no "
+            "further batch starts. Aborted: upgrades that have not stopped anything are withdrawn, and "
+            "all others are completed; this is final. RolledBack: the plan is aborted, and another plan "
+            "rolls its nodes back to their previous revision. Defaults to Running."
         ),
     ] = DesiredState.RUNNING
     tolerated_failures: Annotated[
@@ -105,9 +110,7 @@ class GroupStatus(Resource, frozen=True, kw_only=True):
         dict[str, list[str]],
         field_doc("Expendable gangs that are not restarted, with the UIDs of their pods, which are evicted."),
     ] = {}
-    shares: Annotated[
-        dict[str, GangShare], field_doc("Data from which the lost GPU-hours of each gang are computed.")
-    ] = {}
+    shares: Annotated[dict[str, GangShare], field_doc("Data from which the lost GPU-hours are computed, by gang.")] = {}
 
 
 class BatchStatus(Resource, frozen=True, kw_only=True):
@@ -134,8 +137,8 @@ class BatchStatus(Resource, frozen=True, kw_only=True):
     ask_until: Annotated[
         Timestamp,
         field_doc(
-            "Time at which checkpoint requests end. Upgrade groups without all acknowledgements are "
-            "removed from the batch."
+            "Time until which gangs can acknowledge. Upgrade groups with missing acknowledgements are "
+            "then removed from the batch."
         ),
     ]
     ended_at: Annotated[
@@ -158,7 +161,9 @@ class EndedBatches(Resource, frozen=True, kw_only=True):
 
     count: Annotated[int, field_doc("Number of batches that have ended.")] = 0
     lost_gpu_hours: Annotated[float, field_doc("GPU-hours that were lost in these batches.")] = 0.0
-    terminated: Annotated[int, field_doc("Number of gangs that were ended in these batches and are not restarted.")] = 0
+    terminated: Annotated[
+        int, field_doc("Number of expendable gangs that were ended in these batches and are not restarted.")
+    ] = 0
     canaries: Annotated[list[CanaryStatus], field_doc("Canaries whose NodeUpgrade still exists.")] = []
 
 
@@ -169,7 +174,7 @@ class ForecastSummary(Resource, frozen=True, kw_only=True):
     blocked: Annotated[int, field_doc("Number of blocked nodes.")] = 0
     waiting_for_completion: Annotated[int, field_doc("Number of nodes that wait for completion of their jobs.")] = 0
     next_starts_at: Annotated[Timestamp | None, field_doc("Time at which the next batch is expected to start.")] = None
-    waits_for: Annotated[str, field_doc("Human-readable message with what the next batch waits for.")] = ""
+    waits_for: Annotated[str, field_doc("Human-readable message that states what the next batch waits for.")] = ""
     lost_gpu_hours: Annotated[float, field_doc("GPU-hours that the rest of the plan is expected to lose.")] = 0.0
     finish_p50: Annotated[Timestamp | None, field_doc("Median of the expected end time.")] = None
     finish_p95: Annotated[Timestamp | None, field_doc("95th percentile of the expected end time.")] = None
@@ -212,7 +217,8 @@ class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
     reserved_nodes: Annotated[
         list[str],
         field_doc(
-            "Nodes that are reserved for the plan until their jobs end. No other job with GPUs is scheduled there."
+            "Nodes that are reserved for the plan until their jobs have ended. A taint with the effect "
+            "PreferNoSchedule keeps new pods off these nodes if other nodes are free."
         ),
     ] = []
     lost_gpu_hours: Annotated[Loss, field_doc("Predicted and actual lost GPU-hours.")] = Loss()
@@ -247,17 +253,15 @@ class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
     conditions: Annotated[
         Conditions,
         field_doc(
-            "Conditions of the plan. StepFailed: whether a part of the reconciliation fails, with the "
-            "error; the other parts continue."
+            "Conditions of the plan. StepFailed: whether a part of the reconciliation fails. The message "
+            "contains the error. The other parts continue."
         ),
     ] = []
     rollback_plan: Annotated[str | None, field_doc("Name of the UpgradePlan that rolls this plan back.")] = None
 
 
 class UpgradePlan(Resource, frozen=True, kw_only=True):
-    """UpgradePlan is the rollout of a revision of a GpuStack: its pace, its windows, its approval and its
-    progress.
-    """
+    """UpgradePlan is the rollout of a revision of a GpuStack, with its pace, approval and progress."""
 
     metadata: ObjectMeta
     spec: UpgradePlanSpec

@@ -46,13 +46,18 @@ def crds(session: Session, *, install: bool) -> int:
 
 
 @click.command()
-@click.option("--crds", is_flag=True, help="Also delete the custom resource definitions.")
+@click.option("--crds", is_flag=True, help="Also delete the CustomResourceDefinitions.")
 @click.option("--timeout", type=float, default=3600.0, show_default=True, metavar="SECONDS",
-              help="Maximum time to wait until all plans, upgrades and requests have ended (exit code 5).")  # fmt: skip
+              help="Maximum time to wait until all plans, node upgrades and checkpoint requests have ended "
+"(exit code 5).")  # fmt: skip
 @click.option("--auto-approve", is_flag=True, help="Do not prompt for confirmation.")
 @pass_session
 def uninstall(session: Session, *, crds: bool, timeout: float, auto_approve: bool) -> int:
-    """Abort all plans, wait until they have ended, and delete all objects of upgrader."""
+    """Abort all plans, wait until they have ended, and delete all objects of upgrader.
+
+    The controller must run until the command has ended. Labels and taints of upgrader are removed from the nodes;
+    drivers stay loaded.
+    """
     question = "Abort all plans and remove upgrader from this cluster?"
     if not auto_approve and not click.confirm(question, err=True):
         raise UpgraderError("not confirmed; nothing was changed")
@@ -68,12 +73,15 @@ def uninstall(session: Session, *, crds: bool, timeout: float, auto_approve: boo
 
 
 @click.command()
-@click.argument("nodes", nargs=-1, metavar="NODE...")
-@click.option("--stack", help="Adopt all nodes of this stack that another operator manages, instead of named nodes.")
-@click.option("--by", metavar="NAME", help="Name of the user who hands the nodes over. Defaults to USER@HOST.")
+@click.argument("nodes", nargs=-1, metavar="[NODE]...")
+@click.option("--stack", help="Select all nodes of this stack that another operator manages, instead of NODE.")
+@click.option("--by", metavar="NAME", help="Name of the user who allows it. Defaults to USER@HOST.")
 @pass_session
 def adopt(session: Session, *, nodes: tuple[str, ...], stack: str | None, by: str | None) -> int:
-    """Hand over nodes whose driver or device plugin another operator deploys. Their first upgrade takes them over."""
+    """Allow upgrader to take over nodes whose driver or device plugin another operator deploys.
+
+    The command only annotates the nodes. The first upgrade of a node takes it over. Specify either NODE or --stack.
+    """
     if bool(nodes) is (stack is not None):
         raise click.UsageError("specify either nodes or --stack")
 

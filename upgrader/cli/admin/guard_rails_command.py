@@ -14,7 +14,7 @@ from upgrader.stack import guard_rails as rails
 
 
 @click.command("guard-rails")
-@click.option("--stack", help="Name of the stack. Required if the cluster has several.")
+@click.option("--stack", help="Name of the stack. Required if the cluster has several stacks.")
 @click.option(
     "-f",
     "--file",
@@ -23,7 +23,7 @@ from upgrader.stack import guard_rails as rails
 )
 @pass_session
 def guard_rails(session: Session, *, stack: str | None, file: Path | None) -> None:
-    """Print the PriorityClasses, quotas and tuned profile of a stack. Nothing is applied."""
+    """Print the PriorityClasses, quotas and tuned profile of a stack. Pass the output to `kubectl apply -f -`."""
     if stack is not None and file is not None:
         raise click.UsageError("--stack and --file are mutually exclusive")
 

@@ -13,8 +13,9 @@ from upgrader.node.host.host import Host
 @click.command("node-labels")
 @output_option
 def node_labels(*, output: str) -> None:
-    """Print the labels of node-feature-discovery for this machine. Reads local files only; does not use the
-    cluster.
+    """Print the labels of node-feature-discovery for this machine.
+
+    The labels are computed from files of this machine. The cluster is not read.
     """
     features = read_features(Host(root=Path("/")))
     labels = feature_labels(features)

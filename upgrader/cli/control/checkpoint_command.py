@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 @click.argument("job")
 @click.option("--stack", help="Stack of the nodes that the job runs on. Required if the cluster has several stacks.")
 @click.option("--timeout", type=click.IntRange(1, 86400), metavar="SECONDS",
-              help="Maximum duration of the checkpoint. Defaults to that of the job, then 1800.")  # fmt: skip
+              help="Maximum duration of the checkpoint. Defaults to the job's value, then 1800.")  # fmt: skip
 @pass_session
 def checkpoint(session: Session, *, job: str, stack: str | None, timeout: int | None) -> int:
     """Request a checkpoint of JOB, print its acknowledgements and release it.
 
-    The job parks after the checkpoint and continues when it is released; it is not stopped. JOB is NAME or
-    NAMESPACE/NAME. The request is withdrawn at the end, also after an interruption. If this program is killed, the
-    members continue after their park-seconds.
+    The job parks after the checkpoint and continues when it is released. It is not stopped. JOB is NAME, NAMESPACE/NAME
+    or NAMESPACE/KIND/NAME.
+
+    The request is withdrawn at the end, and also on Ctrl-C. If this program is killed, a parked pod continues by
+    itself after the maximum duration of the checkpoint plus two minutes.
     """
     messages: list[str] = []
 

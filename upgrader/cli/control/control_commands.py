@@ -22,7 +22,7 @@ expendable_option = click.option(
     "--expendable",
     multiple=True,
     metavar="JOB",
-    help="Gang that may be ended without a checkpoint, in addition to those approved before. Repeatable.",
+    help="Gang that may be ended without a checkpoint, in addition to the gangs that were approved before. Repeatable.",
 )
 lost_option = click.option(
     "--max-lost-gpu-hours",
@@ -51,7 +51,10 @@ def approve(
     expendable: tuple[str, ...],
     max_lost_gpu_hours: float | None,
 ) -> int:
-    """Approve the rest of PLAN within the limits of the current forecast and of the options."""
+    """Approve the rest of PLAN within the limits of the current forecast and of the options.
+
+    PLAN may be omitted if exactly one plan has not ended.
+    """
     more = plan_control.AdditionalLimits(
         unguaranteed=allow_unguaranteed_placement, expendable=expendable, max_lost_gpu_hours=max_lost_gpu_hours
     )
@@ -69,7 +72,10 @@ def approve(
 @click.argument("plan", required=False)
 @pass_session
 def pause(session: Session, *, plan: str | None) -> int:
-    """Pause PLAN. The current batch is completed; no further batch starts."""
+    """Pause PLAN. The current batch is completed; no further batch starts.
+
+    PLAN may be omitted if exactly one plan has not ended.
+    """
     click.echo(session.run(lambda context: plan_control.pause_plan(context, plan)))
     return exit_codes.DONE
 
@@ -78,18 +84,24 @@ def pause(session: Session, *, plan: str | None) -> int:
 @click.argument("plan", required=False)
 @pass_session
 def resume(session: Session, *, plan: str | None) -> int:
-    """Resume PLAN. Its failures so far are tolerated."""
+    """Resume PLAN. Its failures so far are tolerated. After a failed canary it continues without canaries.
+
+    PLAN may be omitted if exactly one plan has not ended.
+    """
     click.echo(session.run(lambda context: plan_control.resume_plan(context, plan)))
     return exit_codes.DONE
 
 
 @click.command()
 @click.argument("plan", required=False)
-@click.option("--undo", is_flag=True, help="Then roll the nodes back to their previous revision.")
+@click.option(
+    "--undo", is_flag=True, help="After the abort, create a plan that rolls the nodes back to their previous revision."
+)
 @pass_session
 def abort(session: Session, *, plan: str | None, undo: bool) -> int:
-    """Abort PLAN. Upgrades that have not stopped anything yet are withdrawn, all others are completed. An abort is
-    final.
+    """Abort PLAN. Node upgrades that have not stopped anything are withdrawn; all others are completed.
+
+    An aborted plan cannot be resumed. PLAN may be omitted if exactly one plan has not ended.
     """
     click.echo(session.run(lambda context: plan_control.abort_plan(context, plan, undo=undo)))
     return exit_codes.DONE
@@ -103,7 +115,8 @@ def abort(session: Session, *, plan: str | None, undo: bool) -> int:
 @click.option(
     "--max-unavailable",
     metavar="GPUS|PERCENT",
-    help="As for `plan`. Defaults to the value of the last plan of the stack.",
+    help="Maximum number of GPUs that may be out of service at the same time, as for `plan`. Defaults "
+    "to the value of the last plan of the stack.",
 )
 @unguaranteed_option
 @pass_session
@@ -117,7 +130,7 @@ def rollback(
     max_unavailable: str | None,
     allow_unguaranteed_placement: bool,
 ) -> int:
-    """Roll the nodes back to an earlier revision by a plan. A running plan is aborted first."""
+    """Create a plan that rolls the nodes back to an earlier revision. A running plan is aborted first."""
     budget = None if max_unavailable is None else pace_parser.parse_budget(max_unavailable)
 
     async def work(context: "Context") -> str:
@@ -136,18 +149,18 @@ def rollback(
 
 @click.command()
 @click.argument("node")
-@click.option(
-    "--step", required=True, help="Step in which the upgrade of the node waits: Draining, Releasing or Failed."
-)
-@click.option("--reason", required=True, help="Reason. It is stored in the NodeUpgrade.")
+@click.option("--step", required=True, help="Step in which the upgrade waits: Draining, Releasing or Failed.")
+@click.option("--reason", required=True, help="Reason for this command. It is stored in the NodeUpgrade.")
 @click.option("--by", metavar="NAME", help="Name of the user who forces the step. Defaults to USER@HOST.")
 @pass_session
 def force(session: Session, *, node: str, step: str, reason: str, by: str | None) -> int:
     """Force the waiting upgrade of NODE to continue.
 
-    Draining: pods that declare no checkpoint method, or that a PodDisruptionBudget protects, are deleted. Releasing:
-    the node is released without waiting for its gang. Failed: a node that is held after a failed upgrade is released
-    and installed again. A job that declares a checkpoint method is never ended by this command.
+    Draining: deletes pods that declare no checkpoint method or that a PodDisruptionBudget protects. Releasing:
+    releases the node without waiting for the placement of its gang. Failed: releases a node that is held after a failed
+    upgrade, and installs it again.
+
+    This command never ends a job that declares a checkpoint method (exit code 4); see `approve --expendable`.
     """
     wish = force_order.ForcedStep(node=node, step=force_order.step_named(step), reason=reason, by=by)
     click.echo(session.run(lambda context: force_order.force_step(context, wish)))

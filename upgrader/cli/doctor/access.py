@@ -12,7 +12,6 @@ from upgrader.api.reviews import ACCESS_OF, OWN_ACCESS, AccessReview
 from upgrader.cli.shared import cluster_reading
 from upgrader.core.doctor.advice import Advice, Severity
 from upgrader.core.doctor.rights import CHANGES, DIAGNOSES, Right, Scope, check_rights, forecast_rights
-from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
 
 AT_ONCE = 16
@@ -121,9 +120,9 @@ async def _missing_rights(
 
 async def _job_namespaces(context: Context) -> list[str]:
     namespaces: set[str] = set()
-    for stack in await context.cluster.list(GPU_STACKS):
-        snapshot = await cluster_reading.read_snapshot(
-            context, stack, cluster_snapshot.target_of(stack.spec, stack.metadata.name)
-        )
+    # The check of images reports stacks without a target.
+    valid, _ = cluster_reading.split_targets(await context.cluster.list(GPU_STACKS))
+    for stack, target in valid:
+        snapshot = await cluster_reading.read_snapshot(context, stack, target)
         namespaces |= {gang.namespace for gang in snapshot.gangs}
     return sorted(namespaces)

@@ -16,7 +16,7 @@ from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, NODES,
 from upgrader.api.reviews import WHO_AM_I
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
 from upgrader.cli.doctor import access, claimed_gpus
-from upgrader.cli.shared import policies
+from upgrader.cli.shared import cluster_reading, policies
 from upgrader.core import timing
 from upgrader.core.doctor import checkup
 from upgrader.core.doctor.advice import Advice, Severity
@@ -159,8 +159,9 @@ def _in_any(node: Node, stacks: Sequence[GpuStack]) -> bool:
 
 async def _check_images(context: Context) -> list[Advice]:
     findings = []
-    for stack in await context.cluster.list(GPU_STACKS):
-        target = cluster_snapshot.target_of(stack.spec, stack.metadata.name)
+    valid, invalid = cluster_reading.split_targets(await context.cluster.list(GPU_STACKS))
+    findings += [checkup.report_invalid_stack(stack.metadata.name, error) for stack, error in invalid]
+    for stack, target in valid:
         by_themselves = (operand.image for operand in nondisruptive_operands.managed_operands(stack).values())
         named = filter(None, (target.runtime_image, target.plugin_image, target.kubelet_artifact, *by_themselves))
         findings += [await _check_image(context, with_registry(image, context.stack.registry)) for image in named]

@@ -14,7 +14,7 @@ from upgrader.core.errors import UpgraderError
 @click.option(
     "--jobs", is_flag=True, help="Check the jobs on GPU nodes for settings that lose progress or delay upgrades."
 )
-@click.option("--stack", help="With --jobs: check only jobs on the nodes of this stack.")
+@click.option("--stack", help="With --jobs: check only jobs on the nodes of this stack. Defaults to all stacks.")
 @output_option
 @pass_session
 def doctor(session: Session, *, jobs: bool, stack: str | None, output: str) -> int:

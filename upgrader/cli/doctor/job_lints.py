@@ -12,6 +12,7 @@ from upgrader.api.workloads import BUDGETS, JOB_POLICIES, MEMBER_PODS, Budget, J
 from upgrader.cli.shared import cluster_reading
 from upgrader.core import untrusted
 from upgrader.core.doctor.advice import Advice
+from upgrader.core.doctor.checkup import report_invalid_stack
 from upgrader.core.doctor.lint_facts import (
     DEFAULT_GRACE,
     BudgetSettings,
@@ -52,13 +53,14 @@ async def lint_jobs(context: Context, stack: str | None) -> JobLintReport:
     """Check all gangs of one stack or of all stacks; a job on two stacks is checked once."""
     stacks = [await cluster_reading.stack_named(context, stack)] if stack else await context.cluster.list(GPU_STACKS)
     gangs: dict[str, Gang] = {}
-    for stack_object in stacks:
-        target = cluster_snapshot.target_of(stack_object.spec, stack_object.metadata.name)
+    valid, invalid = cluster_reading.split_targets(stacks)
+    for stack_object, target in valid:
         snapshot = await cluster_reading.read_snapshot(context, stack_object, target)
         gangs |= {gang.name: gang for gang in snapshot.gangs}
     read = await _read_objects(context)
     facts = [lint_gang(gangs[name], read) for name in sorted(gangs)]
-    return JobLintReport(looked_at=len(facts), found=tuple(advice for job in facts for advice in lint_job(job)))
+    unread = [report_invalid_stack(stack_object.metadata.name, error) for stack_object, error in invalid]
+    return JobLintReport(looked_at=len(facts), found=(*unread, *(advice for job in facts for advice in lint_job(job))))
 
 
 async def _read_objects(context: Context) -> Read:

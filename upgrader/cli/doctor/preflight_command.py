@@ -10,19 +10,20 @@ from upgrader.core.errors import ConfigurationError
 
 @click.command()
 @click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
-@click.option("--image", help="Node image, by digest. Defaults to UPGRADER_NODE_IMAGE.")
+@click.option("--image", help="Image of the pods on nodes (`make image`), by digest. Defaults to UPGRADER_NODE_IMAGE.")
 @click.option(
     "--run",
     "run",
     default="",
-    help="Name of the check; the same name gives the same Jobs. Defaults to the current time.",
+    help="Name of this check, from which the names of the Jobs are computed: a second create with the "
+    "same name fails. Defaults to the current time.",
 )
 @pass_session
 def preflight(session: Session, *, nodes: tuple[str, ...], image: str | None, run: str) -> None:
     """Print a Job for each NODE that checks its driver and GPUs, for `kubectl create -f -`.
 
-    The Job requests no GPU and changes nothing. Its exit code and message identify a failed check; see
-    docs/concepts/validation.md.
+    The Jobs request no GPU and change nothing on the node. The exit code and the termination message of a pod identify
+    the failed check, see docs/concepts/validation.md.
     """
     settings = session.settings()
     pinned = image or settings.node_image

@@ -6,10 +6,12 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
+from upgrader.cli.shared import cluster_reading
 from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.driver_image.missing_images import DriverSelector, code_name, driver_of
 from upgrader.core.errors import ConfigurationError, ConflictError
 from upgrader.core.gpu_stack.image_wishes import ImageRequest, Template
+from upgrader.core.model.fleet import Target
 from upgrader.core.node_protocol.node_features import pending_kernel
 from upgrader.reconcile.gpu_stack.image_wishes import driver_image_manifest
 from upgrader.reconcile.observe import cluster_snapshot
@@ -33,30 +35,28 @@ async def announce_images(context: Context, wanted: Sequence[Identity], stack: s
     ]
     if stack is not None and not stacks:
         raise ConfigurationError(f"stack {stack} not found", resolution="`upgrader status` lists all stacks.")
+    valid, invalid = cluster_reading.split_targets(stacks)
     nodes = await context.cluster.list(NODES)
     images = await context.cluster.list(DRIVER_IMAGES)
-    coming = [identity for identity in wanted if _may_boot_next(identity, stacks, nodes, images)]
+    coming = [identity for identity in wanted if _may_boot_next(identity, valid, nodes, images)]
     missing = [identity for identity in coming if not any(_image_matches(image, identity) for image in images)]
     changes = [f"{identity} is requested" for identity in missing if await _create_image(context, identity)]
-    if stack is None:
-        needs = await read_needs(
-            context,
-            nodes,
-            [cluster_snapshot.target_of(stack_object.spec, stack_object.metadata.name) for stack_object in stacks],
-        )
+    changes += [f"stack {broken.metadata.name} is left out: {error.brief}" for broken, error in invalid]
+    if stack is None and not invalid:  # what an unreadable stack needs is unknown, so that nothing is deleted
+        needs = await read_needs(context, nodes, [target for _, target in valid])
         changes += [await _delete_image(context, image) for image in _obsolete_images(images, coming, needs)]
     return changes or [f"no changes: {len(coming)} image(s) for kernels that no node runs yet are already requested"]
 
 
 def _may_boot_next(
-    identity: Identity, stacks: Iterable[GpuStack], nodes: Iterable[Node], images: Iterable[DriverImage]
+    identity: Identity, stacks: Iterable[tuple[GpuStack, Target]], nodes: Iterable[Node], images: Iterable[DriverImage]
 ) -> bool:
     """Whether a node with the current or wanted driver of a stack may boot the kernel next, since its own is
     older.
     """
     own = {image.status.key: _driver_of_image(image) for image in images if image.status.key}
-    for stack in stacks:
-        wanted = driver_of(cluster_snapshot.target_of(stack.spec, stack.metadata.name))
+    for stack, target in stacks:
+        wanted = driver_of(target)
         for node in nodes:
             if not cluster_snapshot.in_pool(node, stack.spec) or not _node_may_boot(node, identity):
                 continue

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--packages",
     metavar="IMAGE",
-    help="Build from the packages that `images pack` has pushed, without access to archives.",
+    help="Build from this image of packages, which `images pack` has pushed, without access to package archives.",
 )
 @click.option("--termination-message", "message", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
 @build_options
@@ -55,8 +55,8 @@ def build(
 ) -> int:
     """Build one driver image on this machine, unless it exists, and print its digest.
 
-    The driver is compiled, checked against the symbols of the kernel, and loaded into that kernel in a virtual
-    machine.
+    The build compiles the kernel modules, checks them against the symbols of the kernel, and loads them into that
+    kernel in a virtual machine.
     """
     if given["public_key"] and not (given["key"] or packages):
         raise click.UsageError("--public-key requires --key or --packages")
@@ -103,7 +103,7 @@ def images() -> None:
 @store_options
 @output_option
 def discover(output: str, given: dict[str, Any]) -> int:
-    """Read kernels and drivers from the archives and show what is new."""
+    """Read the available kernels and drivers from the package archives into the catalog, and show what is new."""
     catalog, news = open_site(given).update_catalog()
     if output != "table":
         print_value(news, output)
@@ -123,7 +123,7 @@ def discover(output: str, given: dict[str, Any]) -> int:
 @store_options
 @output_option
 def matrix(output: str, given: dict[str, Any]) -> int:
-    """Show the wanted cells and their state, from the latest stored catalog. Nothing is built."""
+    """Show all images of matrix.toml and their state, from the latest stored catalog. Nothing is built."""
     site = open_site(given)
     cells = site.matrix_cells(site.current_catalog())
     wanted, unmatched = cells.list_cells()
@@ -131,11 +131,13 @@ def matrix(output: str, given: dict[str, Any]) -> int:
 
 
 @images.command("build")
-@click.option("--changed/--as-known", default=True, help="Read the archives first, or use the latest stored catalog.")
+@click.option(
+    "--changed/--as-known", default=True, help="Read the package archives first, or use the latest stored catalog."
+)
 @click.option(
     "--parallel",
     type=click.IntRange(1),
-    help="Maximum number of cells to build at the same time. Defaults to the number of cores.",
+    help="Maximum number of images to build at the same time. Defaults to the number of cores.",
 )
 @click.option(
     "--report", "out", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this file, as JSON."
@@ -143,7 +145,7 @@ def matrix(output: str, given: dict[str, Any]) -> int:
 @build_options
 @output_option
 def build_matrix(*, changed: bool, parallel: int | None, out: Path | None, output: str, given: dict[str, Any]) -> int:
-    """Build all wanted cells that are missing or changed. A cell that fails does not stop the others."""
+    """Build all images of matrix.toml that are missing or out of date. A failed build does not stop the others."""
     started = time.monotonic()
     if given["public_key"] and not given["key"]:
         raise click.UsageError("--key and --public-key must be used together")
@@ -165,9 +167,13 @@ def build_matrix(*, changed: bool, parallel: int | None, out: Path | None, outpu
     "--insecure-registry", multiple=True, metavar="HOST:PORT", help="Registry to access without TLS. Repeatable."
 )
 @click.option(
-    "--key", type=FILE, help="cosign.key to sign the packages with. Its password is read from COSIGN_PASSWORD."
+    "--key",
+    type=FILE,
+    help="Private key (cosign.key) to sign the packages with. Its password is read from COSIGN_PASSWORD.",
 )
-@click.option("--module-certificate", type=FILE, help="X.509 certificate (PEM) of the key that will sign the modules.")
+@click.option(
+    "--module-certificate", type=FILE, help="X.509 certificate (PEM) of the key that signs the modules in the cluster."
+)
 @store_options
 def pack(
     *,
@@ -178,9 +184,9 @@ def pack(
     module_certificate: Path | None,
     given: dict[str, Any],
 ) -> int:
-    """Push all packages that an image is built from, so that the cluster builds it without archives.
+    """Push all packages that an image is built from, so that the cluster can build it without package archives.
 
-    Builders with a public key accept only packages that are signed with --key.
+    A builder with a public key accepts only signed packages (--key).
     """
     signer = open_signer(key)
     site = open_site({**given, "module_certificate": module_certificate})
@@ -191,14 +197,14 @@ def pack(
 
 
 @images.command()
-@click.option("--stack", help="Announce only images for the driver of this stack.")
+@click.option("--stack", help="Create DriverImages only for the driver of this stack. Defaults to all stacks.")
 @store_options
 @pass_session
 def announce(session: Session, *, stack: str | None, given: dict[str, Any]) -> int:
-    """Create DriverImages for kernels of the matrix that no node runs yet.
+    """Create DriverImages for kernels of matrix.toml that no node runs yet.
 
-    The latest catalog of `images discover` is used; archives are not read. Announced DriverImages that are not wanted
-    any more are deleted.
+    The command uses the latest catalog of `images discover` and does not read package archives. It deletes DriverImages
+    that it created earlier and that are no longer needed.
     """
     site = open_site(given)
     catalog = site.last_catalog()
@@ -215,7 +221,7 @@ def announce(session: Session, *, stack: str | None, given: dict[str, Any]) -> i
 @store_options
 @output_option
 def list_images(output: str, given: dict[str, Any]) -> int:
-    """List the images of the store."""
+    """List the images of the store (--store)."""
     site = open_site(given)
     results = [site.shelf.find_result(record.build_key) for record in site.shelf.list_records()]
     return _print_report([result for result in results if result is not None], (), 0.0, output, None)

@@ -53,8 +53,13 @@ class GcOptions(Struct, frozen=True, kw_only=True):
 
 
 @click.command()
-@click.option("--from", "repository", metavar="REPO", help="Registry and path of the images. Defaults to the store.")
-@click.option("--packages", is_flag=True, help="Clean up the packages in the cache instead of images.")
+@click.option(
+    "--from",
+    "repository",
+    metavar="REPO",
+    help="Registry and path to delete images from. Defaults to the store (--store).",
+)
+@click.option("--packages", is_flag=True, help="Delete packages of the cache instead of images.")
 @click.option(
     "--context",
     "contexts",
@@ -67,7 +72,7 @@ class GcOptions(Struct, frozen=True, kw_only=True):
     default=14,
     show_default=True,
     metavar="DAYS",
-    help="Time without use after which an image is deleted.",
+    help="Time that an image must be unneeded before it is deleted.",
 )
 @click.option(
     "--remember",
@@ -75,14 +80,18 @@ class GcOptions(Struct, frozen=True, kw_only=True):
     default=90,
     show_default=True,
     metavar="DAYS",
-    help="Time to keep images of kernels that a node ran.",
+    help="Time to keep images for a kernel after a node ran it.",
 )
 @click.option(
     "--record",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File with the unneeded images and the kernels that nodes ran. Defaults to a file in the cache.",
+    help="File that records unneeded images and the kernels that nodes ran. Defaults to a file in the cache.",
 )
-@click.option("--yes", is_flag=True, help="Record and delete unneeded images. Without it, only kernels are recorded.")
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Record unneeded images, and delete images that were unneeded for --grace. Without it, nothing is deleted.",
+)
 @click.option(
     "--insecure-registry", multiple=True, metavar="HOST:PORT", help="Registry to access without TLS. Repeatable."
 )
@@ -90,12 +99,14 @@ class GcOptions(Struct, frozen=True, kw_only=True):
 @output_option
 @pass_session
 def gc(session: Session, /, *, output: str, given: dict[str, Any], **said: Any) -> int:  # noqa: ANN401 - what click gives
-    """Delete driver images that are not needed any more.
+    """Delete driver images that are no longer needed.
 
-    An image is needed if a node runs, ran or will run its kernel, if an object names it, or if the matrix contains
-    it. With --packages, delete packages of the cache of this machine that are not needed: by a kernel of an archive
-    or of a needed image, by a driver or toolchain of the catalog, or by an image of the store. Specify each cluster
-    that uses these images: if one cannot be read, nothing is deleted.
+    An image is needed if a node runs, ran or will run its kernel, if an object of a cluster names it, or if
+    matrix.toml contains it. With --packages, the command deletes packages instead, from the cache of this machine. A
+    package is needed if it belongs to a kernel of an archive or of a needed image, to a driver or toolchain of the
+    catalog, or to an image of the store.
+
+    Specify every cluster that uses the images (--context). If a cluster cannot be read, nothing is deleted.
     """
     wish = GcOptions(**said)
     if wish.repository and given["store"]:

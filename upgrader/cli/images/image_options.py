@@ -42,39 +42,41 @@ _STORE = {
     "store": click.option(
         "--store",
         type=StoreType(),
-        help="OCI layout that stores the images. Defaults to a folder in the cache of the user.",
+        help="OCI layout that stores the images. Defaults to oci:~/.cache/upgrader/driver-images.",
     ),
     "recipes": click.option(
         "--recipes",
         type=FOLDER,
-        help="Folder with the matrix and recipes. Defaults to driver-images/.",
+        help="Folder with matrix.toml and the recipes. Defaults to driver-images/ of the checkout.",
     ),
 }
 _BUILD = {
     "cores": click.option(
-        "--cores", type=click.IntRange(1), help="Number of cores for all builds together. Defaults to all cores."
+        "--cores",
+        type=click.IntRange(1),
+        help="Maximum number of cores that all builds together use. Defaults to all cores.",
     ),
     "memory": click.option(
         "--memory",
         type=click.IntRange(1),
         metavar="MIB",
-        help="Memory for all builds together. Defaults to four fifths of the free memory.",
+        help="Maximum memory that all builds together use. Defaults to four fifths of the free memory.",
     ),
     "module_key": click.option(
         "--module-key",
         type=FILE,
-        help="Private RSA key (PEM) to sign modules with.",
+        help="Private RSA key (PEM) to sign kernel modules with. Without it, modules are not signed.",
     ),
     "module_certificate": click.option(
         "--module-certificate",
         type=FILE,
-        help="X.509 certificate (PEM) of --module-key, which the kernels of the nodes trust.",
+        help="X.509 certificate (PEM) of --module-key. The kernels of the nodes must trust it.",
     ),
     "repository": click.option(
         "--push",
         "repository",
         metavar="REPO",
-        help="Registry and repository to push the images to.",
+        help="Registry and path to push the images to. Without it, images are only stored on this machine.",
     ),
     "insecure_registry": click.option(
         "--insecure-registry",
@@ -85,9 +87,11 @@ _BUILD = {
     "key": click.option(
         "--key",
         type=FILE,
-        help="cosign.key to sign images with. Its password is read from COSIGN_PASSWORD.",
+        help="Private key (cosign.key) to sign images with. Its password is read from COSIGN_PASSWORD.",
     ),
-    "public_key": click.option("--public-key", type=FILE, help="cosign.pub to verify signatures with."),
+    "public_key": click.option(
+        "--public-key", type=FILE, help="Public key (cosign.pub) to verify signatures with. Required with --key."
+    ),
 }
 
 
@@ -95,16 +99,22 @@ _WISH = {
     "driver": click.option("--driver", required=True, metavar="V", help="Driver version, for example 535.261.03."),
     "kernel": click.option("--kernel", required=True, metavar="K", help="Kernel release, as printed by `uname -r`."),
     "recipe": click.option(
-        "--recipe", default="", metavar="R", help="Recipe. Required if several recipes have the version."
+        "--recipe",
+        default="",
+        metavar="R",
+        help="Recipe: the name of a folder in --recipes. Required if several recipes have the driver version.",
     ),
     "os": click.option(
-        "--os", default="", metavar="NAME", help="Distribution. Required if several distributions have the kernel."
+        "--os",
+        default="",
+        metavar="NAME",
+        help="Code name of the distribution, for example bookworm. Required if several distributions have the kernel.",
     ),
     "modules": click.option(
         "--modules",
         multiple=True,
         metavar="M",
-        help="Build only this module and its dependencies. Repeatable.",
+        help="Build only this module and its dependencies. Repeatable. Defaults to all modules of the recipe.",
     ),
 }
 

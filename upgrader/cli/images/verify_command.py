@@ -28,19 +28,31 @@ _STORE = "oci:"
 @click.command()
 @click.argument("image")
 @click.option(
-    "--public-key", type=FILE, help="cosign.pub to verify the signature with. Required for an image in a registry."
+    "--public-key",
+    type=FILE,
+    help="Public key (cosign.pub) to verify the signature with. Required for an image in a registry.",
+)
+@click.option("--recipe", default="", metavar="R", help="Expected recipe. Defaults to the label of the image.")
+@click.option("--driver", default="", metavar="V", help="Expected driver version. Defaults to the label of the image.")
+@click.option("--kernel", default="", metavar="K", help="Expected kernel release. Defaults to the label of the image.")
+@click.option("--flavour", default="", metavar="F", help="Expected flavour. Defaults to the label of the image.")
+@click.option(
+    "--vendor", default="", metavar="NAME", help="Expected vendor of the driver. Defaults to the label of the image."
 )
 @click.option(
-    "--recipe", default="", metavar="R", help="Expected recipe of the image. Defaults to the labels of the image."
+    "--os",
+    default="",
+    metavar="NAME",
+    help="Expected code name of the distribution. Defaults to the label of the image.",
 )
-@click.option("--driver", default="", metavar="V", help="Expected value. Defaults to the labels of the image.")
-@click.option("--kernel", default="", metavar="K", help="Expected value. Defaults to the labels of the image.")
-@click.option("--flavour", default="", metavar="F", help="Expected value. Defaults to the labels of the image.")
-@click.option("--vendor", default="", metavar="NAME", help="Expected value. Defaults to the labels of the image.")
-@click.option("--os", default="", metavar="NAME", help="Expected value. Defaults to the labels of the image.")
-@click.option("--arch", default="", metavar="NAME", help="Expected value. Defaults to the labels of the image.")
-@click.option("--module-certificate", type=FILE, help="X.509 certificate (PEM) that the modules must be signed with.")
-@click.option("--boot", "boots", is_flag=True, help="Boot the kernel in a virtual machine and load the modules.")
+@click.option("--arch", default="", metavar="NAME", help="Expected architecture. Defaults to the label of the image.")
+@click.option(
+    "--module-certificate",
+    type=FILE,
+    help="X.509 certificate (PEM) of the key that must have signed the modules. Without it, "
+    "signatures of modules are not checked.",
+)
+@click.option("--boot", "boots", is_flag=True, help="Also boot the kernel in a virtual machine and load the modules.")
 @click.option(
     "--insecure-registry", multiple=True, metavar="HOST:PORT", help="Registry to access without TLS. Repeatable."
 )
@@ -57,8 +69,9 @@ def verify(
 ) -> int:
     """Verify IMAGE: registry/name:tag, registry/name@sha256:... or oci:DIR[@sha256:...].
 
-    Checks signature, SBOM and provenance with the key; layers by their digests; the manifest inside by the label;
-    modules by their digests and by the symbols of their kernel, if its packages are on this machine.
+    The command verifies the signature, the SBOM and the provenance with the key, the layers and the modules by their
+    digests, and the modules by the symbols of their kernel if its packages are on this machine. See
+    docs/reference/cli.md for all checks.
     """
     given = {name: value for name, value in identity.items() if value}
     site = open_site({})

@@ -13,12 +13,13 @@ max_unavailable_option = click.option(
     default="25%",
     show_default=True,
     metavar="GPUS|PERCENT",
-    help="Maximum number of GPUs that may be out of service at the same time, with whole gangs counted.",
+    help="Maximum number of GPUs that may be out of service at the same time, with all GPUs of a "
+    "stopped gang counted: a number, or a percentage of the pool.",
 )
 unguaranteed_option = click.option(
     "--allow-unguaranteed-placement",
     is_flag=True,
-    help="Stop gangs even if the cluster has no means to place them on upgraded nodes.",
+    help="Stop gangs even if the cluster has no means to place their restarted pods on upgraded nodes.",
 )
 
 OPTIONS = {
@@ -27,8 +28,8 @@ OPTIONS = {
         "--topology-budget",
         multiple=True,
         metavar="LABEL=GPUS|PERCENT",
-        help="Maximum number of GPUs out of service at the same time on nodes with the same value of this "
-        "label (rack, power, NVLink domain). Repeatable.",
+        help="Maximum number of GPUs that may be out of service at the same time on nodes with the same "
+        "value of the node label LABEL, for example of one rack. Repeatable.",
     ),
     "min_available_gpus": click.option(
         "--min-available-gpus",
@@ -36,13 +37,13 @@ OPTIONS = {
         default=0,
         show_default=True,
         metavar="GPUS",
-        help="Minimum number of GPUs that stay in service during a batch.",
+        help="Minimum number of GPUs of the pool that stay in service during a batch.",
     ),
     "canary": click.option(
         "--canary/--no-canary",
         default=True,
         show_default=True,
-        help="Upgrade one idle node of each class first.",
+        help="Upgrade one idle node of each class (GPU model, kernel, driver) before all others.",
     ),
     "soak": click.option(
         "--soak",
@@ -56,19 +57,23 @@ OPTIONS = {
         default="1h",
         show_default=True,
         metavar="DURATION",
-        help="Wait for completion of jobs that end within this time, instead of stopping them. 0s disables the wait.",
+        help="Wait for completion of jobs that declare an end within this time, instead of stopping them. "
+        "0s disables the wait.",
     ),
     "windows": click.option(
         "--window",
         "windows",
         multiple=True,
         metavar="'DAYS HH:MM-HH:MM ZONE'",
-        help="Window in which batches may start, for example 'Mon-Fri 22:00-06:00 Europe/Berlin'. Repeatable.",
+        help="Window in which batches may start, for example 'Mon-Fri 22:00-06:00 Europe/Berlin'. DAYS "
+        "defaults to daily, ZONE to UTC. Without a window, batches may start at any time. "
+        "Repeatable.",
     ),
     "deadline": click.option(
         "--deadline",
         metavar="DURATION|TIME",
-        help="Do not start a batch that is expected to end later.",
+        help="Do not start a batch that is expected to end later than this, for example 8h or "
+        "2026-12-01T06:00:00Z. The plan fails if nodes remain. Defaults to no deadline.",
     ),
     "lanes": click.option(
         "--lanes",
@@ -81,15 +86,15 @@ OPTIONS = {
     "checkpoint_method": click.option(
         "--checkpoint-method",
         metavar="METHODS",
-        help="Checkpoint methods for jobs that declare none, for example file or http,file. Without it, "
-        "the plan waits for completion of these jobs.",
+        help="Checkpoint methods for jobs that declare none, for example file or http,file. Without this "
+        "option, the plan waits for completion of these jobs.",
     ),
     "checkpoint_timeout": click.option(
         "--checkpoint-timeout",
         default="30m",
         show_default=True,
         metavar="DURATION",
-        help="Maximum duration of a checkpoint, for jobs that declare none.",
+        help="Maximum duration of one checkpoint, for jobs that declare none.",
     ),
     "expendable": click.option(
         "--expendable",
@@ -101,14 +106,15 @@ OPTIONS = {
         "--wait-for",
         multiple=True,
         metavar="OWNER",
-        help="Owner with replicas whose pods are not evicted but waited for until they end. Repeatable.",
+        help="Owner with replicas whose pods are not evicted: the upgrade of their nodes waits until the "
+        "pods have ended. Repeatable.",
     ),
     "on_failure": click.option(
         "--on-failure",
         type=click.Choice(["Pause", "Rollback"]),
         default="Pause",
         show_default=True,
-        help="Action to take when more nodes or gangs fail than are tolerated.",
+        help="Action to take when a canary fails, or more nodes and gangs fail than are tolerated.",
     ),
     "allow_unguaranteed_placement": unguaranteed_option,
 }

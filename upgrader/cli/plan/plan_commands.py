@@ -25,14 +25,19 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("-f", "--file", type=FILE, help="Manifest of the GpuStack with its desired state.")
+@click.option(
+    "-f",
+    "--file",
+    type=FILE,
+    help="Manifest of the GpuStack with its desired state. Defaults to the stack in the cluster.",
+)
 @click.option("--stack", help="Name of the stack. Required if the cluster has several stacks.")
 @click.option(
     "--set",
     "changes",
     multiple=True,
     metavar="PATH=VALUE",
-    help="Change a field of the stack, for example driver.version=570.20. Repeatable.",
+    help="Change a field of the spec of the stack, for example driver.version=570.20. Repeatable.",
 )
 @pace_options
 @click.option(
@@ -43,7 +48,9 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--output", type=click.Choice(FORMATS), default="table", show_default=True, help="Output format.")
 @click.option(
-    "--detailed-exitcode", is_flag=True, help="Exit with code 0 for no changes, 1 for an error, 2 for changes."
+    "--detailed-exitcode",
+    is_flag=True,
+    help="Exit with code 0 if no node differs from the stack, and 2 if nodes differ.",
 )
 @pass_session
 def plan(
@@ -57,7 +64,10 @@ def plan(
     output: str,
     detailed_exitcode: bool,
 ) -> int:
-    """Show the forecast of a rollout: batches, times, interrupted gangs, blockers. Nothing is changed."""
+    """Show the forecast of a rollout: batches, times, interrupted gangs, blockers. Nothing is changed.
+
+    A DURATION is for example 90s, 30m, 1h30m or 2d.
+    """
 
     async def work(context: "Context") -> tuple["SavedForecast", str]:
         made = await plan_actions.make_forecast(context, file=file, stack=stack, changes=changes, pace=pace)
@@ -88,10 +98,13 @@ def plan(
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="With --watch: maximum time that all remaining nodes may be blocked (exit code 4).",
+    help="With --watch: stop following the rollout when all remaining nodes were blocked for this time (exit code 4).",
 )
 @click.option(
-    "--timeout", type=float, metavar="SECONDS", help="With --watch: maximum time to follow the rollout (exit code 5)."
+    "--timeout",
+    type=float,
+    metavar="SECONDS",
+    help="With --watch: maximum time to follow the rollout (exit code 5). Defaults to no limit.",
 )
 @click.option(
     "--retry",
@@ -99,7 +112,8 @@ def plan(
     default=600,
     show_default=True,
     metavar="SECONDS",
-    help="Time before a job that refused or did not answer is requested again. It doubles each time, up to 2 hours.",
+    help="Time before a job that refused or did not acknowledge a request gets another one. It "
+    "doubles each time, up to 2 hours.",
 )
 @pass_session
 def apply(
@@ -113,9 +127,9 @@ def apply(
     timeout: float | None,
     retry: int,
 ) -> int:
-    """Apply a forecast that `upgrader plan -o FILE` wrote: approve it and start its plan.
+    """Approve the forecast that `upgrader plan -o FILE` wrote, and start its plan.
 
-    A forecast that is stale, or for another cluster, is rejected (exit code 3).
+    A forecast that is stale, or was created for another cluster, is rejected (exit code 3).
     """
 
     async def work(context: "Context") -> None:
@@ -153,7 +167,10 @@ def drift(session: Session, *, stack: str | None, output: str) -> int:
 @output_option
 @pass_session
 def why(session: Session, *, subject: str, output: str) -> int:
-    """Explain why or when a node is upgraded, or why a job is stopped or not."""
+    """Explain why or when a node is upgraded, or why a job is stopped or not.
+
+    JOB is NAME, NAMESPACE/NAME or NAMESPACE/KIND/NAME.
+    """
     explanations = session.run(lambda context: plan_actions.explain_subject(context, subject))
     for explanation in explanations:
         if output == "table":

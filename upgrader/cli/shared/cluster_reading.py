@@ -1,7 +1,7 @@
 """Reads of the cluster for one command: a stack in its current or desired state, and its forecast."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -97,6 +97,22 @@ async def read_wanted_stack(
         return DesiredStack(name=named, spec=with_changes(spec, changes), live=live)
     live = await stack_named(context, name)
     return DesiredStack(name=live.metadata.name, spec=with_changes(explicit_json(live.spec), changes), live=live)
+
+
+def split_targets(
+    stacks: Iterable[GpuStack],
+) -> tuple[list[tuple[GpuStack, Target]], list[tuple[GpuStack, ConfigurationError]]]:
+    """Stacks with their targets, without digests, and stacks whose spec gives no target, each with the reason.
+
+    Commands that read all stacks use this, so that an invalid stack does not hide the others.
+    """
+    valid, invalid = [], []
+    for stack in stacks:
+        try:
+            valid.append((stack, cluster_snapshot.target_of(stack.spec, stack.metadata.name)))
+        except ConfigurationError as error:
+            invalid.append((stack, error))
+    return valid, invalid
 
 
 async def target_of(context: Context, stack: GpuStack) -> Target:

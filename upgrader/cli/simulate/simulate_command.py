@@ -26,11 +26,13 @@ SIMULATED = (
 @click.command()
 @click.argument("fleet", type=FILE)
 @click.option("--strategy", type=click.Choice(["upgrader", "kill", "wait", BOTH]), default=BOTH, show_default=True,
-              help="kill: node by node, regardless of jobs; wait: cordon, then wait until jobs end.")  # fmt: skip
+              help="upgrader: as the controller; kill: node by node, regardless of jobs; wait: cordon, then "
+"wait until jobs end; all: compare all three.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random durations.")
 @click.option("--no-spread", is_flag=True, help="Use median durations instead of random ones.")
 @click.option("--tolerated-failures", type=click.IntRange(0), default=0, show_default=True,
-              help="The rollout pauses and the simulation ends when more nodes or gangs have failed.")  # fmt: skip
+              help="Maximum number of failed nodes and gangs. When more have failed, the rollout pauses and the "
+"simulation ends.")  # fmt: skip
 @click.option(
     "--horizon", default="14d", show_default=True, metavar="DURATION", help="Maximum virtual time of the simulation."
 )
@@ -47,7 +49,10 @@ def simulate(
     pace: dict[str, Any],
     output: str,
 ) -> int:
-    """Simulate a rollout of the fleet in the file FLEET (JSON or CSV, see docs/reference/fleet-file.md)."""
+    """Simulate a rollout of the fleet in the file FLEET (JSON or CSV, see docs/reference/fleet-file.md).
+
+    No cluster is read or changed. A DURATION is for example 90s, 30m, 1h30m or 2d.
+    """
     made = fleet_file.load_fleet(fleet)
     settings = SimulationSettings(
         rollout=pace_parser.parse_strategy(pace, BEGIN),

@@ -12,12 +12,18 @@ from upgrader.cli.status import status_reader, status_screen
 @click.argument("plan", required=False)
 @click.option("--watch", is_flag=True, help="Follow the plan until it ends.")
 @click.option(
-    "--timeout", type=float, metavar="SECONDS", help="With --watch: maximum time to follow the plan (exit code 5)."
+    "--timeout",
+    type=float,
+    metavar="SECONDS",
+    help="With --watch: maximum time to follow the plan (exit code 5). Defaults to no limit.",
 )
 @output_option
 @pass_session
 def status(session: Session, *, plan: str | None, watch: bool, timeout: float | None, output: str) -> int:
-    """Show all stacks and plans, or one PLAN with its upgrades and requests."""
+    """Show all stacks and plans, or PLAN with its node upgrades and checkpoint requests.
+
+    With --watch, PLAN may be omitted if exactly one plan has not ended.
+    """
     if watch:
         session.run(lambda context: status_reader.watch_plan(context, plan, timeout, session.sleep))
         return exit_codes.DONE

@@ -20,10 +20,10 @@ LAST_CALL = timedelta(seconds=60)
 class Ack(Resource, frozen=True, kw_only=True):
     """Acknowledgement or refusal of one member, by any method."""
 
-    pod_uid: Annotated[str, field_doc("UID of the pod that answered.")]
-    request_id: Annotated[int, field_doc("ID of the request that is answered.")]
+    pod_uid: Annotated[str, field_doc("UID of the pod of the member.")]
+    request_id: Annotated[int, field_doc("ID of the request that the member acknowledges or refuses.")]
     step: Annotated[int, field_doc("Last training step that the checkpoint contains.")]
-    uri: Annotated[str, field_doc("Location of the checkpoint.")] = ""
+    uri: Annotated[str, field_doc("Location of the checkpoint: a path in the container, or a URI.")] = ""
     parked: Annotated[bool, field_doc("Whether the member makes no further step until it is stopped or released.")] = (
         False
     )
@@ -156,8 +156,8 @@ def _member_fault(member: MemberFacts, answer: Ack | None, asked: SentRequest, *
     if answer.request_id != asked.request_id:
         return Judgement(
             verdict=AckVerdict.WRONG_REQUEST,
-            message=f"{member.pod} answers request {answer.request_id} instead of {asked.request_id}; "
-            "it does not count",
+            message=f"{member.pod} acknowledges request {answer.request_id} instead of "
+            f"{asked.request_id}; the acknowledgement is ignored",
         )
     if answer.refused:
         return Judgement(

@@ -158,7 +158,8 @@ def _last_judgement(view: RequestView, now: datetime) -> Judgement:
 
 def _withdraw_late(view: RequestView, group: GroupOfGang, verdict: Judgement) -> GangDecision:
     unaskable = verdict.verdict is AckVerdict.UNASKABLE
-    what = "no checkpoint method reaches it" if unaskable else "no acknowledgement of the whole upgrade group in time"
+    late = "no acknowledgement of the whole upgrade group in time"
+    what = "no checkpoint method reaches the gang" if unaskable else late
     sentence = f"{what} ({verdict.message}); the gang continues"
     if verdict.verdict is AckVerdict.VALID:
         return _go_to(view, _R.WITHDRAWN, "NotAcknowledged", sentence, GangAct.WITHDRAW)
@@ -294,7 +295,7 @@ def _stop_now(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecis
         # An earlier answer is not readable now: the stop waits, until parking ends.
         return _keep_phase(view, verdict.verdict, f"not stopped yet: {verdict.message}")
     if verdict.verdict not in _SAFE:
-        why = f"{view.forbidden}, until {verdict.message}" if view.forbidden else verdict.message
+        why = f"{view.forbidden}; meanwhile {verdict.message}" if view.forbidden else verdict.message
         return _go_to(view, _R.WITHDRAWN, verdict.verdict, f"not stopped: {why}", *back)
     if view.forbidden:
         return _keep_phase(view, "DisruptionForbidden", f"not stopped yet: {view.forbidden}")
@@ -303,7 +304,9 @@ def _stop_now(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecis
     if group.forbidden or _R.PARKED in group.siblings:
         # All or none: if another gang cannot be stopped, no upgrade starts, and this stop would be the gang's only one.
         return _keep_phase(
-            view, "WaitingForFellows", f"not stopped yet: {group.forbidden or 'another gang is not ready'}"
+            view,
+            "WaitingForFellows",
+            f"not stopped yet: {group.forbidden or 'another gang is not ready to be stopped'}",
         )
     return _keep_phase(view, _stop_reason(verdict), f"stopping; {_what_is_safe(view, verdict)}", GangAct.STOP)
 
@@ -316,7 +319,7 @@ def explain_unready(view: RequestView, group: GroupOfGang, now: datetime) -> str
     if view.phase in {_R.STOPPED, _R.ENDED}:
         return ""
     if view.phase is not _R.STOPPING:
-        return f"{view.gang} is not ready"
+        return f"{view.gang} is not ready to be stopped"
     if view.owner.stopped_by == view.name:
         return ""
     decision = decide(view, structs.replace(group, siblings=(), forbidden=""), now)

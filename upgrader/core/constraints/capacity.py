@@ -12,8 +12,6 @@ from upgrader.core.constraints.budget import Availability, node_costs
 from upgrader.core.model.fleet import Gang, NodeFacts
 from upgrader.core.model.strategy import StrategyFacts
 
-UNLABELLED = "unlabelled"
-
 
 class Domain(Struct, frozen=True, kw_only=True):
     """Nodes with the same value of one label, in GPUs."""
@@ -26,8 +24,8 @@ class Domain(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """`key=value`, or `key unlabelled`."""
-        return f"{self.key}={self.value}" if self.value else f"{self.key} {UNLABELLED}"
+        """`key=value`, or that the nodes have no such label."""
+        return f"{self.key}={self.value}" if self.value else f"nodes without label {self.key}"
 
     @property
     def remaining(self) -> int:

@@ -67,8 +67,8 @@ def waited_for(gang: Gang) -> Found:
     return (
         BlockedReason.WAITED_FOR,
         (
-            f"The plan waits until no pod of {gang.name} runs there (checkpoint.waitFor); move its pods yourself, or "
-            "remove it from that list to have them evicted."
+            f"The plan waits until no pod of {gang.name} runs on these nodes (spec.checkpoint.waitFor); move its pods, "
+            "or remove it from that list to have its pods evicted."
         ),
     )
 
@@ -79,7 +79,7 @@ def _already_stopped(world: IndexedSnapshot, gang: Gang) -> Found | None:
             BlockedReason.GANG_ALREADY_STOPPED,
             (
                 f"{gang.name} was already stopped by this plan and runs on nodes that are not upgraded. The plan "
-                "waits until it ends; or restart it on upgraded nodes yourself."
+                "waits until it ends; to continue earlier, restart it on upgraded nodes."
             ),
         )
     if gang.stopped_by:
@@ -97,7 +97,7 @@ def _cannot_restart(world: IndexedSnapshot, gang: Gang) -> Found | None:
         return None  # its pods end and stay deleted; pods created again might run on the other driver
     why = gang.cannot_stop or "Its pods have no controller that would create them again."
     way = (
-        "The plan waits until it ends; or name it expendable in the approval."
+        "The plan waits until it ends. To continue earlier, name it expendable in the approval."
         if gang.bare
         else "The plan waits until it ends."
     )
@@ -112,8 +112,8 @@ def _resource_not_offered(world: IndexedSnapshot, gang: Gang) -> Found | None:
         BlockedReason.RESOURCE_NOT_OFFERED,
         (
             f"{gang.name} requests {asked}, but nodes of revision {world.target.revision} offer "
-            f"{world.target.resource_name}: its pods could not be scheduled there. The plan waits until it ends; or "
-            "restart it with the new resource name."
+            f"{world.target.resource_name}: its pods could not be scheduled there. The plan waits until it ends. "
+            "To continue earlier, restart it with the new resource name."
         ),
     )
 
@@ -161,8 +161,8 @@ def _does_not_answer(world: IndexedSnapshot, gang: Gang) -> Found | None:
         BlockedReason.GANG_DOES_NOT_ANSWER,
         (
             f"{gang.name} got a request {times} and did not acknowledge; the last reason: {refusals.unanswered_last}. "
-            f"The request is repeated after {refusals.unanswered_until:%Y-%m-%d %H:%M:%S} UTC, with growing pauses: "
-            "see why its members do not acknowledge."
+            f"The request is repeated after {refusals.unanswered_until:%Y-%m-%d %H:%M:%S} UTC, with "
+            "growing pauses. Check why its members do not acknowledge."
         ),
     )
 
@@ -175,7 +175,7 @@ def _not_complete(_: IndexedSnapshot, gang: Gang) -> Found | None:
         BlockedReason.GANG_NOT_COMPLETE,
         (
             f"{running} of {max(gang.wanted, len(gang.members))} members of {gang.name} run; only complete gangs get "
-            "a request. See why the others do not run."
+            "a request. Check why the others do not run."
         ),
     )
 
@@ -220,8 +220,8 @@ def _pdb_forbids(world: IndexedSnapshot, gang: Gang) -> Found | None:
     return (
         BlockedReason.PDB_BLOCKS,
         (
-            f"PodDisruptionBudget {name} does not allow a disruption of {gang.name} now; the plan waits until it does, "
-            "or change the budget."
+            f"PodDisruptionBudget {name} does not allow a disruption of {gang.name} now; the plan waits until it does. "
+            "To continue earlier, change that PodDisruptionBudget."
         ),
     )
 

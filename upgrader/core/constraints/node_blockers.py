@@ -21,8 +21,9 @@ def _in_upgrade(_: IndexedSnapshot, node: NodeFacts) -> Found | None:
         return (
             BlockedReason.NODE_UPGRADING,
             (
-                f"Node {node.name} is claimed by the NodeUpgrade with uid {node.claimed_by}, and waits until it ends. "
-                "If it has failed, repair the node and delete the NodeUpgrade: the node is then installed again."
+                f"Node {node.name} is claimed by the NodeUpgrade with UID {node.claimed_by}; the node waits "
+                "until that NodeUpgrade ends. If that NodeUpgrade failed, repair the node and delete the NodeUpgrade: "
+                "the stack then installs the driver on the node again."
             ),
         )
     if node.maintenance:
@@ -106,8 +107,8 @@ def _driver_unknown(world: IndexedSnapshot, node: NodeFacts) -> Found | None:
         BlockedReason.DRIVER_UNKNOWN,
         (
             f"Node {node.name} runs the driver of image {node.driver_key}, which is the key of no Ready DriverImage: "
-            "a failed upgrade could not restore it. Create that DriverImage again, or see in its status why it is not "
-            "Ready (if a key was set since, sign the image)."
+            "a failed upgrade could not restore it. Create that DriverImage again, or see its status for why it is "
+            "not Ready (if UPGRADER_IMAGE_KEY was set since, sign the image)."
         ),
     )
 
@@ -130,8 +131,9 @@ def _not_adopted(_: IndexedSnapshot, node: NodeFacts) -> Found | None:
     return (
         BlockedReason.NODE_NOT_ADOPTED,
         (
-            f"Another operator deploys on node {node.name} ({', '.join(node.foreign_labels)}); hand it over with "
-            f"`upgrader adopt {node.name}`, or set these labels to false."
+            f"Another operator deploys a driver or device plugin on node {node.name} "
+            f"({', '.join(node.foreign_labels)}); hand the node over with `upgrader adopt {node.name}`, or set these "
+            "labels to false."
         ),
     )
 

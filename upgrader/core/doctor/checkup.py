@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from upgrader.core.doctor.advice import Advice, Severity
+from upgrader.core.errors import ConfigurationError
 from upgrader.core.model.skew import minor_of
 
 _SHOWN = 3
@@ -55,6 +56,17 @@ def report_unverified(names: Sequence[str]) -> Advice:
         f"pinned and not verified, as no key is set; only stacks that allow unverified images use them: {shown}",
         "Set UPGRADER_IMAGE_KEY for the controller: each of them is verified then. "
         "Or set spec.driver.unverified: Allow in the stack.",
+    )
+
+
+def report_invalid_stack(name: str, error: ConfigurationError) -> Advice:
+    """A stack whose spec gives no target: nothing is installed or upgraded on its nodes."""
+    return _make_advice(
+        f"stack {name}",
+        "Valid",
+        Severity.PROBLEM,
+        f"{error.brief}{f' ({error.details})' if error.details else ''}",
+        error.resolution or "Correct the spec of the stack.",
     )
 
 

@@ -50,8 +50,8 @@ def _lint_unknown_annotation(facts: GangLintFacts) -> Iterator[Advice]:
             facts,
             Check.UNKNOWN_ANNOTATION,
             Severity.PROBLEM,
-            f"Unknown annotation {', '.join(names)}with the prefix of the operator.",
-            "docs/reference/labels-annotations-taints.md lists all of them; correct its name.",
+            f"It has unknown annotations with the operator's prefix: {', '.join(names)}.",
+            "docs/reference/labels-annotations-taints.md lists the known ones; correct the names.",
         )
 
 

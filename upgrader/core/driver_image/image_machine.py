@@ -211,9 +211,9 @@ def _start_build(view: ImageView) -> ImageDecision:
     if not view.builder:
         why = f"{view.reference} is not in its registry and no builder is set (UPGRADER_BUILDER_IMAGE)"
     elif view.packages.silent:
-        return _retry_later(view, f"the registry did not respond about the packages: {view.packages.silent}")
+        return _retry_later(view, f"the registry did not respond to a request for the packages: {view.packages.silent}")
     elif not view.packages.digest:
-        why = f"its packages are not in the registry as {view.packages_name}: run `upgrader images pack`"
+        why = f"the packages of the image are not in the registry as {view.packages_name}: run `upgrader images pack`"
     elif view.slots <= 0:
         why = "waits until another build has ended"
     if why:
@@ -246,7 +246,7 @@ def _follow_build(view: ImageView) -> ImageDecision:
 
 def _judge_build_result(view: ImageView, result: BuildResult) -> ImageDecision:
     if result.identity != view.identity:
-        return _rebuild_later(view, f"the build was of {result.identity}, not of {view.identity}")
+        return _rebuild_later(view, f"the build Job built {result.identity} instead of {view.identity}")
     if result.state is not CellState.RED and result.digest:
         return _to_verify(view, result.digest, "built and pushed, to be verified", result)
     failure = result.failure or BuildFailure(kind=FailureClass.TRANSIENT, first_error="the build gave no reason")
@@ -280,7 +280,7 @@ def _judge_refusal(view: ImageView, refusal: BuildRefusal) -> ImageDecision:
 def _verify_image(view: ImageView) -> ImageDecision:
     if view.silent:
         late = view.deadline is not None and view.now >= view.deadline
-        message = f"it cannot be verified now: {view.silent}"
+        message = f"the image cannot be verified now: {view.silent}"
         return _retry_later(view, message) if late else msgspec.structs.replace(_keep_phase(view), message=message)
     if view.verdicts is None:
         message = "pinned by its digest; not verified, as no key is set (UPGRADER_IMAGE_KEY)"

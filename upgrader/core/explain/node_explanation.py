@@ -33,7 +33,7 @@ def why_node(
     if name in already:
         return Explanation(subject=name, verdict=_describe_upgrade(node), because=tuple(seen))
     if name in forecast.installs:
-        verdict = f"Node {name} gets its driver without a plan: no work on it could be lost."
+        verdict = f"Node {name} gets its driver without a plan: no work on it can be lost."
         return Explanation(subject=name, verdict=verdict, because=tuple(seen))
     completion = next((candidate for candidate in forecast.completions if name in candidate.nodes), None)
     if completion is not None:

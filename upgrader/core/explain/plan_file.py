@@ -120,7 +120,9 @@ def decode_forecast(raw: bytes, origin: str) -> SavedForecast:
             f"{origin} contains no saved forecast", details=str(error), resolution=resolution
         ) from error
     if saved.format != FORMAT:
-        raise ConfigurationError(f"{origin} has format {saved.format}, this is for {FORMAT}", resolution=resolution)
+        raise ConfigurationError(
+            f"{origin} has format {saved.format}, this release reads {FORMAT}", resolution=resolution
+        )
     return saved
 
 

@@ -115,7 +115,7 @@ def _waits_for(leg: Leg, frame: Frame, *, first: bool) -> str:
     soak = frame.world.strategy.not_before
     reasons = []
     if leg.soaked or (first and leg.kind is not BatchKind.CANARY and frame.seconds_until(soak)):
-        reasons.append("It waits until the canaries were watched long enough.")
+        reasons.append("It waits until the soak of the canaries ends.")
     if leg.slices:
         more = f" and {len(leg.slices) - 1} more" if len(leg.slices) > 1 else ""
         reasons.append(f"It waits for the end of the time slice that {leg.slices[0]}{more} declared.")

@@ -162,12 +162,14 @@ def _answer_ended_plan(view: ProposalView) -> Proposal | None:
 def _answer_unready(view: ProposalView) -> Proposal | None:
     images = view.images
     if not view.steady:
-        message = f"{view.drifted} node(s) differ, none of them long enough during one boot yet"
+        message = (
+            f"{view.drifted} node(s) differ from revision {view.revision}, none for long enough within one boot yet"
+        )
         return _wait_with_reason(DriftReaction.UNSTEADY, message)
     if images.building:
         return _wait_with_reason(DriftReaction.WAITING_FOR_IMAGES, " ".join(images.building))
     if not images.ready:
-        return _wait_with_reason(DriftReaction.NO_DRIVER_IMAGE, " ".join(("nothing is drained.", *images.missing)))
+        return _wait_with_reason(DriftReaction.NO_DRIVER_IMAGE, " ".join(("no node is drained.", *images.missing)))
     return None
 
 
@@ -183,7 +185,10 @@ def _create_plan(view: ProposalView) -> Proposal:
         )
     if view.mode is OnDrift.APPROVE:
         return Proposal(
-            why=DriftReaction.NO_LIMITS, message=f"{difference}: a plan is proposed", create=number, done=False
+            why=DriftReaction.NO_LIMITS,
+            message=f"{difference}: a plan is proposed; spec.driftPlan has no limits, so it waits for approval",
+            create=number,
+            done=False,
         )
     return Proposal(why=DriftReaction.PROPOSED, message=f"{difference}: a plan is proposed", create=number)
 

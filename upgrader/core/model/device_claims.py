@@ -39,8 +39,8 @@ def describe_holders(pods: Sequence[str]) -> str:
     """That pods hold GPUs by claims, and the consequence for their nodes, for messages, without a full stop."""
     return (
         f"{list_names(sorted(pods))} {'hold' if len(pods) > 1 else 'holds'} GPUs by ResourceClaim (dynamic resource "
-        "allocation); such jobs cannot be requested to checkpoint or stopped yet, so no upgrade begins there until "
-        "they have ended"
+        "allocation). The operator cannot request checkpoints from such jobs or stop them, so no upgrade begins there "
+        "until they have ended"
     )
 
 

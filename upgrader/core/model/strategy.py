@@ -29,13 +29,17 @@ class TopologyBudget(Resource, frozen=True, kw_only=True):
     """Most unavailable GPUs among the nodes that share a value of one label (rack, NVLink domain, power)."""
 
     key: Annotated[
-        Text, field_doc("Key of a node label. Nodes with the same value form one failure domain (rack, power, NVLink).")
+        Text,
+        field_doc(
+            "Key of a node label. Nodes with the same value form one domain, for example a rack, a zone "
+            "or an NVLink domain."
+        ),
     ]
     max_unavailable: Annotated[
         int | str,
         Meta(
-            description="Maximum number of GPUs that may be out of service at the same time on the nodes with one "
-            "value of the label: a number, or a percentage of the GPUs of these nodes, rounded down.",
+            description="Maximum number of GPUs that may be out of service at the same time in each domain: a "
+            "number, or a percentage of the GPUs of the domain, rounded down.",
             extra_json_schema={
                 "x-kubernetes-int-or-string": True,
                 "minimum": 1,
@@ -59,7 +63,7 @@ class Window(Resource, frozen=True, kw_only=True, omit_defaults=False):
         TimeOfDay,
         field_doc(
             "Time of day at which the window closes, as HH:MM. If it is not later than `start`, the "
-            "window closes on the next day. Defaults to 00:00."
+            "window closes at this time on the next day. Defaults to 00:00."
         ),
     ] = "00:00"
     time_zone: Annotated[

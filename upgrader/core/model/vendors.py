@@ -72,7 +72,8 @@ def choose_driver(facts: VendorFacts, recipe: str = "", flavour: str = "") -> Dr
     """
     if recipe and recipe not in facts.recipes:
         raise ConfigurationError(
-            f"spec.driver: vendor {facts.name} does not run on recipe {recipe}, but on {' or '.join(facts.recipes)}"
+            f"spec.driver: vendor {facts.name} does not support recipe {recipe}; it supports "
+            f"{' or '.join(facts.recipes)}"
         )
     if flavour and not recipe:
         wanted = RecipeDriver(vendor=facts.name, flavour=flavour)

@@ -38,6 +38,6 @@ def serves_cdi(version: str, configuration: str) -> Serving:
     number, what = (int(match[1]), int(match[2])), f"containerd {match[1]}.{match[2]}"
     switch = _SWITCH.search(configuration)
     if number < (1, 7):
-        return Serving(False, f"{what} does not serve CDI devices; they require 1.7")
+        return Serving(False, f"{what} does not serve CDI devices, which require containerd 1.7")
     on = switch[1] == "true" if switch is not None else number >= (2, 0)
     return Serving(on, f"{what} {'serves' if on else 'is configured not to serve'} CDI devices")

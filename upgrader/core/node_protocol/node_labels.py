@@ -68,13 +68,14 @@ def decide(view: LabelView) -> LabelDecision:
     if view.record_unreadable:
         return LabelDecision(
             standing=NodeLabelState.RECORD_UNREADABLE,
-            message="the record of the labels that were written cannot be read: remove it, and the labels",
+            message="annotation gpu-upgrader.io/node-features cannot be read; remove it, and the labels that the "
+            "operator wrote",
         )
     if view.held_by:
-        return LabelDecision(standing=NodeLabelState.OTHER_STACK, message=f"GpuStack {view.held_by} labels it")
+        return LabelDecision(standing=NodeLabelState.OTHER_STACK, message=f"GpuStack {view.held_by} labels the node")
     if view.nfd is not None and (view.wanted or view.record is not None):
         return _remove_labels(
-            view, NodeLabelState.NFD, "node-feature-discovery runs there, by its annotations on the Node"
+            view, NodeLabelState.NFD, "node-feature-discovery labels the node, according to its annotations"
         )
     if not view.wanted:
         return _remove_labels(view, NodeLabelState.NOT_LABELLED, "")

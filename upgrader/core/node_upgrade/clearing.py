@@ -48,7 +48,7 @@ def evict_pods(view: NodeView, group: GroupView, now: datetime) -> Decision | No
     order = view.forced.get(NodePhase.DRAINING, "") if view.phase is NodePhase.DRAINING else ""
     if view.evict_after is not None and now < view.evict_after and not order:
         return keep_phase(view, view.not_evicted, blocked=UNSUPPORTED if work else EVICTION_REFUSED)
-    how = view.not_evicted or f"evicting {len(evict)} pod(s) under their budgets"
+    how = view.not_evicted or f"evicting {len(evict)} pod(s) as their PodDisruptionBudgets allow"
     waiting = keep_phase(view, f"deleting {len(evict)} pod(s) {order}" if order else how, Act.EVICT)
     return msgspec.structs.replace(waiting, evict=evict, blocked=UNSUPPORTED if work else "")
 
@@ -134,4 +134,4 @@ def explain_no_validation(view: NodeView) -> str:
     pod = next((other for other in view.others if other.gpus and not other.member), None)
     if pod is None or not is_untouched(view) or missing_gpus(view):
         return ""
-    return f"nothing was changed, and pod {pod.namespace}/{pod.name} has devices that a validation would need"
+    return f"released without validation: the upgrade changed nothing, and pod {pod.namespace}/{pod.name} holds GPUs"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from upgrader.core.model.phases import NodePhase
 
 FORCEABLE: Mapping[NodePhase, str] = {
-    NodePhase.DRAINING: "pods without a declaration, or that a budget protects, are deleted",
+    NodePhase.DRAINING: "pods without a declaration, or that a PodDisruptionBudget protects, are deleted",
     NodePhase.RELEASING: "the node is released without waiting for the placement of its gang",
     NodePhase.FAILED: "the node is released as it is and installed again",
 }

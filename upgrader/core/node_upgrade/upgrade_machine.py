@@ -139,7 +139,7 @@ def _revert_upgrade(view: NodeView, failure: str, message: str, now: datetime | 
 
 
 def _decide_overdue(view: NodeView, waiting: Decision, now: datetime) -> Decision:
-    why = f"{view.phase} took longer than its deadline: {view.refused or waiting.message or 'no answer'}"
+    why = f"{view.phase} exceeded its deadline: {view.refused or waiting.message or 'no answer'}"
     match view.phase:
         case _P.PREPARING:
             return _untouched_or_release(view, "NotPrepared", why)
@@ -197,7 +197,7 @@ def _decide_preparing(view: NodeView, group: GroupView, now: datetime) -> Decisi
 def _decide_prepared(view: NodeView, group: GroupView, now: datetime) -> Decision:
     del now
     if failed := turned_back(group):
-        return _untouched_or_release(view, "SiblingFailed", f"{failed} of the same upgrade group cannot be upgraded")
+        return _untouched_or_release(view, "SiblingFailed", f"node {failed} of the upgrade group cannot be upgraded")
     if behind := [node.name for node in group.nodes if node.phase in {_P.PENDING, _P.PREPARING}]:
         return keep_phase(view, f"waiting for {len(behind)} node(s) of the upgrade group to be prepared")
     if why := explain_driver_change(view):
@@ -226,14 +226,14 @@ def _decide_tainting(view: NodeView, group: GroupView, now: datetime) -> Decisio
     if strangers and view.reason is not UpgradeReason.REPAIR:
         pod = strangers[0]
         failure, what = ("NewGpuPod", "") if pod.gpus else ("NewPod", "out")
-        message = f"pod {pod.namespace}/{pod.name} with{what} GPUs appeared after the acknowledgements; group released"
-        return _go_to(view, _P.RELEASING, failure=failure, message=message)
+        why = f"pod {pod.namespace}/{pod.name} with{what} GPUs appeared after the acknowledgements; group is released"
+        return _go_to(view, _P.RELEASING, failure=failure, message=why)
     if left := turned_back(group):
-        why = f"{left} of the same upgrade group was released"
+        why = f"node {left} of the upgrade group failed or is being released"
         return _go_to(view, _P.RELEASING, failure="SiblingFailed", message=why)
     if not is_settled(view, view.node, now):
         return keep_phase(view, "listing pods once more before any gang is stopped")
-    return _go_to(view, _P.DRAINING, message="tainted; no new GPU pod")
+    return _go_to(view, _P.DRAINING, message="the node is tainted")
 
 
 def _decide_draining(view: NodeView, group: GroupView, now: datetime) -> Decision:
@@ -241,10 +241,10 @@ def _decide_draining(view: NodeView, group: GroupView, now: datetime) -> Decisio
     if lost:
         return _go_to(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
     if left := turned_back(group):
-        why = f"{left} of the same upgrade group was released"
+        why = f"node {left} of the upgrade group failed or is being released"
         return _go_to(view, _P.RELEASING, failure="SiblingFailed", message=why)
     if behind := [node.name for node in group.nodes if node.phase in {_P.PREPARED, _P.TAINTING}]:
-        return keep_phase(view, f"waiting for {behind[0]} of the upgrade group to be tainted")
+        return keep_phase(view, f"waiting for node {behind[0]} of the upgrade group to be tainted")
     if evict := evict_pods(view, group, now):
         return evict
     running = [request for request in group.requests if request.phase not in STOPPED]
@@ -285,7 +285,7 @@ def _decide_upgrading(view: NodeView, group: GroupView, now: datetime) -> Decisi
         case PodOutcome.FAILED:
             return _revert_upgrade(view, "UpgradeFailed", result_message(view.upgrade, "the upgrade Job failed"))
         case PodOutcome.SUCCEEDED:
-            return _go_to(view, _P.LOADING, message=result_message(view.upgrade, "swapped"))
+            return _go_to(view, _P.LOADING, message=result_message(view.upgrade, "the upgrade Job succeeded"))
 
 
 def _operand_keys(node: NodeFacts) -> tuple[str, str, str]:
@@ -331,7 +331,7 @@ def _decide_validating(view: NodeView, group: GroupView, now: datetime) -> Decis
         case PodOutcome.SUCCEEDED:
             if missing := missing_gpus(view):
                 # The validation succeeded: the plugin may be registering again. Until then the node is not released.
-                return keep_phase(view, f"valid, but now {missing}", blocked=UNHEALTHY)
+                return keep_phase(view, f"validation succeeded, but now {missing}", blocked=UNHEALTHY)
             return _release_with_siblings(view, group)
 
 
@@ -340,15 +340,16 @@ def _release_with_siblings(view: NodeView, group: GroupView) -> Decision:
     ahead = [node for node in group.nodes if node.phase is _P.RELEASING and not node.reverting and not node.failure]
     if ahead and not view.reverting:
         # It was released because all were valid, in a step that was interrupted: nodes that are still valid follow.
-        return _go_to(view, _P.RELEASING, message=f"valid, with {ahead[0].name}")
+        why = f"validation succeeded; node {ahead[0].name} of the upgrade group is being released"
+        return _go_to(view, _P.RELEASING, message=why)
     turned = [node for node in group.nodes if node.reverting or is_failing(node)]
     if turned and not view.reverting:
-        return _revert_upgrade(view, "SiblingReverted", f"{turned[0].name} of the same upgrade group reverts")
+        return _revert_upgrade(view, "SiblingReverted", f"node {turned[0].name} of the upgrade group reverts")
     left = (node for node in group.nodes if not is_final(node.phase) and node.phase is not _P.RELEASING)
     if behind := [node.name for node in left if not _is_valid(node)]:
-        waiting = keep_phase(view, f"valid; waiting for {behind[0]} of the upgrade group")
+        waiting = keep_phase(view, f"validation succeeded; waiting for node {behind[0]} of the upgrade group")
         return msgspec.structs.replace(waiting, on_siblings=True)
-    return _go_to(view, _P.RELEASING, message="valid, as are all nodes of its upgrade group")
+    return _go_to(view, _P.RELEASING, message="validation succeeded on all nodes of the upgrade group")
 
 
 def _is_valid(view: NodeView) -> bool:

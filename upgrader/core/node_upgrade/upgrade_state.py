@@ -191,9 +191,9 @@ def driver_to_remove(view: NodeView) -> str:
     """What is missing until no operand runs on the node and it records its former driver; empty if nothing is."""
     node = view.node
     if node is None or not _is_off(node):
-        return "switching off what was switched on"
+        return "switching off the operands of the node"
     if view.reason is not UpgradeReason.INSTALL and node.removed_driver is None:
-        return "keeping what it had"
+        return "recording the former driver of the node"
     return operands_left(view)
 
 

@@ -111,7 +111,7 @@ def _decide_aborting(view: PlanView) -> PlanDecision:
     if view.stopped:
         message = f"aborted; still stopped: {', '.join(view.stopped)}, see the condition StoppedOwners of the stack"
         return PlanDecision(phase=_P.ABORTED, message=message, reason=view.reason, end_batch=True)
-    back = "; its nodes are repaired by a plan of their own" if view.reason == ROLLED_BACK else ""
+    back = "; a rollback plan leads upgraded nodes back to their former revision" if view.reason == ROLLED_BACK else ""
     message = f"aborted; no gang is stopped, no node is claimed{back}"
     return PlanDecision(phase=_P.ABORTED, message=message, reason=view.reason, end_batch=True)
 
@@ -135,7 +135,7 @@ def _decide_proposed(view: PlanView, *, aborting: bool) -> PlanDecision:
     if view.first is not None:
         return _keep_phase(view, "AnotherPlan", f"waiting for plan {view.first} of the same stack")
     if view.state is DesiredState.PAUSED:
-        return _keep_phase(view, "PausedByPerson", "approved, and paused by a user")
+        return _keep_phase(view, "PausedByPerson", "approved, and paused by a user (upgrader resume)")
     if not view.synced:
         return _wait_for_sync(view)
     return _run_plan("Started", "started")
@@ -256,7 +256,7 @@ def _wait_for_sync(view: PlanView) -> PlanDecision:
             "NoRevision",
             f"waiting for revision {view.target_revision} of the stack; see the stack's condition Valid",
         )
-    return _keep_phase(view, "NotSynced", "waiting for the node cache")
+    return _keep_phase(view, "NotSynced", "waiting until the node cache is in sync with the API server")
 
 
 def _decide_next_batch(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
@@ -276,7 +276,7 @@ def _decide_next_batch(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDec
     if waits_for_stopped(view):
         return _run_plan("OwnersStopped", _explain_restarts(view))
     if failures or view.stopped:
-        message = f"ended with {len(failures) + len(view.stopped)} failure(s), see the status"
+        message = f"ended with {len(failures) + len(view.stopped)} failure(s), see status.failures"
         return PlanDecision(phase=_P.FAILED, reason="Failures", message=message)
     return PlanDecision(phase=_P.COMPLETED, reason="Done", message="every node is on the target revision")
 
@@ -286,20 +286,20 @@ def _exceeded_limits(view: PlanView, batch: NextBatch) -> str | None:
     done = view.interrupted
     if done + batch.interruptions > view.max_interruptions:
         return (
-            f"the next batch would stop {batch.interruptions} gang(s), {done} were stopped and "
-            f"{view.max_interruptions} approved (upgrader approve)"
+            f"the next batch would stop {batch.interruptions} gang(s), {done} were stopped before, and the approval "
+            f"allows {view.max_interruptions} (raise it with `upgrader approve`)"
         )
     losses = view.losses
     if losses.approved is not None and losses.actual + losses.expected > losses.approved:
         return (
-            f"{losses.actual:.1f} GPU-hours were lost, {losses.expected:.1f} are expected for the rest and "
-            f"{losses.approved:.1f} approved (upgrader approve)"
+            f"{losses.actual:.1f} GPU-hours were lost, the rest is expected to lose {losses.expected:.1f}, and the "
+            f"approval allows {losses.approved:.1f} (raise it with `upgrader approve`)"
         )
     return None
 
 
 def _explain_waiting(view: PlanView) -> str:
-    blocked = f"{view.waiting} node(s) are blocked, see the blockers" if view.waiting else ""
+    blocked = f"{view.waiting} node(s) are blocked, see status.blockers" if view.waiting else ""
     bare = f"{view.installs} node(s) are installed by the stack, see its condition Installed" if view.installs else ""
     ripe = (
         f"{view.waiting_for_completion} node(s) are upgraded when their jobs have ended"

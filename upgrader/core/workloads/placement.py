@@ -33,14 +33,16 @@ class Placement(Resource, frozen=True, kw_only=True):
     left_behind: Annotated[
         tuple[str, ...], field_doc("Revisions of nodes on which the pods of the gang must not run.")
     ] = ()
-    settled: Annotated[bool, field_doc("Whether the pods run only on nodes that carry a revision.")] = False
+    settled: Annotated[
+        bool, field_doc("Whether the pods run only on nodes with the label gpu-upgrader.io/revision.")
+    ] = False
     group: Annotated[
         str, field_doc("Upgrade group whose maintenance taint the pods tolerate. Empty means no group.")
     ] = ""
     # Only for owners whose templates cannot be changed, see reconcile/checkpoint_request/placement_hint.py.
     pod_labels: Annotated[
         dict[str, str],
-        field_doc("Labels that all pods of the gang carry. If empty, the pods are identified by their owner."),
+        field_doc("Labels that all pods of the gang have. If empty, the pods are identified by their owner."),
     ] = msgspec.field(default_factory=dict)
 
 

@@ -65,9 +65,9 @@ def one_switch(name: str, kind: str, switches: Sequence[PodSwitch]) -> PodSwitch
     if len(by_uid) == 1:
         return switches[0]
     owners = sorted(switch.name for switch in by_uid.values())
-    listed = ", ".join(owner or "no controller at all" for owner in owners)
+    listed = ", ".join(owner or "no controller" for owner in owners)
     what = name if kind != "pod-group" else f"Pod group {name}"
-    return PodSwitch(problem=f"{what} has pods of several owners ({listed}), which cannot be suspended in one write.")
+    return PodSwitch(problem=f"{what} has pods of several owners ({listed}), which cannot be suspended together.")
 
 
 def shared_owners(groups: Iterable[Sequence[PodSwitch]]) -> Mapping[str, str]:
@@ -79,7 +79,7 @@ def shared_owners(groups: Iterable[Sequence[PodSwitch]]) -> Mapping[str, str]:
             seen[uid] = seen.get(uid, 0) + 1
             names[uid] = name
     return {
-        uid: f"{names[uid]} has pods in {count} gangs, and its one switch would stop them all."
+        uid: f"{names[uid]} has pods in {count} gangs; to suspend it would stop all of them."
         for uid, count in seen.items()
         if count > 1
     }
@@ -95,7 +95,7 @@ def _plain_pod_problem(pod: PodMetadata, workload: Work) -> str:
     """Why a pod without a controller cannot be restarted: Kueue deletes plain pods that it evicts, and makes none."""
     if pod.uid not in workload.owned_by or pod.controller is not None:
         return ""
-    return f"{NO_CONTROLLER} Kueue deletes them when its {describe_owner(workload.owner)} is switched off."
+    return f"{NO_CONTROLLER} Kueue deletes them when {describe_owner(workload.owner)} is deactivated."
 
 
 def _queue_problem(links: Iterable[Link]) -> str:

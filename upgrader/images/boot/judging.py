@@ -107,7 +107,7 @@ def _describe_refusal(file: str, load: ModuleLoad | None) -> str:
     if load is None:
         return f"{file} was not reached"
     if load.errno is None:
-        return f"{file}: the kernel did not answer"
+        return f"{file}: the kernel did not respond"
     last_line = f": {load.printed[-1]}" if load.printed else ""
     return f"{file}: {_describe_errno(load.errno)}{last_line}"
 
@@ -133,5 +133,5 @@ def _panic_line(boot: Boot) -> str:
 
 def _describe_errno(code: int | None) -> str:
     if code is None:
-        return "no answer"
+        return "no response"
     return f"{errno.errorcode.get(code, str(code))} ({os.strerror(code)})"

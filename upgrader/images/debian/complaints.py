@@ -33,7 +33,10 @@ _DISTRUST = (
     (_UNSIGNED, "is not signed by a key of the keyring"),
     (r"expired|Valid-Until", "is out of date"),
     (r"not valid yet|Not live until", "is dated in the future"),
-    (r"Hash Sum mismatch|unexpected size|Hashes of (expected|received)", "has lists that are not what it signed"),
+    (
+        r"Hash Sum mismatch|unexpected size|Hashes of (expected|received)",
+        "has lists that differ from its signed Release file",
+    ),
     (r"No Hash entry|insufficient|[Ww]eak", "is signed or hashed in a way that is too weak"),
 )
 
@@ -68,7 +71,7 @@ def judge_update(finished: FinishedProgram, suites: Sequence[str]) -> None:
     raise UnreachableArchiveError(
         f"{_named_suites(suites, complained) or _SOME} cannot be read",
         details=_join_lines(complained),
-        resolution="The request is repeated; nothing is decided without an answer.",
+        resolution="The request is repeated.",
     )
 
 
@@ -88,7 +91,7 @@ def judge_download(finished: FinishedProgram, name: str, target: Path) -> None:
         raise HashMismatchError(name, wanted=wanted[1], got=got[1])
     if _GONE.search(output):
         raise MissingPackageError(
-            f"the archive does not have {name} any more",
+            f"the archive no longer has {name}",
             name=name,
             details=output.strip(),
             resolution="Run the discovery again: the next index contains the replacement.",

@@ -95,7 +95,7 @@ class RegistryClient(RegistryHttp):
             raise ChangedContentsError(reference, reference.digest, got)
         if not _is_manifest(body):
             raise RegistryError(
-                f"the registry {reference.registry} answers with something that is not a manifest",
+                f"the registry {reference.registry} returned an answer that is not a manifest",
                 details=f"requested {reference}: {kind}",
                 resolution="Check whether a proxy or a login page is in between.",
             )
@@ -169,7 +169,7 @@ class RegistryClient(RegistryHttp):
         url = self.repository_url(reference, f"blobs/{blob.digest}")
         async with self.request("GET", url, reference, seconds=TRANSFER_SECONDS) as answer:
             if await is_absent(answer):
-                raise ChangedContentsError(reference, blob.digest, "nothing: the registry does not have it any more")
+                raise ChangedContentsError(reference, blob.digest, "nothing: the registry no longer has it")
             if answer.status != 200:
                 raise unexpected_answer(answer, f"requested a layer of {reference}")
             async for chunk in answer.content.iter_chunked(_CHUNK):

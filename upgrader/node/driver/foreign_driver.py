@@ -74,7 +74,7 @@ def _remove_module(module: str, name: str, programs: ProgramRunner) -> None:
     try:
         ended = programs.run(["rmmod", module], seconds=RMMOD_SECONDS)
     except ProcessError as error:
-        raise OrderFailedError(Reason.DEVICE_FAILED, f"module {module} of {name} is not removed: {error}") from error
+        raise OrderFailedError(Reason.DEVICE_FAILED, f"module {module} of {name} cannot be removed: {error}") from error
     if ended.code != 0:
         raise OrderFailedError(Reason.BUSY, f"module {module} of {name} is in use: {ended.one_line}")
 

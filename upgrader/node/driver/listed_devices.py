@@ -38,5 +38,5 @@ def inspect_listed_devices(run: Path, vendor: str, programs: ProgramRunner) -> d
     matches = [match for line in ended.output.splitlines() if (match := _LINE.fullmatch(line.strip()))]
     found = {match["ok"] or match["id"]: (match["text"] or "")[:LONGEST] for match in matches}
     if not 0 < len(found) <= MOST:
-        raise OrderFailedError(Reason.DEVICE_FAILED, f"{program} lists {len(found)} devices, expected are 1 to {MOST}")
+        raise OrderFailedError(Reason.DEVICE_FAILED, f"{program} lists {len(found)} devices, 1 to {MOST} are expected")
     return found

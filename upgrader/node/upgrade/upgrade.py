@@ -107,7 +107,7 @@ class UpgradeRun:
             if ordered:
                 reboot.select_kernel(self._order.reboot, host=self._host, programs=self._programs)
             done.append(f"kernel {self._order.reboot.kernel} runs already")
-        return OrderResult(reason=Reason.DONE, message="; ".join(done) or "the order was empty")
+        return OrderResult(reason=Reason.DONE, message="; ".join(done) or "driver, kubelet and kernel stay the same")
 
     def _unload_driver(self, driver: NodeDriver) -> str:
         patience = self._order.busy_timeout if self._records.read().busy else self._order.first_busy_timeout

@@ -69,7 +69,7 @@ async def restart_owners(
     if late is None:
         # The record may have been removed since the read, which is no reason for an alarm.
         return [
-            AbandonedOwner(stopped=owner, why="it is read again at the next step")
+            AbandonedOwner(stopped=owner, why="it is read again in the next step")
             for owner in owners
             if await _has_stop_record(context, owner)
         ]
@@ -109,7 +109,7 @@ def stopped_owners_condition(stack: GpuStack, left: Sequence[AbandonedOwner]) ->
         which = "; ".join(
             f"{abandoned.stopped.shown} (plan {abandoned.stopped.plan}): {abandoned.why}" for abandoned in left[:SHOWN]
         )
-        message = f"{len(left)} stopped owner(s) have no CheckpointRequest any more and are restarted: {which}"
+        message = f"{len(left)} stopped owner(s) no longer have a CheckpointRequest and are restarted: {which}"
         yield ConditionContent(CONDITION, "True", "RequestGone", message)
     elif any(condition.type == CONDITION for condition in stack.status.conditions):
         yield ConditionContent(CONDITION, "False", "NoneStopped", "every stopped owner has its CheckpointRequest")
@@ -179,7 +179,7 @@ async def _restart_owner(context: Context, stopped: StoppedOwner, wanted: str, r
         return "its resume was requested; its controller has not resumed it yet"
     await live_owners.resume_owner(context, owner, stopped.request, shelter.placement)
     log.warning(
-        "restarted without its checkpoint request", owner=stopped.shown, plan=stopped.plan, request=stopped.request
+        "owner restarted without its CheckpointRequest", owner=stopped.shown, plan=stopped.plan, request=stopped.request
     )
     await context.cluster.event(
         ObjectMeta(name=owner.meta.name, namespace=owner.meta.namespace, uid=owner.meta.uid),

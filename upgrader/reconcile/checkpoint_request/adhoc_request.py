@@ -143,7 +143,7 @@ async def _withdraw_left_requests(context: Context, gang: Gang, resource: str) -
         if request.spec.gang != gang.name or is_final(request.status.phase):
             continue
         if request.spec.plan is not None:
-            raise BlockedError(f"{gang.name} is in a checkpoint request with plan {request.spec.plan}")
+            raise BlockedError(f"plan {request.spec.plan} has an open checkpoint request for {gang.name}")
         over = timing.add_seconds(timing.parse_time(request.spec.asked_at), request.spec.park_seconds)
         if context.clock.now() <= over:
             raise BlockedError(

@@ -31,7 +31,13 @@ def misses_of(request: CheckpointRequest) -> tuple[Miss, ...]:
 async def record_failures(context: Context, request: CheckpointRequest, error: UnaskableError) -> None:
     """Record and log the members that the request did not reach."""
     spec, now = request.spec, context.clock.now()
-    log.warning("not heard", gang=spec.gang, method=spec.method, because=error.brief, details=error.details)
+    log.warning(
+        "checkpoint request not delivered",
+        gang=spec.gang,
+        method=spec.method,
+        because=error.brief,
+        details=error.details,
+    )
     missed = [
         MissedMember(
             pod_uid=miss.pod_uid,

@@ -159,7 +159,7 @@ async def list_recorded_owners(context: Context) -> Sequence[LiveOwner]:
     for row in OWNERS:
         resource = await served_resource(context, row)
         if resource is None:
-            log.debug("not served", kind=row.kind, group=row.group)  # so nothing of it is stopped
+            log.debug("owner kind not served", kind=row.kind, group=row.group)  # so nothing of it is stopped
             continue
         bodies = await context.cluster.list(resource)
         live = (LiveOwner(row=row, resource=resource, body=body) for body in bodies)
@@ -195,7 +195,12 @@ async def fence_owner(context: Context, owner: LiveOwner, request: CheckpointReq
     except UpgraderError as error:
         if not error.refused:
             raise
-        log.warning("not fenced", gang=request.spec.gang, because=error.brief, details=error.details)
+        log.warning(
+            "owner not fenced against a stop in flight",
+            gang=request.spec.gang,
+            because=error.brief,
+            details=error.details,
+        )
 
 
 async def resume_owner(context: Context, owner: LiveOwner, request: str, placement: Placement | None) -> LiveOwner:
@@ -217,7 +222,7 @@ async def cancel_stop_order(context: Context, owner: LiveOwner, request: str) ->
     order = suspend_patches.volcano_command(owner.row, owner.present, request, on=False)["metadata"]
     pending = await context.cluster.get(COMMANDS, order["name"], order["namespace"])
     if pending is not None:
-        log.info("command deleted", owner=owner.meta.name)
+        log.info("Volcano Command deleted", owner=owner.meta.name)
         await context.cluster.delete(COMMANDS, pending.metadata)  # precondition: its uid
 
 
@@ -229,7 +234,7 @@ async def _order_switch(context: Context, owner: LiveOwner, request: str, *, on:
             COMMANDS, suspend_patches.volcano_command(owner.row, owner.present, request, on=on)
         )
     except ConflictError:
-        log.info("command exists already", owner=owner.meta.name, on=on)
+        log.info("Volcano Command already exists", owner=owner.meta.name, on=on)
 
 
 def _object_uid(body: Mapping[str, Any] | None) -> str:

@@ -37,11 +37,11 @@ async def read_answers(
                 return recorded, dict(await method.progress(request, alive)), ""
     except TimeoutError:
         why = f"its members were not read within {READING_SECONDS:.0f} s"
-        log.warning("no answer can be read", gang=request.spec.gang, because=why)
+        log.warning("answers of members cannot be read", gang=request.spec.gang, because=why)
         return () if about_to_stop else recorded, {}, why
     except LostLeadershipError:
         raise
     except Exception as error:  # noqa: BLE001 - any error while reading members is no answer
-        log.warning("no answer can be read", gang=request.spec.gang, because=describe_error(error))
+        log.warning("answers of members cannot be read", gang=request.spec.gang, because=describe_error(error))
         return () if about_to_stop else recorded, {}, describe_error(error)
     return recorded, {}, ""

@@ -93,5 +93,9 @@ async def _remove_from_pod(context: Context, pod: Pod) -> RefusedRemoval | None:
             raise
         context.annotation_removals.keep(pod.metadata.uid, error, now)
         return RefusedRemoval(pod=name, error=error, again=True)
-    log.warning("the request of an annotated pod was deleted", pod=pod.metadata.name, namespace=pod.metadata.namespace)
+    log.warning(
+        "annotations removed from a pod without an open CheckpointRequest",
+        pod=pod.metadata.name,
+        namespace=pod.metadata.namespace,
+    )
     return None

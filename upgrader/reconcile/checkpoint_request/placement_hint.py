@@ -39,4 +39,4 @@ async def write_placement(context: Context, request: CheckpointRequest, owner: L
             await context.cluster.merge(CHECKPOINT_REQUESTS, other.metadata, {"spec": {"placement": None}})
     await context.cluster.merge(CHECKPOINT_REQUESTS, meta, {"spec": {"placement": explicit_json(chosen)}})
     if request.spec.placement is None:
-        raise ConflictError(f"the placement of {request.spec.gang} is written; the next step restarts it")
+        raise ConflictError(f"the placement of {request.spec.gang} was written; the next step restarts the gang")

@@ -136,7 +136,9 @@ async def _resume_owner(context: Context, live: LiveRequest, where: Where) -> No
             raise
         # A webhook answers 403, the API server 422. At the deadline a stopped gang is restarted (law 9), even without
         # steering to a node.
-        log.warning("restarted without steering", gang=live.request.spec.gang, because=error.brief)
+        log.warning(
+            "gang restarted without steering to upgraded nodes", gang=live.request.spec.gang, because=error.brief
+        )
         await live_owners.resume_owner(context, owner, live.view.name, None)
 
 

@@ -91,7 +91,7 @@ async def emit_event(context: Context, live: LiveRequest, decision: GangDecision
         ),
         _R.RESTORED: (
             "RestoredAfterUpgrade",
-            f"{'runs' if terminated else f'past step {step}'} again after plan {plan}",
+            f"{'runs' if terminated else f'is past step {step}'} again after plan {plan}",
         ),
         _R.WITHDRAWN: ("CheckpointWithdrawn", decision.message),
         _R.ENDED: ("RequestEnded", decision.message),

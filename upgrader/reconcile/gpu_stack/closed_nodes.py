@@ -103,14 +103,14 @@ class ClosedNodes:
     def _log_closed(self, closed: Mapping[NodeClaim, str]) -> None:
         """Log nodes that stay closed, once for each change, since there is no status to show them in."""
         if closed and closed != self.closed:
-            shown = [f"{name}: {why} (NodeUpgrade {upgrade})" for (name, _, upgrade), why in closed.items()]
+            shown = [f"{name}: {why} (UID of the NodeUpgrade: {upgrade})" for (name, _, upgrade), why in closed.items()]
             more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
             log.warning(
-                "tainted by deleted upgrades, and no GpuStack selects them",
+                "nodes stay tainted by deleted NodeUpgrades, and no GpuStack selects them",
                 nodes="; ".join([*shown[:SHOWN], *more]),
-                resolution="Apply a GpuStack that selects them: they are installed again. Or repair them manually, "
-                "then "
-                "run `upgrader uninstall`, which removes all labels, annotations and taints of the operator.",
+                resolution="Apply a GpuStack that selects them, which installs the driver on them again. Or repair "
+                "them manually, then run `upgrader uninstall`, which removes all labels, annotations and taints of the "
+                "operator.",
             )
         self.closed = closed
 

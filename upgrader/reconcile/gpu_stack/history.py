@@ -35,7 +35,7 @@ async def prune_history(context: Context, read: StackReading) -> None:
     for name in names_beyond_limit(past, limit):
         plan = next(candidate for candidate in ended if candidate.metadata.name == name)
         if plan.metadata.deletion_timestamp is None and not await _in_use(context, read, plan):
-            log.info("an ended plan is beyond the history limit", plan=name, limit=limit)
+            log.info("deleting an ended plan beyond the history limit", plan=name, limit=limit)
             context.leadership.check()
             await context.cluster.delete(UPGRADE_PLANS, plan.metadata)
         gone.add(name)
@@ -87,6 +87,6 @@ async def _prune_revisions(context: Context, read: StackReading, plans: list[Upg
     past = [HistoryEntry(name=revision, needed=revision in objects) for revision in revision_names]
     for name in names_beyond_limit(past, read.stack.spec.history_limit):
         oldest = next(revision for revision in kept if revision.metadata.name == name)
-        log.info("a revision that nothing needs is beyond the history limit", revision=name)
+        log.info("deleting an unused revision beyond the history limit", revision=name)
         context.leadership.check()
         await context.cluster.delete(CONTROLLER_REVISIONS, oldest.metadata)

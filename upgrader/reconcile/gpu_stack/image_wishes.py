@@ -91,7 +91,7 @@ async def prune_images(context: Context, read: StackReading) -> None:
     for image in spare:
         if not needs.has(image):
             context.leadership.check()
-            log.info("driver image not needed", name=image.metadata.name, kernel=image.spec.kernel)
+            log.info("driver image no longer needed", name=image.metadata.name, kernel=image.spec.kernel)
             await context.cluster.delete(DRIVER_IMAGES, image.metadata)
 
 

@@ -102,7 +102,7 @@ async def write_status(
         "conditions": [
             msgspec.to_builtins(next_condition(stack.status.conditions, condition, context.clock.now()))
             for condition in (
-                ConditionContent("Valid", "True", "RevisionMade", "the revision is kept"),
+                ConditionContent("Valid", "True", "RevisionMade", f"revision {read.target.revision} is stored"),
                 drifted,
                 _Installed(read, answered.goal).condition(),
                 _operands_ready(standing, labeller),
@@ -219,7 +219,10 @@ class _Installed:
         if failed:
             which = "; ".join(f"{name}: {message}" for name, _, message in failed[:SHOWN])
             return ConditionContent(
-                "Installed", "False", failed[0][1], f"{len(failed)} node(s) could not be given their driver. {which}"
+                "Installed",
+                "False",
+                failed[0][1],
+                f"the driver could not be installed on {len(failed)} node(s). {which}",
             )
         if lacking := without_image(self._read, self._goal):
             return ConditionContent("Installed", "False", "NoDriverImage", lacking)
@@ -232,8 +235,8 @@ class _Installed:
         if unreadable:
             return ConditionContent("Installed", "False", "NodeUnreadable", " ".join(unreadable[:SHOWN]))
         alone = sum(node.left_alone and self._lacks_driver(node) for node in self._read.snapshot.nodes)
-        others = f"; {alone} node(s) that would need one are excluded" if alone else ""
-        text = f"no node waits for its first driver, nor for one for a new kernel{others}"
+        others = f"; {alone} node(s) that need a driver are excluded" if alone else ""
+        text = f"no node waits for its first driver, or for a driver for a new kernel{others}"
         return ConditionContent("Installed", "True", "EveryNode", text)
 
     def _needs_driver(self, node: NodeFacts) -> bool:
@@ -250,7 +253,8 @@ class _Installed:
         """Why a node has no working driver, as a reason and as a sentence."""
         if node.claimed_by in self._read.orphans:
             why = (
-                f"NodeUpgrade {node.claimed_by} was deleted; the node is installed again when no GPU pod is left there"
+                f"the NodeUpgrade with UID {node.claimed_by} was deleted; the driver is installed again when no GPU "
+                "pod is left on the node"
             )
             return "UpgradeDeleted", why
         holder = self._by_uid.get(node.claimed_by)
@@ -265,7 +269,7 @@ class _Installed:
         ):
             return None
         reason, message = _failure_reason(last)
-        return reason, f"{message} (tried again {RETRY.total_seconds() / 60:.0f} min after its end)"
+        return reason, f"{message} (retried {RETRY.total_seconds() / 60:.0f} min after its end)"
 
 
 def _failure_reason(upgrade: NodeUpgrade) -> tuple[str, str]:

@@ -84,7 +84,7 @@ class StacklessPass:
             f"{abandoned.stopped.shown} (plan {abandoned.stopped.plan}): {abandoned.why}" for abandoned in left
         )
         if owners and owners != self.waiting:
-            log.warning("owner is stopped, and no GpuStack is left", owners=owners)
+            log.warning("owners stay stopped, and no GpuStack exists", owners=owners)
         self.waiting = owners
 
 

@@ -69,7 +69,7 @@ async def _evict_pod(context: Context, pod: OtherPod) -> EvictionRefusal | None:
         refusal = EvictionRefusal(message=f"pod {name}: {why}", seconds=min(max(seconds, 1.0), LONGEST_SECONDS))
     except TwoBudgetsError:
         names = " and ".join(await _budgets_of_pod(context, fresh))
-        why = f"PodDisruptionBudgets {names} both select it, and such a pod is never evicted; delete one of them"
+        why = f"PodDisruptionBudgets {names} both select it, so the API server never evicts it; delete one of them"
         refusal = EvictionRefusal(message=f"pod {name}: {why}", seconds=LONG_SECONDS)
     except REFUSED as error:
         if not error.refused:

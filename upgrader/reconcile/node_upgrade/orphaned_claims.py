@@ -37,5 +37,6 @@ async def release_claim(context: Context, node: Node) -> None:
         "Node",
         "v1",
         reason="UpgradeDeleted",
-        message=f"NodeUpgrade {upgrade} has ended or was deleted, and changed nothing; its taint and claim are removed",
+        message=f"the NodeUpgrade with UID {upgrade} has ended or was deleted, and changed nothing; its taint and "
+        "claim are removed",
     )

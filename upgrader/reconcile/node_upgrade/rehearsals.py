@@ -58,7 +58,11 @@ async def _rehearse_objects(context: Context, upgrade: NodeUpgrade, node: NodeFa
     except ConfigurationError as error:
         if not await _leaves_for_good(context, upgrade):
             raise
-        log.warning("without a way back", upgrade=upgrade.metadata.name, because=error.brief)
+        log.warning(
+            "API server would refuse the pods of a revert; this upgrade cannot revert",
+            upgrade=upgrade.metadata.name,
+            because=error.brief,
+        )
 
 
 async def _rehearse_pod(context: Context, pod: dict[str, Any], what: str) -> None:
@@ -77,7 +81,7 @@ def _explain_refusal(what: str, resolution: str) -> Iterator[None]:
         raise ConfigurationError(
             f"the API server would refuse {what}: {error.refusal_text or error.brief}",
             details=error.details,
-            resolution=f"{resolution} No gang has got a request.",
+            resolution=f"{resolution} No checkpoint was requested.",
         ) from error
 
 

@@ -141,7 +141,7 @@ async def _look_again(context: Context, upgrade: NodeUpgrade, view: NodeView) ->
     """
     fresh = msgspec.structs.replace(view, others=await list_others(context, upgrade, view))
     if there := clearing.find_arrivals(fresh):
-        raise ConflictError(f"pod {there[0].namespace}/{there[0].name} came to node {upgrade.spec.node.name}")
+        raise ConflictError(f"pod {there[0].namespace}/{there[0].name} appeared on node {upgrade.spec.node.name}")
 
 
 async def _ensure_validation_pod(context: Context, body: dict[str, Any]) -> None:

@@ -53,7 +53,8 @@ async def label_nodes(context: Context, read: StackReading) -> str:
     decisions = {at: decide(view) for at, view in views.items()}
     await _write_labels(context, nodes, decisions)
     broken = sorted(at for at, node in nodes.items() if _has_unreadable_record(node))
-    return f"{broken[0]}: the record of its GPU labels cannot be read: remove it, and the labels" if broken else fault
+    record = names.ANNOTATION_GPU_FEATURES
+    return f"{broken[0]}: annotation {record} cannot be read; remove it, and its GPU labels" if broken else fault
 
 
 async def remove_labels(context: Context, stack: str) -> bool:

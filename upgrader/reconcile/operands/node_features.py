@@ -189,7 +189,7 @@ async def _label_node(context: Context, node: Node, view: LabelView, decision: L
     """Label a node; returns the resulting decision. After a conflict the next step reads the node again."""
     try:
         if view.wanted and decision.record is not None and await _is_announced(context, node.metadata.name):
-            message = "node-feature-discovery has a NodeFeature object for it and will label it"
+            message = "node-feature-discovery has a NodeFeature object for the node and will label it"
             return LabelDecision(standing=NodeLabelState.ANNOUNCED, message=message)
         await _patch_labels(context, node, decision)
     except ConflictError:

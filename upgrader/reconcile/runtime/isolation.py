@@ -69,7 +69,7 @@ class Faults:
         metrics.RECONCILE_ERRORS.labels(kind=self.kind, error=type(error).__name__).inc()
         if isinstance(error, ThrottledError):
             self.throttled = error
-            log.warning("throttled", of=subject, because=error.brief, details=error.details)
+            log.warning("throttled by the API server", of=subject, because=error.brief, details=error.details)
             return
         self.errors[subject] = describe_error(error)
         if isinstance(error, UpgraderError) or self.errors[subject] in self.known:
@@ -95,10 +95,10 @@ class Faults:
         if self.errors:
             named = [f"{subject}: {text}" for subject, text in sorted(self.errors.items())]
             more = [f"and {len(named) - SHOWN} more"] if len(named) > SHOWN else []
-            message = f"retried, all other parts continue: {'; '.join([*named[:SHOWN], *more])}"
+            message = f"these parts fail and are retried, all others continue: {'; '.join([*named[:SHOWN], *more])}"
             yield ConditionContent(STEP_FAILED, "True", "Error", message)
         elif any(condition.type == STEP_FAILED for condition in present):
-            yield ConditionContent(STEP_FAILED, "False", "NothingFails", "every part of the step works")
+            yield ConditionContent(STEP_FAILED, "False", "NothingFails", "every part of the step succeeds")
 
 
 class FaultContainment:
@@ -144,4 +144,6 @@ async def write_step_failed(
             status = {"conditions": msgspec.to_builtins([*others, *told])}
             await record_status(context, kind, fresh.metadata, status)
     except ClusterError as error:
-        log.info("reported at the next step", kind=kind.kind, name=name, because=error.brief)
+        log.info(
+            "condition StepFailed not written, retried in the next step", kind=kind.kind, name=name, because=error.brief
+        )

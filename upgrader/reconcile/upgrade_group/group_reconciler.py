@@ -108,7 +108,7 @@ async def _step_group(context: Context, group: OpenGroup, faults: Faults, crowd:
                     advanced = await _step_gang(context, group, live, seen, crowd, forbidden=forbidden)
             requests[name] = advanced.request if advanced is not None else None
             if advanced is None:
-                refusals[name] = f"{live.view.gang} is read again"
+                refusals[name] = f"{live.view.gang} is read again in the next step"
     facts = view_group(group, live_requests, seen)
     upgrades: dict[str, NodeUpgrade | None] = {upgrade.metadata.name: upgrade for upgrade in group.upgrades}
 
@@ -163,7 +163,10 @@ async def _step_gang(
     decision = advanced.decision
     if decision.phase is not live.view.phase:
         log.info(
-            "phase of a checkpoint request", gang=live.view.gang, phase=decision.phase.value, message=decision.message
+            "checkpoint request changed its phase",
+            gang=live.view.gang,
+            phase=decision.phase.value,
+            message=decision.message,
         )
     crowd.taken |= decision.reason == RESTARTED_EARLY
     return advanced
@@ -212,7 +215,7 @@ async def _step_upgrade(
         return None
     if decision.phase is not view.phase:
         log.info(
-            "upgrade",
+            "node upgrade changed its phase",
             node=upgrade.spec.node.name,
             phase=decision.phase.value,
             message=decision.message,

@@ -190,7 +190,7 @@ def gang_growth(context: Context, group: OpenGroup, live: LiveRequest) -> str:
     members = [member for member in live.view.present if member.gpus and member.phase not in {"Succeeded", "Failed"}]
     gpus, counted = sum(member.gpus for member in members), group.shares.get(live.view.gang)
     if counted is not None and gpus > counted:
-        return f"it has {gpus} GPUs now, {counted} when the batch started"
+        return f"it has {gpus} GPUs now, and had {counted} when the batch started"
     taken = {upgrade.spec.node.name for upgrade in group.upgrades}
     targets = {"", *(upgrade.spec.target.revision for upgrade in group.upgrades)}
     nodes = context.nodes.snapshot() or {}
@@ -204,7 +204,7 @@ async def note_refusal(error: UpgraderError, name: str, say: Callable[[], Awaita
     """Record the refusal of one object without an effect on others; throttling of the API server is raised."""
     if isinstance(error, ThrottledError):
         raise error
-    log.warning("refused", of=name, because=error.brief, details=error.details)
+    log.warning("object not reconciled, retried in the next step", of=name, because=error.brief, details=error.details)
     try:
         await say()
     except (ConflictError, NotFoundError) as missed:

@@ -196,8 +196,8 @@ async def _request_checkpoints(
     except REFUSED as error:
         if not error.refused:
             log.info(
-                "not requested yet", group=group.name, because=error.brief
+                "checkpoint not requested yet", group=group.name, because=error.brief
             )  # the group waits; askUntil bounds the wait
             return expected, ""
-        log.warning("not requested", group=group.name, because=error.brief, details=error.details)
+        log.warning("checkpoint not requested", group=group.name, because=error.brief, details=error.details)
         return expected, str(error)

@@ -100,7 +100,7 @@ def _changed_nothing(upgrade: NodeUpgrade) -> bool:
 async def _remove_object(
     context: Context, kind: ResourceKind[NodeUpgrade] | ResourceKind[CheckpointRequest], meta: ObjectMeta
 ) -> None:
-    log.info("not needed any more", kind=kind.kind, name=meta.name)
+    log.info("deleting an object that is no longer needed", kind=kind.kind, name=meta.name)
     try:
         if names.FINALIZER in meta.finalizers:
             await finalizers.remove_finalizer(context, kind, meta)
@@ -111,4 +111,4 @@ async def _remove_object(
     except ThrottledError:
         raise
     except REFUSED as error:
-        log.warning("not removed", name=meta.name, because=error.brief, details=error.details)
+        log.warning("object not deleted", name=meta.name, because=error.brief, details=error.details)

@@ -50,7 +50,7 @@ def find_group_blocker(read: PlanReading, group: GroupStatus, requests: Sequence
     catalogue = Catalogue(read.snapshot.images)
     for node in nodes:
         if node.name not in with_upgrade and catalogue.has_unknown_driver(node):
-            return f"Image {node.driver_key}, the driver of node {node.name}, is no longer Ready, so it has no upgrade."
+            return f"Image {node.driver_key} of node {node.name} is no longer Ready; the node is not upgraded."
     if asked >= set(group.gangs) and not any(node.gpus_missing for node in nodes):
         return ""  # spares looking at the whole pool
     world = read.world
@@ -69,14 +69,16 @@ def _find_growth(read: PlanReading, group: GroupStatus, gangs: Sequence[Gang]) -
     for gang in mine:
         share = group.shares.get(gang.name)
         if share is not None and gang.gpus > share.gpus:
-            return f"{gang.name} has {gang.gpus} GPUs, {share.gpus} when the batch was started; it is counted again."
+            grown = f"{gang.name} has {gang.gpus} GPUs, and had {share.gpus} when the batch started"
+            return f"{grown}; a later batch counts it again."
     elsewhere = frozenset[str]().union(*(gang.nodes for gang in mine)) - set(group.nodes)
     if not elsewhere or read.world is None:
         return ""  # spares looking at the whole pool
     drifted = {name for name, node_drift in read.world.drift.items() if node_drift.drifted}
     for gang in mine:
         for name in sorted(gang.nodes & elsewhere & drifted):
-            return f"{gang.name} also runs on node {name}, which is not in its upgrade group; it is counted again."
+            where = f"{gang.name} also runs on node {name}, which is not in its upgrade group"
+            return f"{where}; a later batch counts it again."
     return ""
 
 

@@ -29,7 +29,7 @@ async def ensure_rollback_plan(context: Context, read: PlanReading, plan: Upgrad
     if plan.status.rollback_plan is not None or not left:
         return
     if len(left) > 1:
-        message = f"aborted; its nodes had revisions {', '.join(left)}: choose one and use upgrader rollback"
+        message = f"aborted; its nodes had revisions {', '.join(left)}: choose one and run `upgrader rollback`"
         if plan.status.message != message:
             await record_status(context, UPGRADE_PLANS, plan.metadata, {"message": message})
         return

@@ -111,8 +111,8 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
 
 
 def upgrade_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings, adopted: bool = False) -> Manifest:
-    """The Job that unloads the driver, replaces the kubelet and reboots, in the direction of the upgrade or its
-    revert.
+    """The Job that unloads the driver if its image changes, replaces the kubelet and reboots, in the direction of the
+    upgrade or its revert.
 
     A pod that is killed is run again, which is safe because each step is idempotent; a failure that it reports is
     final. The Job has no TTL, so that a restarted controller finds it by its name. `adopted`: a user handed the node
@@ -234,9 +234,15 @@ def _driver_of_state(state: NodeState) -> NodeDriver:
     return NodeDriver(vendor=state.driver_vendor, version=state.driver_version)
 
 
-def _former_driver(upgrade: NodeUpgrade, *, reverting: bool) -> NodeDriver:
-    """The driver to unload. A node that joined again has no labels, but a driver of the stack may still be loaded."""
-    before = upgrade.spec.target if reverting else upgrade.spec.source
+def _former_driver(upgrade: NodeUpgrade, *, reverting: bool) -> NodeDriver | None:
+    """The driver to unload; None if its image stays the same: an unload would take minutes and lose the GPUs' state.
+
+    A node that joined again has no labels, but a driver of the stack may still be loaded.
+    """
+    source, target = upgrade.spec.source, upgrade.spec.target
+    if source.driver_key and source.driver_key == target.driver_key:
+        return None
+    before = target if reverting else source
     return (
         _driver_of_state(before)
         if before.driver_version

@@ -13,8 +13,8 @@ from upgrader.reconcile.facts.device_claims import CLAIM
 from upgrader_dev.simulated.cluster.rig import STACK
 
 SAID = (
-    "default/by-claim holds GPUs by ResourceClaim (dynamic resource allocation); such jobs cannot be requested to "
-    "checkpoint or stopped yet, so no upgrade begins there until they have ended"
+    "default/by-claim holds GPUs by ResourceClaim (dynamic resource allocation). The operator cannot request "
+    "checkpoints from such jobs or stop them, so no upgrade begins there until they have ended"
 )
 
 

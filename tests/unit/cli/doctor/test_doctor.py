@@ -87,6 +87,15 @@ def test_driver_images_that_nobody_vouches_for_are_named(well):
     assert (said["severity"], said["message"]) == ("warning", shown)
 
 
+def test_a_stack_without_a_target_is_a_problem_of_its_own_and_hides_no_other_stack(well):
+    broken = well.make_spec("1.0") | {"driver": {"vendor": "acme", "version": "1"}}
+    well.cluster.store.put(GPU_STACKS, {"metadata": {"name": "broken"}, "spec": broken})
+    assert list(found(well)) == ["stack broken"]
+    assert found(well)["stack broken"]["check"] == "Valid"
+    jobs = json.loads(upgrader(well, "doctor", "--jobs", "--output", "json").stdout)
+    assert [one["subject"] for one in jobs["found"] if one["severity"] == "problem"] == ["stack broken"]
+
+
 def test_which_of_our_admission_policies_are_installed(well):
     well.cluster.store.put(POLICY_BINDINGS, {"metadata": {"name": "gpu-upgrader-steering"}})
     shown = json.loads(upgrader(well, "doctor", "--output", "json").stdout)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.drifting import KERNEL, NEXT, built, images_of, on_recipes_driver, reboots
 from upgrader.api import names
-from upgrader.api.resources import DRIVER_IMAGES, UPGRADE_PLANS
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, UPGRADE_PLANS
 from upgrader.cli.images.announcement import announce_images
 from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.errors import ConfigurationError
@@ -122,3 +122,13 @@ async def test_what_a_failed_upgrade_that_holds_its_node_names_is_kept(rig: Rig)
     rig.apply_stack(rig.make_spec("1.0"))
     rig.cluster.store.remove(UPGRADE_PLANS, "up")
     assert await _wanted_no_more(rig) == []
+
+
+async def test_a_stack_without_a_target_is_named_and_stops_no_other_and_nothing_is_deleted(rig: Rig) -> None:
+    await announce_images(rig.context, [identity()], None)
+    broken = rig.make_spec("1.0") | {"driver": {"vendor": "acme", "version": "1"}}
+    rig.cluster.store.put(GPU_STACKS, {"metadata": {"name": "broken"}, "spec": broken})
+    left_out = "stack broken is left out: spec.driver: there is no vendor acme, but nvidia and sim"
+    assert await announce_images(rig.context, [], None) == [left_out]
+    wanted = [identity(), identity("6.1.0-51-amd64")]
+    assert await announce_images(rig.context, wanted, None) == ["sim 1.0 for 6.1.0-51-amd64 is requested", left_out]

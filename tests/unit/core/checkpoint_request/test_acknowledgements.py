@@ -75,13 +75,15 @@ CASES = {
     "an answer to an earlier asking": (
         {"answers": (answer("a"), answer("b", request_id=6))},
         Judgement(
-            verdict=AckVerdict.WRONG_REQUEST, message="train-b answers request 6 instead of 7; it does not count"
+            verdict=AckVerdict.WRONG_REQUEST,
+            message="train-b acknowledges request 6 instead of 7; the acknowledgement is ignored",
         ),
     ),
     "an answer to an asking that never was": (
         {"answers": (answer("a", request_id=8), answer("b"))},
         Judgement(
-            verdict=AckVerdict.WRONG_REQUEST, message="train-a answers request 8 instead of 7; it does not count"
+            verdict=AckVerdict.WRONG_REQUEST,
+            message="train-a acknowledges request 8 instead of 7; the acknowledgement is ignored",
         ),
     ),
     "a refusal": (
@@ -95,7 +97,8 @@ CASES = {
     "a refusal of an earlier asking is no refusal": (
         {"answers": (answer("a"), answer("b", request_id=6, refused="no"))},
         Judgement(
-            verdict=AckVerdict.WRONG_REQUEST, message="train-b answers request 6 instead of 7; it does not count"
+            verdict=AckVerdict.WRONG_REQUEST,
+            message="train-b acknowledges request 6 instead of 7; the acknowledgement is ignored",
         ),
     ),
     "a refusal that says for how long": (

@@ -73,7 +73,7 @@ CASES = {
     "a fellow that is not about to be stopped yet is waited for": (
         view(R.STOPPING),
         around(N.DRAINING, siblings=(R.PARKED,)),
-        go(R.STOPPING, "WaitingForFellows", "not stopped yet: another gang is not ready"),
+        go(R.STOPPING, "WaitingForFellows", "not stopped yet: another gang is not ready to be stopped"),
     ),
     "a budget that never allows it withdraws the request": (
         view(R.STOPPING, forbidden=BUDGET, deadline=PAST),
@@ -86,7 +86,7 @@ CASES = {
         go(
             R.WITHDRAWN,
             "ParkingExpires",
-            f"not stopped: {BUDGET}, until parking ends within a minute; the request is repeated",
+            f"not stopped: {BUDGET}; meanwhile parking ends within a minute; the request is repeated",
             WITHDRAW,
             FENCE,
         ),

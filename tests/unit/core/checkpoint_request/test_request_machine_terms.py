@@ -155,7 +155,7 @@ CASES = {
         go(
             R.WITHDRAWN,
             "Unaskable",
-            "no checkpoint method reaches it (no program listens); the gang continues",
+            "no checkpoint method reaches the gang (no program listens); the gang continues",
             WITHDRAW,
             step=None,
         ),
@@ -173,7 +173,7 @@ CASES = {
         go(
             R.WITHDRAWN,
             "NodesLeftOut",
-            "no checkpoint method reaches it (no program listens); the gang continues; the plan skips its nodes "
+            "no checkpoint method reaches the gang (no program listens); the gang continues; the plan skips its nodes "
             "(on-deadline: skip-node)",
             WITHDRAW,
             step=None,

@@ -44,7 +44,7 @@ GANG_BLOCKERS = {
         H.GANG_ALREADY_STOPPED,
         (
             "ml/Job/x was already stopped by this plan and runs on nodes that are not upgraded. The plan waits until "
-            "it ends; or restart it on upgraded nodes yourself."
+            "it ends; to continue earlier, restart it on upgraded nodes."
         ),
     ),
     "its pods ask for what upgraded nodes do not offer": (
@@ -53,7 +53,8 @@ GANG_BLOCKERS = {
         H.RESOURCE_NOT_OFFERED,
         (
             f"ml/Job/x requests old.example/gpu, but nodes of revision {target().revision} offer nvidia.com/gpu: its "
-            "pods could not be scheduled there. The plan waits until it ends; or restart it with the new resource name."
+            "pods could not be scheduled there. The plan waits until it ends. To continue earlier, restart it "
+            "with the new resource name."
         ),
     ),
     "refused once and is left alone": (
@@ -81,7 +82,7 @@ GANG_BLOCKERS = {
         (
             "ml/Job/x got a request 3 times and did not acknowledge; the last reason: no word. The request is "
             "repeated after "
-            "2026-11-21 10:00:00 UTC, with growing pauses: see why its members do not acknowledge."
+            "2026-11-21 10:00:00 UTC, with growing pauses. Check why its members do not acknowledge."
         ),
     ),
     "did not answer in time and wants to be left out then": (
@@ -114,7 +115,7 @@ GANG_BLOCKERS = {
         H.CANNOT_RESTART,
         (
             "ml/Job/x cannot be stopped and restarted: Its pods have no controller that would create them again. The "
-            "plan waits until it ends; or name it expendable in the approval."
+            "plan waits until it ends. To continue earlier, name it expendable in the approval."
         ),
     ),
     "would be resumed by somebody else": (
@@ -136,19 +137,19 @@ GANG_BLOCKERS = {
         {"wanted": 2},
         {},
         H.GANG_NOT_COMPLETE,
-        "1 of 2 members of ml/Job/x run; only complete gangs get a request. See why the others do not run.",
+        "1 of 2 members of ml/Job/x run; only complete gangs get a request. Check why the others do not run.",
     ),
     "has a member that waits": (
         {"members": (member("x-0", "a"), member("x-1", "", phase="Pending")), "wanted": 2},
         {},
         H.GANG_NOT_COMPLETE,
-        "1 of 2 members of ml/Job/x run; only complete gangs get a request. See why the others do not run.",
+        "1 of 2 members of ml/Job/x run; only complete gangs get a request. Check why the others do not run.",
     ),
     "has a member that ends": (
         {"members": (member("x-0", "a"), member("x-1", "a", terminating=True)), "wanted": 1},
         {},
         H.GANG_NOT_COMPLETE,
-        "1 of 2 members of ml/Job/x run; only complete gangs get a request. See why the others do not run.",
+        "1 of 2 members of ml/Job/x run; only complete gangs get a request. Check why the others do not run.",
     ),
     "uses GPUs outside the pool": (
         {"members": (member("x-0", "a"), member("x-1", "z"))},
@@ -193,8 +194,9 @@ NODE_BLOCKERS = {
         {},
         H.NODE_UPGRADING,
         (
-            "Node a is claimed by the NodeUpgrade with uid uid-upgrade, and waits until it ends. If it has failed, "
-            "repair the node and delete the NodeUpgrade: the node is then installed again."
+            "Node a is claimed by the NodeUpgrade with UID uid-upgrade; the node waits until that NodeUpgrade ends. If "
+            "that NodeUpgrade failed, repair the node and delete the NodeUpgrade: the stack then installs the driver "
+            "on the node again."
         ),
     ),
     "was left marked by a node upgrade that failed": (
@@ -310,8 +312,8 @@ def test_a_pod_disruption_budget_holds_gangs_and_evictions_alike():
     made = foresee(world)
     assert blockers(made) == {("ml/Job/x", H.PDB_BLOCKS): ("a",), ("ml/Job/web", H.PDB_BLOCKS): ("b",)}
     assert made.blockers[1].message == (
-        "PodDisruptionBudget keep does not allow a disruption of ml/Job/x now; the plan waits until it does, or "
-        "change the budget."
+        "PodDisruptionBudget keep does not allow a disruption of ml/Job/x now; the plan waits until it does. "
+        "To continue earlier, change that PodDisruptionBudget."
     )
 
 

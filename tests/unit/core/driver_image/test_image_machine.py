@@ -93,7 +93,8 @@ def after(seconds: int) -> datetime:
             but(packages=DigestLookup()),
             ImageDecision(
                 phase=D.PENDING,
-                message=f"its packages are not in the registry as {BUILT.packages_name}: run `upgrader images pack`",
+                message=f"the packages of the image are not in the registry as {BUILT.packages_name}: run "
+                "`upgrader images pack`",
             ),
         ),
         (but(slots=0), ImageDecision(phase=D.PENDING, message="waits until another build has ended")),
@@ -237,7 +238,7 @@ def test_what_cannot_be_verified_now_waits_and_is_looked_for_again_after_its_tim
     silent = but(VERIFYING, silent="no answer")
     assert decide(silent).phase is D.VERIFYING
     late = decide(but(silent, now=after(600)))
-    assert (late.phase, late.message) == (D.RETRYING, "it cannot be verified now: no answer")
+    assert (late.phase, late.message) == (D.RETRYING, "the image cannot be verified now: no answer")
 
 
 def test_what_failed_for_good_is_tried_again_when_what_it_is_made_with_has_changed() -> None:
@@ -329,7 +330,10 @@ def test_a_build_of_something_else_is_none() -> None:
     found = decide(but(BUILDING, job=JobSeen(state=BuildJobState.ENDED, result=other)))
     assert (found.phase, found.message) == (
         D.RETRYING,
-        "the build was of fakebridge 2 for 6.1.0-50-amd64, not of fakebridge 1 for 6.1.0-50-amd64; built again in 60 s",
+        (
+            "the build Job built fakebridge 2 for 6.1.0-50-amd64 instead of fakebridge 1 for 6.1.0-50-amd64; built "
+            "again in 60 s"
+        ),
     )
 
 

@@ -58,7 +58,7 @@ NODES = {
     "e": Explanation(subject="e", verdict="Node e should be upgraded and is blocked.", because=(QUIET, SKIPPED, OLDER)),
     "f": Explanation(
         subject="f",
-        verdict="Node f gets its driver without a plan: no work on it could be lost.",
+        verdict="Node f gets its driver without a plan: no work on it can be lost.",
         because=("The operator has not installed a driver on the node yet.",),
     ),
     "g": Explanation(
@@ -135,7 +135,7 @@ WAITS = {
         {"min_runtime_seconds": 7200},
         "It waits for the end of the time slice that ml/Job/x declared.",
     ),
-    "the soak": ({"not_before": LATER}, {}, "It waits until the canaries were watched long enough."),
+    "the soak": ({"not_before": LATER}, {}, "It waits until the soak of the canaries ends."),
 }
 
 

@@ -162,4 +162,5 @@ def test_another_format_is_told_by_name():
         decode_forecast(
             encode_forecast(msgspec.structs.replace(made(), format="gpu-upgrader.io/forecast.v9")), "x.json"
         )
-    assert error.value.brief == "x.json has format gpu-upgrader.io/forecast.v9, this is for gpu-upgrader.io/forecast.v1"
+    read = "this release reads gpu-upgrader.io/forecast.v1"
+    assert error.value.brief == f"x.json has format gpu-upgrader.io/forecast.v9, {read}"

@@ -127,7 +127,7 @@ def test_the_smallest_idle_node_of_each_class_comes_first_and_is_watched():
     assert nodes_of(made) == [(BatchKind.CANARY, ["b", "d"]), (BatchKind.IDLE, ["a"]), (BatchKind.ASKED, ["c"])]
     first, second, _ = made.batches
     assert second.starts_at == first.starts_at + timedelta(seconds=first.seconds) + HOUR
-    assert second.waits_for == "It waits until the canaries were watched long enough."
+    assert second.waits_for == "It waits until the soak of the canaries ends."
 
 
 def test_where_no_node_of_a_class_is_idle_its_smallest_group_is_the_canary():
@@ -173,7 +173,7 @@ def test_nothing_starts_before_the_canaries_were_watched():
     made = foresee_by(snapshot([node("a")]), not_before=START + HOUR)
     assert (made.batches[0].starts_at, made.batches[0].waits_for) == (
         START + HOUR,
-        "It waits until the canaries were watched long enough.",
+        "It waits until the soak of the canaries ends.",
     )
 
 

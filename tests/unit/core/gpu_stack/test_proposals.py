@@ -52,7 +52,8 @@ AHEAD = {
         view(OnDrift.APPROVE),
         Proposal(
             why=DriftReaction.NO_LIMITS,
-            message="2 node(s) differ from revision r2: a plan is proposed",
+            message="2 node(s) differ from revision r2: a plan is proposed; spec.driftPlan has no limits, so it "
+            "waits for approval",
             create=1,
             done=False,
         ),

@@ -56,6 +56,6 @@ def test_whatever_a_claim_looks_like_it_is_counted(claim):
 
 def test_holders_are_named():
     assert describe_holders(["ml/b", "ml/a"]) == (
-        "ml/a, ml/b hold GPUs by ResourceClaim (dynamic resource allocation); such jobs cannot be requested to "
-        "checkpoint or stopped yet, so no upgrade begins there until they have ended"
+        "ml/a, ml/b hold GPUs by ResourceClaim (dynamic resource allocation). The operator cannot request "
+        "checkpoints from such jobs or stop them, so no upgrade begins there until they have ended"
     )

@@ -31,7 +31,7 @@ def test_the_driver_is_chosen_apart_from_the_vendor(asked, chosen):
 
 
 REFUSED = {
-    ("nvidia", "sim", ""): "vendor nvidia does not run on recipe sim, but on nvidia-open or nvidia",
+    ("nvidia", "sim", ""): "vendor nvidia does not support recipe sim; it supports nvidia-open or nvidia",
     ("sim", "", "open"): "vendor sim has no driver of flavour open: name a recipe",
     (
         "nvidia",

@@ -6,7 +6,7 @@ DEBIAN_12 = "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1
 ON, OFF = "    enable_cdi = true\n", "    enable_cdi = false\n"
 
 RUNTIMES = {
-    (DEBIAN_12, ON): (False, "containerd 1.6 does not serve CDI devices; they require 1.7"),
+    (DEBIAN_12, ON): (False, "containerd 1.6 does not serve CDI devices, which require containerd 1.7"),
     ("containerd github.com/containerd/containerd v1.7.24 88bf", OFF): (
         False,
         "containerd 1.7 is configured not to serve CDI devices",

@@ -12,7 +12,7 @@ VIEW = LabelView(stack="pool-a", boot_id="boot-2", kernel=KERNEL, labels={}, wan
 OLD_LABELS = {**LABELS, FULL: "6.12.90_deb13-amd64", f"{PREFIX}pci-10de.present": "true"}
 WRITTEN = FeatureRecord(stack="pool-a", boot_id="boot-2", labels=LABELS)
 EARLIER = FeatureRecord(stack="pool-a", boot_id="boot-1", labels=OLD_LABELS)
-NFD_SAYS = "node-feature-discovery runs there, by its annotations on the Node"
+NFD_SAYS = "node-feature-discovery labels the node, according to its annotations"
 WAITS = "its pod has not reported yet"
 
 
@@ -88,7 +88,7 @@ TABLE = {
     ),
     "another stack labels it": (
         view(held_by="pool-b", labels=LABELS, record=msgspec.structs.replace(WRITTEN, stack="pool-b")),
-        LabelDecision(standing=NodeLabelState.OTHER_STACK, message="GpuStack pool-b labels it"),
+        LabelDecision(standing=NodeLabelState.OTHER_STACK, message="GpuStack pool-b labels the node"),
     ),
     "another stack labelled it, and left": (
         view(labels=LABELS, record=msgspec.structs.replace(WRITTEN, stack="pool-b")),
@@ -121,7 +121,8 @@ TABLE = {
         view(record_unreadable=True, labels=LABELS),
         LabelDecision(
             standing=NodeLabelState.RECORD_UNREADABLE,
-            message="the record of the labels that were written cannot be read: remove it, and the labels",
+            message="annotation gpu-upgrader.io/node-features cannot be read; remove it, and the labels that the "
+            "operator wrote",
         ),
     ),
 }

@@ -35,13 +35,13 @@ def evicts(phase: N, message: str, **more: object) -> Decision:
     ("node", "now", "expected"),
     [
         (draining(others=(STRANGER,)), START, None),
-        (draining(), START, evicts(N.DRAINING, "evicting 1 pod(s) under their budgets")),
+        (draining(), START, evicts(N.DRAINING, "evicting 1 pod(s) as their PodDisruptionBudgets allow")),
         (draining(not_evicted="not now"), START, evicts(N.DRAINING, "not now")),
         (draining(**REFUSED), START, stay(N.DRAINING, "not now", blocked=EVICTION_REFUSED)),
         (draining(**REFUSED), SOON, evicts(N.DRAINING, "not now")),
         (draining(**REFUSED, **ORDERED), START, evicts(N.DRAINING, f"deleting 1 pod(s) {ORDER}")),
         (off(**REFUSED, **ORDERED), START, stay(N.UNLOADING, "not now", blocked=EVICTION_REFUSED)),
-        (off(**ORDERED), START, evicts(N.UNLOADING, "evicting 1 pod(s) under their budgets")),
+        (off(**ORDERED), START, evicts(N.UNLOADING, "evicting 1 pod(s) as their PodDisruptionBudgets allow")),
         (
             draining(**REFUSED, **REPAIR, others=(EVICTABLE, STRANGER)),
             START,
@@ -50,7 +50,7 @@ def evicts(phase: N, message: str, **more: object) -> Decision:
         (
             draining(**REPAIR, others=(EVICTABLE, STRANGER)),
             START,
-            evicts(N.DRAINING, "evicting 1 pod(s) under their budgets", blocked=UNSUPPORTED),
+            evicts(N.DRAINING, "evicting 1 pod(s) as their PodDisruptionBudgets allow", blocked=UNSUPPORTED),
         ),
         (
             draining(**REFUSED, others=(EVICTABLE, STRANGER)),

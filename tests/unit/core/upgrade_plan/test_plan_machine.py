@@ -18,6 +18,7 @@ from upgrader.core.upgrade_plan.plan_state import (
 )
 from upgrader_dev.simulated.cluster.ports import START
 
+RAISE = "(raise it with `upgrader approve`)"
 LATER = START + timedelta(hours=1)
 PLAN = PlanView(
     name="up",
@@ -66,7 +67,7 @@ def after(**facts):
             (
                 "Paused",
                 "LimitsExceeded",
-                "the next batch would stop 2 gang(s), 0 were stopped and 1 approved (upgrader approve)",
+                "the next batch would stop 2 gang(s), 0 were stopped before, and the approval allows 1 " + RAISE,
             ),
         ),
         (
@@ -74,7 +75,7 @@ def after(**facts):
             (
                 "Paused",
                 "LimitsExceeded",
-                "3.0 GPU-hours were lost, 2.5 are expected for the rest and 5.0 approved (upgrader approve)",
+                "3.0 GPU-hours were lost, the rest is expected to lose 2.5, and the approval allows 5.0 " + RAISE,
             ),
         ),
         (
@@ -91,7 +92,7 @@ def after(**facts):
             (
                 "Running",
                 "Blocked",
-                "1 node(s) are blocked, see the blockers; 2 node(s) are upgraded when their jobs have ended",
+                "1 node(s) are blocked, see status.blockers; 2 node(s) are upgraded when their jobs have ended",
             ),
         ),
         ({"problem": "no such zone", "synced": False}, ("Running", "NoForecast", "no such zone")),
@@ -170,7 +171,10 @@ def test_a_plan_may_go_back_by_itself(facts):
     assert after(**aborting) == (
         "Aborted",
         "RolledBack",
-        "aborted; no gang is stopped, no node is claimed; its nodes are repaired by a plan of their own",
+        (
+            "aborted; no gang is stopped, no node is claimed; a rollback plan leads upgraded nodes back to their "
+            "former revision"
+        ),
     )
 
 

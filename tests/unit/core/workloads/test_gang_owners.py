@@ -125,8 +125,8 @@ CASES = {
             (
                 "ml/pod-group/g",
                 (
-                    "Its pods have no controller that would create them again. Kueue deletes them when its Workload w "
-                    "is switched off."
+                    "Its pods have no controller that would create them again. Kueue deletes them when Workload w is "
+                    "deactivated."
                 ),
                 2,
                 3,
@@ -192,7 +192,7 @@ CASES = {
         [
             (
                 "ml/label/run=7",
-                "run=7 has pods of several owners (Job a, Job b), which cannot be suspended in one write.",
+                "run=7 has pods of several owners (Job a, Job b), which cannot be suspended together.",
                 2,
                 2,
             )

@@ -56,7 +56,7 @@ TABLE = {
                 wanted=2,
                 owners=(EVAL, TRAIN),
                 cannot_stop="Pod group g has pods of several owners (Job eval, Job train), which cannot be suspended "
-                "in one write.",
+                "together.",
             )
         ],
     ),
@@ -66,8 +66,8 @@ TABLE = {
         [
             grouped(
                 members=["extra", "train-0"],
-                cannot_stop="Pod group g has pods of several owners (no controller at all, Job train), which cannot be "
-                "suspended in one write.",
+                cannot_stop="Pod group g has pods of several owners (no controller, Job train), which cannot be "
+                "suspended together.",
             )
         ],
     ),
@@ -79,7 +79,7 @@ TABLE = {
                 group,
                 members=[name],
                 wanted=2,
-                cannot_stop="Job train has pods in 2 gangs, and its one switch would stop them all.",
+                cannot_stop="Job train has pods in 2 gangs; to suspend it would stop all of them.",
             )
             for group, name in (("g", "train-0"), ("h", "train-1"))
         ],

@@ -123,7 +123,7 @@ def test_a_machine_that_hangs_is_ended_and_fails_with_its_console_kept(kernel, g
     verdict, boot = boot_modules(kernel, given(x=()), timeout=0.5)
     assert (verdict.passed, boot.overdue, boot.undecided) == (False, True, True)
     assert "did not end within" in verdict.reason
-    assert "x.ko: the kernel did not answer" in verdict.reason
+    assert "x.ko: the kernel did not respond" in verdict.reason
     assert "waiting for ever" in boot.console
 
 

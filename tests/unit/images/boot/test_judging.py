@@ -90,7 +90,7 @@ def test_nvidia_without_a_gpu_passes_and_who_needs_it_cannot_be_tried(shipped):
     [
         (ModuleLoad(file="uvm.ko", errno=errno.ENOEXEC), "uvm.ko: ENOEXEC (Exec format error)"),
         (ModuleLoad(file="uvm.ko", errno=errno.EKEYREJECTED), "uvm.ko: EKEYREJECTED (Key was rejected by service)"),
-        (ModuleLoad(file="uvm.ko", errno=None), "uvm.ko: the kernel did not answer"),
+        (ModuleLoad(file="uvm.ko", errno=None), "uvm.ko: the kernel did not respond"),
         (ModuleLoad(file="drm.ko", errno=0), "uvm.ko was not reached"),
     ],
 )
@@ -168,15 +168,15 @@ def test_modules_beside_the_shipped_ones_must_be_taken_or_be_there_already(shipp
     [
         (
             {"overdue": True},
-            "the machine did not end within 4 s (emulated); a.ko: the kernel did not answer\nlast words",
+            "the machine did not end within 4 s (emulated); a.ko: the kernel did not respond\nlast words",
         ),
         (
             {"console": "[ 1.9] Kernel panic - y\n<TASK>"},
-            "Kernel panic - y; a.ko: the kernel did not answer\n[ 1.9] Kernel panic - y\n<TASK>",
+            "Kernel panic - y; a.ko: the kernel did not respond\n[ 1.9] Kernel panic - y\n<TASK>",
         ),
         (
             {"console": " \n"},
-            "the machine ended before all modules were loaded; a.ko: the kernel did not answer\nthe console is empty",
+            "the machine ended before all modules were loaded; a.ko: the kernel did not respond\nthe console is empty",
         ),
     ],
 )

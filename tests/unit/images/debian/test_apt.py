@@ -109,7 +109,7 @@ def test_changed_lists_are_refused(apt, repository):
     repository.publish("trixie", LISTS)
     path = repository.suite("trixie") / "main/binary-amd64/Packages"
     path.write_text(path.read_text().replace("Version: 2", "Version: 3"))
-    assert refusal(apt).brief == "trixie has lists that are not what it signed; none of it was read"
+    assert refusal(apt).brief == "trixie has lists that differ from its signed Release file; none of it was read"
 
 
 def test_the_suite_at_fault_is_named_and_not_its_neighbour(tmp_path, repository, other_key):

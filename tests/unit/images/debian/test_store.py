@@ -82,7 +82,7 @@ def test_a_package_that_the_archive_dropped_before_it_was_fetched(local, mirror)
     with pytest.raises(MissingPackageError) as missing:
         local.fetch(KBUILD)
     assert missing.value.kind is FailureClass.HEADERS_MISSING
-    assert missing.value.brief == "the archive does not have linux-kbuild-6.1_6.1.176-1_amd64.deb any more"
+    assert missing.value.brief == "the archive no longer has linux-kbuild-6.1_6.1.176-1_amd64.deb"
     assert files(local.folder) == []
 
 

@@ -167,8 +167,8 @@ def test_a_driver_of_another_vendor_lists_its_devices(tmp_path):
     [
         ("echo ok a; echo fault b it is hot", "1 of 2 with faults: b: it is hot"),
         ("echo cannot open /dev/x; exit 3", "ended with exit code 3: cannot open /dev/x"),
-        ("true", "lists 0 devices, expected are 1 to 1024"),
-        ("for n in $(seq 1025); do echo ok $n; done", "lists 1025 devices, expected are 1 to 1024"),
+        ("true", "lists 0 devices, 1 to 1024 are expected"),
+        ("for n in $(seq 1025); do echo ok $n; done", "lists 1025 devices, 1 to 1024 are expected"),
         (f"echo fault b {'x' * 5000}", f"b: {'x' * 200}"),
     ],
 )

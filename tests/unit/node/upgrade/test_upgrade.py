@@ -75,7 +75,9 @@ def test_an_order_without_kubelet_never_looks_at_it(tmp_path):
 
 
 def test_an_order_for_nothing_is_done(tmp_path):
-    assert run(NodeWorld(tmp_path), order(unload=None, kubelet=None)).message == "the order was empty"
+    assert (
+        run(NodeWorld(tmp_path), order(unload=None, kubelet=None)).message == "driver, kubelet and kernel stay the same"
+    )
 
 
 def test_a_busy_driver_stops_the_upgrade_before_the_kubelet_and_names_who_holds_it(tmp_path):

@@ -140,7 +140,7 @@ async def test_a_job_in_request_with_a_plan_is_not_disturbed(rig: Rig) -> None:
     await rig.run_second()  # the stack's new revision is kept
     rig.apply_plan("up", rig.stack_now().status.update_revision or "")
     await rig.run_until(lambda: bool(marks(rig)))
-    with pytest.raises(BlockedError, match="is in a checkpoint request with plan up"):
+    with pytest.raises(BlockedError, match="plan up has an open checkpoint request for"):
         await ask(rig)
 
 

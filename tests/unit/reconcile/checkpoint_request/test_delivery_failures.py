@@ -125,7 +125,7 @@ async def test_where_no_other_method_is_declared_all_are_released_at_once_and_it
     await rig.run_until(lambda: rig.requests()[0].status.phase is RequestPhase.WITHDRAWN)
     assert (rig.cluster.clock.now() - asked).total_seconds() < 20, "not after park-seconds"
     assert rig.requests()[0].status.reason == "Unaskable"
-    assert "no checkpoint method reaches it (no program listens at" in rig.requests()[0].status.message
+    assert "no checkpoint method reaches the gang (no program listens at" in rig.requests()[0].status.message
     assert (proxy.parked, marked(rig)) == (set(), set())
     assert rig.fleet.trainers["gang"].stops == 0
 

@@ -136,7 +136,7 @@ async def test_marks_that_may_not_be_taken_away_are_named_by_the_stack_and_tried
         looks.append((list(tried), failing(rig)))
         rig.cluster.clock.advance(10)
     named = "; ".join(f"the annotations of pod default/{pod}: pods is forbidden" for pod in pods)
-    told = [("True", "Error", f"retried, all other parts continue: {named}")]
+    told = [("True", "Error", f"these parts fail and are retried, all others continue: {named}")]
     assert looks == [(pods, told)] * 3
     rig.cluster.clock.advance(40)
     await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings)
@@ -144,7 +144,7 @@ async def test_marks_that_may_not_be_taken_away_are_named_by_the_stack_and_tried
     rig.cluster.before_write = lambda _write: None
     rig.cluster.clock.advance(60)
     await stack_reconciler.reconcile_stack(rig.context, STACK, rig.sightings)
-    assert (asked(rig), failing(rig)) == ([], [("False", "NothingFails", "every part of the step works")])
+    assert (asked(rig), failing(rig)) == ([], [("False", "NothingFails", "every part of the step succeeds")])
 
 
 async def test_without_a_stack_they_are_tried_again_after_the_same_pause(rig: Rig) -> None:

@@ -58,7 +58,7 @@ class Stopped:
 @pytest.mark.parametrize("kind", BY_POLICY)
 async def test_it_is_said_in_one_step_and_the_gang_is_restarted_in_the_next(kind: str) -> None:
     gang = Stopped(kind)
-    with pytest.raises(ConflictError, match="the next step restarts it"):
+    with pytest.raises(ConflictError, match="the next step restarts the gang"):
         await gang.step()
     assert gang.off
     assert gang.placement() == {
@@ -73,7 +73,7 @@ async def test_it_is_said_in_one_step_and_the_gang_is_restarted_in_the_next(kind
 
 async def test_what_changes_afterwards_is_written_and_keeps_nobody_stopped() -> None:
     gang = Stopped("JobSet")
-    with pytest.raises(ConflictError, match="the next step restarts it"):
+    with pytest.raises(ConflictError, match="the next step restarts the gang"):
         await gang.step(PLACES[0])
     with pytest.raises(ConflictError, match="changed since it was read"):  # the record of it is the next step's
         await gang.step(PLACES[1])

@@ -30,7 +30,7 @@ from upgrader_dev.simulated.apiserver.objects import Object
 from upgrader_dev.simulated.cluster.rig import STACK, Rig, start_training
 
 OFF, NOT_ON = "its driver was switched off", "its operands are not switched on"
-STAYS = "tainted by deleted upgrades, and no GpuStack selects them"
+STAYS = "nodes stay tainted by deleted NodeUpgrades, and no GpuStack selects them"
 NOT_PROVEN = "its driver was switched on and was not validated"
 
 
@@ -97,11 +97,11 @@ async def test_a_node_stays_closed_whose_driver_was_switched_off_and_is_named(
     assert (looks, shown(rig), faults()) == ([(5.0, True), *[(PAUSE_SECONDS, True)] * 3], was, 1.0)
     said = [one for one in logs if one["event"] == STAYS]
     assert [(one["log_level"], one["nodes"]) for one in said] == [
-        ("warning", f"gpu-0: {why} (NodeUpgrade {upgrade.metadata.uid})")
+        ("warning", f"gpu-0: {why} (UID of the NodeUpgrade: {upgrade.metadata.uid})")
     ]
     assert said[0]["resolution"] == (
-        "Apply a GpuStack that selects them: they are installed again. Or repair them manually, then run "
-        "`upgrader uninstall`, which removes all labels, annotations and taints of the operator."
+        "Apply a GpuStack that selects them, which installs the driver on them again. Or repair them manually, "
+        "then run `upgrader uninstall`, which removes all labels, annotations and taints of the operator."
     )
 
 
@@ -169,7 +169,7 @@ async def test_the_log_names_ten_nodes_and_counts_the_others(rig: Rig) -> None:
     with capture_logs() as logs:
         await look(rig, 2)
     (said,) = [one["nodes"] for one in logs if "nodes" in one]
-    named = [f"gpu-{number:02}: {OFF} (NodeUpgrade v)" for number in range(10)]
+    named = [f"gpu-{number:02}: {OFF} (UID of the NodeUpgrade: v)" for number in range(10)]
     assert (said, faults()) == ("; ".join([*named, "and 2 more"]), 12.0)
 
 

@@ -109,8 +109,8 @@ async def test_the_first_look_restarts_nobody_and_one_without_a_find_pauses_long
     with capture_logs() as logs:
         looks = [(await loop.run_pass(context), suspended(rig)) for _ in range(3)]
     assert looks == [(5.0, True), (stackless.PAUSE_SECONDS, False), (stackless.PAUSE_SECONDS, False)]
-    said = [one["owners"] for one in logs if one["event"] == "owner is stopped, and no GpuStack is left"]
-    assert said == ["Job default/gang (plan up): it is read again at the next step"]
+    said = [one["owners"] for one in logs if one["event"] == "owners stay stopped, and no GpuStack exists"]
+    assert said == ["Job default/gang (plan up): it is read again in the next step"]
 
 
 def answer_no_list(rig: Rig, unlisted: ResourceKind[Any]) -> None:
@@ -156,5 +156,5 @@ async def test_an_owner_that_may_not_be_written_is_tried_again(rig: Rig) -> None
     with capture_logs() as logs:
         looks = [(await loop.run_pass(context), suspended(rig)) for _ in range(4)]
     assert looks == [(5.0, True)] * 4
-    said = [one["owners"] for one in logs if one["event"] == "owner is stopped, and no GpuStack is left"]
-    assert said == [f"Job default/gang (plan up): {why}" for why in ("it is read again at the next step", "forbidden")]
+    said = [one["owners"] for one in logs if one["event"] == "owners stay stopped, and no GpuStack exists"]
+    assert said == [f"Job default/gang (plan up): {why}" for why in ("it is read again in the next step", "forbidden")]

@@ -37,8 +37,8 @@ async def test_an_install_that_failed_is_tried_again_and_seen_meanwhile(rig: Rig
     await rig.run_until(lambda: in_phase(rig, NodePhase.FAILED))
     await rig.run_second()
     told = (
-        "1 node(s) could not be given their driver. gpu-1: Install NotPrepared, attempt 1: the disk is full "
-        "(tried again 15 min after its end)"
+        "the driver could not be installed on 1 node(s). gpu-1: Install NotPrepared, attempt 1: the disk is full "
+        "(retried 15 min after its end)"
     )
     assert installed(rig) == ("False", "NotPrepared", told)
     await rig.run_until(lambda: in_phase(rig, NodePhase.PREPARING), 1000, stride=10)

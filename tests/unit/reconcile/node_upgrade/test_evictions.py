@@ -97,7 +97,7 @@ async def test_a_pod_under_two_budgets_is_told_with_both_their_names(rig):
     assert blocked(rig) == (
         "EvictionRefused",
         (
-            "pod default/web: PodDisruptionBudgets one and two both select it, and such a pod is never evicted; "
+            "pod default/web: PodDisruptionBudgets one and two both select it, so the API server never evicts it; "
             "delete one of them"
         ),
     )
@@ -139,7 +139,7 @@ async def test_pods_that_a_plan_comes_to_wait_for_are_not_evicted_by_its_started
     await rig.run_until(lambda: web_upgrades(rig)[0].status.phase is NodePhase.FAILED)
     upgrade = web_upgrades(rig)[0]
     assert upgrade.status.reason == "NotAcknowledged"
-    assert upgrade.status.message.startswith("The plan waits until no pod of default/ReplicaSet/web runs there")
+    assert upgrade.status.message.startswith("The plan waits until no pod of default/ReplicaSet/web runs on these")
     assert tried(rig) == 0
     assert NodePhase.TAINTING not in {one.name for one in upgrade.status.steps}, "nothing was touched"
 

@@ -145,7 +145,7 @@ async def test_shared_devices_are_told_as_shared(rig):
 async def test_a_record_that_nobody_can_read_and_a_report_that_is_none_are_said(rig):
     await running(rig)
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"annotations": {names.ANNOTATION_GPU_FEATURES: "{"}}})
-    said = "gpu-0: the record of its GPU labels cannot be read: remove it, and the labels"
+    said = "gpu-0: annotation gpu-upgrader.io/gpu-features cannot be read; remove it, and its GPU labels"
     await rig.run_until(lambda: told(rig) == ("1/1", said))
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"annotations": {names.ANNOTATION_GPU_FEATURES: None}}})
     await rig.run_until(lambda: told(rig) == ("1/1", ""))

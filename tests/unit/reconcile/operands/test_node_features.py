@@ -192,7 +192,7 @@ async def test_where_nfd_runs_nothing_is_written() -> None:
     await pool.rig.settle()
     assert (pool.labels(), pool.record()) == ({FULL: "6.9"}, None)
     assert pool.condition()[:2] == ("True", "NodeFeatureDiscovery")
-    assert "by its annotations on the Node" in pool.condition()[2]
+    assert "node-feature-discovery labels the node" in pool.condition()[2]
 
 
 async def test_nfd_comes_and_goes_and_there_is_one_writer_all_the_time(pool: Pool) -> None:

@@ -57,8 +57,8 @@ async def test_a_node_of_another_operator_is_neither_installed_nor_written(rig: 
     await pass_time(rig)
     assert [one.spec.node.name for one in rig.upgrades()] == ["gpu-0"]
     assert (labels_of(rig, "gpu-1"), deployed(rig), annotations(rig)) == ({}, ON, {})
-    nobody = "no node waits for its first driver, nor for one for a new kernel"
-    alone = "1 node(s) that would need one are excluded"
+    nobody = "no node waits for its first driver, or for a driver for a new kernel"
+    alone = "1 node(s) that need a driver are excluded"
     assert condition(rig, "Installed") == ("True", "EveryNode", f"{nobody}; {alone}")
 
 

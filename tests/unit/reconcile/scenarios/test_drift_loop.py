@@ -257,7 +257,7 @@ async def test_with_no_image_and_none_on_its_way_there_is_no_plan(rig: Rig) -> N
     asks(rig, rig.make_spec("2.0"), "Propose")
     await pass_time(rig, 120)
     said = (
-        f"nothing is drained. There is no Ready DriverImage for sim 2.0 on kernel {KERNEL}. "
+        f"no node is drained. There is no Ready DriverImage for sim 2.0 on kernel {KERNEL}. "
         "Alternatives: driver sim 1.0 for this kernel."
     )
     assert (plans(rig), condition(rig, "OnDrift")) == ([], ("False", "NoDriverImage", said))

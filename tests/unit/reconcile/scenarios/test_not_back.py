@@ -106,9 +106,9 @@ async def test_one_that_does_not_come_back_from_the_reboot_of_its_upgrade_is_giv
     await rig.run_until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.upgrades("up")), 9000, stride=5)
     (failed,) = [one for one in rig.upgrades("up") if one.status.phase is NodePhase.FAILED]
     assert (failed.spec.node.name, failed.status.reason) == (name, "RevertFailed")
-    late = [one.result for one in failed.status.steps if "took longer than its deadline" in one.result]
+    late = [one.result for one in failed.status.steps if "exceeded its deadline" in one.result]
     away = f"the node is not Ready: it has not returned from its reboot into kernel {NEXT}"
-    assert late[0] == f"Upgrading took longer than its deadline: {away}; reverting"
+    assert late[0] == f"Upgrading exceeded its deadline: {away}; reverting"
     await rig.run_until(lambda: rig.plan_now("up").status.reason == "TooManyFailures", 60)
     # A person goes on: the node is blocked, and its GPUs are the whole budget.
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"toleratedFailures": 1}})
@@ -138,6 +138,6 @@ async def the_way_out(rig: Rig, name: str, upgrade: str, revision: str) -> None:
     rig.cluster.store.change(NODE_UPGRADES, upgrade, {"spec": {"force": [order]}})
     await rig.run_until(lambda: rig.is_over("up"), 1500)
     status = rig.plan_now("up").status
-    said = "ended with 1 failure(s), see the status"
+    said = "ended with 1 failure(s), see status.failures"
     assert (status.phase, status.message, rig.nodes_on(revision)) == (PlanPhase.FAILED, said, 3)
     rig.assert_nothing_left()

@@ -105,8 +105,8 @@ async def test_an_orphan_is_left_alone_while_pods_with_gpus_run_there(rig: Rig) 
         "False",
         "UpgradeDeleted",
         (
-            "1 node(s) could not be given their driver. gpu-0: NodeUpgrade gone was deleted; the node is installed "
-            "again when no GPU pod is left there"
+            "the driver could not be installed on 1 node(s). gpu-0: the NodeUpgrade with UID gone was deleted; "
+            "the driver is installed again when no GPU pod is left on the node"
         ),
     )
     rig.cluster.store.change(JOBS, "alone", {"spec": {"suspend": True}}, "default")

@@ -166,9 +166,7 @@ async def test_what_the_api_server_refuses_until_the_end_of_preparing_is_told(ri
     )
     failed = {one.spec.node.name: one.status for one in rig.upgrades("up")}["gpu-1"]
     assert failed.reason == "NotPrepared"
-    assert failed.message.startswith(
-        "Preparing took longer than its deadline: the API server would refuse pod validate-gpu-1-"
-    )
+    assert failed.message.startswith("Preparing exceeded its deadline: the API server would refuse pod validate-gpu-1-")
     assert failed.message.endswith("is forbidden: no RuntimeClass")
     assert (rig.requests(), rig.fleet.trainers["gang"].stops) == ([], 0)
     rig.assert_nothing_left()

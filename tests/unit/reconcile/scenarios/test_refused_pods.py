@@ -193,7 +193,7 @@ async def test_a_node_upgrade_whose_job_cannot_have_a_pod_says_so_and_ends_with_
     assert rig.told() == why
     await rig.run_until(lambda: in_phase(rig, NodePhase.UNLOADING), 1500, stride=5)
     (found,) = [one for one in rig.upgrades() if one.spec.node.name == "gpu-9"]
-    assert found.status.steps[-2].result == f"Upgrading took longer than its deadline: {why}; reverting"
+    assert found.status.steps[-2].result == f"Upgrading exceeded its deadline: {why}; reverting"
 
 
 async def test_on_a_node_that_is_away_no_kubelet_is_asked(rig: Refusing) -> None:

@@ -81,7 +81,7 @@ class Restarting:
 async def test_an_order_to_go_on_that_is_lost_is_given_again_and_the_record_stays_until_it_is_taken() -> None:
     gang = Restarting(VOLCANO)
     gang.said("Aborted")
-    with pytest.raises(ConflictError, match="the next step restarts it"):
+    with pytest.raises(ConflictError, match="the next step restarts the gang"):
         await gang.step()
     await gang.step()
     assert (gang.orders, gang.recorded) == (["ResumeJob"], True)
@@ -96,7 +96,7 @@ async def test_an_order_to_go_on_that_is_lost_is_given_again_and_the_record_stay
 async def test_after_the_deadline_the_record_goes_with_a_last_order() -> None:
     gang = Restarting(VOLCANO, seconds=0)
     gang.said("Aborted")
-    with pytest.raises(ConflictError, match="the next step restarts it"):
+    with pytest.raises(ConflictError, match="the next step restarts the gang"):
         await gang.step()
     await gang.step()
     assert (gang.orders, gang.recorded) == (["ResumeJob"], False)
@@ -120,7 +120,7 @@ async def test_an_order_that_was_taken_at_the_very_moment_of_its_recall_is_made_
     gang = Restarting(VOLCANO, undone=True)
     await gang.step()
     gang.said("Aborting")
-    with pytest.raises(ConflictError, match="the next step restarts it"):
+    with pytest.raises(ConflictError, match="the next step restarts the gang"):
         await gang.step()
     await gang.step()
     assert (gang.orders, gang.recorded) == (["ResumeJob"], True)
@@ -134,7 +134,7 @@ async def test_an_order_to_go_off_that_was_given_twice_does_not_follow_that_to_g
     gang = Restarting(VOLCANO)
     gang.said("Aborted")
     gang.ordered_off()
-    with pytest.raises(ConflictError, match="the next step restarts it"):
+    with pytest.raises(ConflictError, match="the next step restarts the gang"):
         await gang.step()
     await gang.step()
     assert gang.orders == ["ResumeJob"]

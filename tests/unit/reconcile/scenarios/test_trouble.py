@@ -171,7 +171,7 @@ async def test_one_node_that_fails_takes_its_whole_group_back_before_the_gang_re
     assert all(one.status.reverting for one in rig.upgrades("up"))
     said = {one.spec.node.name: one.status.message for one in rig.upgrades("up")}
     assert said["gpu-1"] == f"released. Why it failed: {component} failed on gpu-1"
-    assert said["gpu-0"].endswith(" of the same upgrade group reverts")
+    assert said["gpu-0"].endswith(" of the upgrade group reverts")
     assert [node["metadata"]["labels"][names.LABEL_REVISION] for node in rig.nodes()] == [old, old]
     assert {node["status"]["nodeInfo"]["kubeletVersion"] for node in rig.nodes()} == {"v1.34.4"}
     assert [one.status.phase for one in rig.requests()] == [RequestPhase.RESTORED]

@@ -45,8 +45,8 @@ async def test_a_new_node_of_two_stacks_is_installed_by_none_of_them():
     assert overlap(rig, STACK) == [("True", "TwoStacks", f"{told}{OTHER}")]
     assert overlap(rig, OTHER) == [("True", "TwoStacks", f"{told}{STACK}")]
 
-    nobody = "no node waits for its first driver, nor for one for a new kernel"
-    alone = f"{nobody}; 1 node(s) that would need one are excluded"
+    nobody = "no node waits for its first driver, or for a driver for a new kernel"
+    alone = f"{nobody}; 1 node(s) that need a driver are excluded"
     assert told_of(rig, STACK, "Installed") == told_of(rig, OTHER, "Installed") == [("True", "EveryNode", alone)]
 
     rig.cluster.store.remove(GPU_STACKS, OTHER)

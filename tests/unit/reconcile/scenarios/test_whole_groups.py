@@ -95,7 +95,7 @@ async def test_a_gang_that_grew_since_its_batch_was_started_is_not_asked() -> No
     (upgrade,) = rig.upgrades("up")
     assert upgrade.status.reason == "NotAcknowledged"
     assert upgrade.status.message == (
-        "default/Job/gang has 32 GPUs, 8 when the batch was started; it is counted again."
+        "default/Job/gang has 32 GPUs, and had 8 when the batch started; a later batch counts it again."
     )
     assert (rig.requests(), rig.fleet.trainers["gang"].stops) == ([], 0)
     assert rig.plan_now("up").status.phase is PlanPhase.RUNNING  # nothing failed

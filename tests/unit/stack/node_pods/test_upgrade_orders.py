@@ -128,22 +128,23 @@ UPGRADES = {
         True,
         UpgradeOrder(upgrade=f"{UID}-revert", undoes=UID, unload=NEW),
     ),
+    # The driver stays loaded: its image is the same.
     "settings of the kubelet are ordered where they change": (
         {"source": SAME_KUBELET, "target": SET},
         False,
-        UpgradeOrder(upgrade=UID, unload=NEW, settings=KubeletSettings(binary=KUBELET, values=STATIC)),
+        UpgradeOrder(upgrade=UID, settings=KubeletSettings(binary=KUBELET, values=STATIC)),
     ),
     "and those of before on the way back": (
         {"source": SAME_KUBELET, "target": SET},
         True,
-        UpgradeOrder(upgrade=f"{UID}-revert", undoes=UID, unload=NEW, settings=KubeletSettings(binary=KUBELET)),
+        UpgradeOrder(upgrade=f"{UID}-revert", undoes=UID, settings=KubeletSettings(binary=KUBELET)),
     ),
     "settings that go are ordered too, of the kubelet where they were": (
         {"source": SET, "target": state("570.10", "", "b", kubeletBinary="")},
         False,
-        UpgradeOrder(upgrade=UID, unload=NEW, settings=KubeletSettings(binary=KUBELET)),
+        UpgradeOrder(upgrade=UID, settings=KubeletSettings(binary=KUBELET)),
     ),
-    "settings that stay are left alone": ({"source": SET, "target": SET}, False, UpgradeOrder(upgrade=UID, unload=NEW)),
+    "settings that stay are left alone": ({"source": SET, "target": SET}, False, UpgradeOrder(upgrade=UID)),
     "where nobody knows the former kubelet the way back keeps the new one": (
         {"source": {}},
         True,
