@@ -5,11 +5,16 @@ that opens or stats it.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
+from upgrader.core.node_protocol.orders import Reason
+from upgrader.node.host.clock import NodeClock, poll_until_no_fault
+from upgrader.node.host.task_result import OrderFailedError
+
+BUSY_POLL_SECONDS = 2.0
 _POD = re.compile(r"pod([0-9a-f]{8}[-_](?:[0-9a-f]{4}[-_]){3}[0-9a-f]{12})")
 _UNIT = re.compile(r"/([^/]+\.service)(?:/|$)")
 
@@ -40,6 +45,17 @@ def find_device_holders(proc: Path, prefix: str) -> tuple[DeviceHolder, ...]:
         for pid in pids
         if any(path.startswith(prefix) for path in _used_files(proc / str(pid)))
     )
+
+
+def wait_until_unused(name: str, find_users: Callable[[], str], *, clock: NodeClock, seconds: float) -> None:
+    """Wait at most `seconds` until nothing uses a driver; `find_users` returns them as text, empty if there is none.
+
+    Raises:
+        OrderFailedError: BUSY, with the users.
+    """
+    users = poll_until_no_fault(find_users, clock=clock, seconds=seconds, every=BUSY_POLL_SECONDS)
+    if users:
+        raise OrderFailedError(Reason.BUSY, f"{name} is in use: {users}")
 
 
 def _used_files(process: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""ProgramRunner that a driver image writes beside the record of the loaded driver, in RUN_DIRECTORY/<vendor>/.
+"""Programs that a driver image writes beside the record of the loaded driver, in RUN_DIRECTORY/<vendor>/.
 
 They are shell scripts: `unload`, and `devices` of vendors without a check of their own here. They run without the
 driver's image; docs/reference/node-contract.md has their contract.

@@ -7,15 +7,14 @@ unloaded without its image.
 from pathlib import Path
 
 from upgrader.core.node_protocol.orders import NodeDriver, Reason
+from upgrader.node.driver.device_holders import wait_until_unused
 from upgrader.node.driver.driver_programs import run_driver_program
 from upgrader.node.driver.foreign_driver import unload_foreign_driver
 from upgrader.node.driver.loaded_driver import read_loaded_driver
-from upgrader.node.host.clock import NodeClock, poll_until_no_fault
+from upgrader.node.host.clock import NodeClock
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import EXIT_CODES, OrderFailedError
-
-BUSY_POLL_SECONDS = 2.0
 
 
 def unload_driver(
@@ -46,11 +45,7 @@ def unload_driver(
     if driver.version not in {"", present.version}:
         return f"{driver.vendor} {driver.version} was not loaded; {present.version} is"
     name = f"{driver.vendor} {present.version}"
-    holders = poll_until_no_fault(
-        lambda: _run_unload(host, driver.vendor, name, programs), clock=clock, seconds=patience, every=BUSY_POLL_SECONDS
-    )
-    if holders:
-        raise OrderFailedError(Reason.BUSY, f"{name} is in use: {holders}")
+    wait_until_unused(name, lambda: _run_unload(host, driver.vendor, name, programs), clock=clock, seconds=patience)
     return f"{name} unloaded" + (" (simulated)" if present.simulated else "")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.node.driver.device_holders import find_device_holders
-from upgrader.node.host.clock import NodeClock, poll_until_no_fault
+from upgrader.node.driver.device_holders import find_device_holders, wait_until_unused
+from upgrader.node.host.clock import NodeClock
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
@@ -20,7 +20,6 @@ DEVICES = {"nvidia": "/dev/nvidia"}
 """By vendor, the begin of the paths of its device files."""
 RMMOD_SECONDS = 600.0
 """The kernel does not cancel the removal of a module, so that a short limit would only hide that it continues."""
-BUSY_POLL_SECONDS = 2.0
 
 
 def removal_order(system: Path, module: str) -> tuple[str, ...]:
@@ -57,14 +56,12 @@ def unload_foreign_driver(
         return ""
     version = _read_version(system / "module" / modules[-1])
     name = f"{vendor} {version}, which another program loaded,"
-    used = poll_until_no_fault(
+    wait_until_unused(
+        name,
         lambda: ", ".join(map(str, find_device_holders(host.proc, DEVICES[vendor]))),
         clock=clock,
         seconds=patience,
-        every=BUSY_POLL_SECONDS,
     )
-    if used:
-        raise OrderFailedError(Reason.BUSY, f"{name} is in use: {used}")
     for module in modules:
         _remove_module(module, name, programs)
     return f"{name} unloaded: {', '.join(modules)}"
