@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.node_upgrades import state, upgrade
 from tests.support.rendered import CUDA_SAMPLE, SETTINGS, UPGRADED
+from tests.support.waiting import eventually
 from upgrader.api.resources import NAMESPACES, PODS
 from upgrader.core.errors import UpgraderError
 from upgrader.stack import manifests
@@ -51,6 +52,11 @@ async def refused(api, name, **target):
     return ""
 
 
+async def refused_for(api, name, reason):
+    """The admission of an API server reads quotas and labels from caches that follow a write some time later."""
+    await eventually(lambda: refused(api, name), lambda details: reason in details)
+
+
 async def test_all_pods_of_a_node_upgrade_are_taken(api, name, namespace):
     assert await refused(api, name) == ""
 
@@ -69,9 +75,9 @@ async def test_a_runtime_class_that_is_not_there_is_found(api, name, namespace):
 async def test_a_quota_that_leaves_no_room_for_the_validation_is_found(api, name, namespace):
     spec = {"hard": {"requests.nvidia.com/gpu": "7"}}
     await api.create(QUOTAS, {"metadata": {"name": "gpus", "namespace": name}, "spec": spec})
-    assert "exceeded quota: gpus, requested: requests.nvidia.com/gpu=8" in await refused(api, name)
+    await refused_for(api, name, "exceeded quota: gpus, requested: requests.nvidia.com/gpu=8")
 
 
 async def test_pod_security_that_lets_no_privileged_pod_in_is_found(api, name, namespace):
     await api.merge(NAMESPACES, namespace, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}})
-    assert 'violates PodSecurity "baseline:latest"' in await refused(api, name)
+    await refused_for(api, name, 'violates PodSecurity "baseline:latest"')
