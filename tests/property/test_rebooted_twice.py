@@ -2,15 +2,18 @@
 
 import asyncio
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.drifting import KERNEL
 from tests.support.examples import examples
 from tests.support.rebooting import NODE, THIRD, Reboot, Twice
-from upgrader.core.model.phases import is_final
+from upgrader.api.resources import UPGRADE_PLANS
+from upgrader.api.v1alpha1 import UpgradePlan
+from upgrader.core.model.phases import PlanPhase, is_final
 
 LATEST = 60
+GOING = frozenset({PlanPhase.PROPOSED, PlanPhase.RUNNING, PlanPhase.ABORTING})
 SECONDS = st.integers(0, LATEST)
 REBOOTS = st.builds(
     Reboot,
@@ -41,6 +44,7 @@ async def _rebooted_twice(after: int, reboot: Reboot) -> None:
 
 @examples(25)
 @given(after=st.integers(0, 45), reboot=REBOOTS)
+@example(after=0, reboot=Reboot(kernel=KERNEL, boot="boot-3", away=0, ready=0, info=25, label=0))
 def test_whenever_it_reboots_in_a_plan_it_serves_again_soon_and_no_step_is_lost(after: int, reboot: Reboot) -> None:
     asyncio.run(_rebooted_in_a_plan(after, reboot))
 
@@ -57,7 +61,10 @@ async def _rebooted_in_a_plan(after: int, reboot: Reboot) -> None:
     gang = rig.fleet.trainers["gang"]
 
     def rests() -> bool:
-        return rig.serves(NODE) and all(is_final(one.status.phase) for one in [*rig.upgrades(), *rig.upgrades("newer")])
+        """Also the plan has ended or paused: between two batches every upgrade is final, and the next one follows."""
+        upgrades = [*rig.upgrades(), *rig.upgrades("newer")]
+        runs = any(plan.status.phase in GOING for plan in rig.list_objects(UPGRADE_PLANS, UpgradePlan))
+        return rig.serves(NODE) and not runs and all(is_final(upgrade.status.phase) for upgrade in upgrades)
 
     await rig.run_until(rests, 300)
     step = gang.step
