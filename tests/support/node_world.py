@@ -189,6 +189,8 @@ class PlayedPrograms:
         """Calls after which the holders have gone; below zero: they stay."""
         self.code = 0
         self.missing = False
+        self.removal_seconds = 0
+        """What the kernel needs to remove the modules."""
 
     def run(self, words: list[str], *, seconds: float, env: dict[str, str] | None = None) -> ProgramResult:
         assert seconds > 0
@@ -197,6 +199,8 @@ class PlayedPrograms:
             return self._machine.run(words[2:])
         assert words[0] == "/bin/sh"
         self.calls += 1
+        if self.removal_seconds > seconds:
+            raise ProcessError(f"unload did not end within {seconds:g} s")
         if self.missing:
             raise ProcessError("`/bin/sh` did not end within 60 s")
         self.held_for -= 1

@@ -13,6 +13,7 @@ from upgrader.api import resources as r
 from upgrader.api.resources import ResourceKind
 from upgrader.core.model import sharing
 from upgrader.core.model.operands import Operand
+from upgrader.core.model.upgrade_limits import UNLOAD_MARGIN_SECONDS
 
 
 class ValidationRule(Struct, frozen=True):
@@ -61,7 +62,7 @@ DECIDED_ONCE = (
     "self.target == oldSelf.target && has(self.plan) == has(oldSelf.plan) && "
     "(!has(self.plan) || self.plan == oldSelf.plan) && has(self.takesOver) == has(oldSelf.takesOver) && "
     "(!has(self.takesOver) || self.takesOver == oldSelf.takesOver) && has(self.reboot) == has(oldSelf.reboot) && "
-    "(!has(self.reboot) || self.reboot == oldSelf.reboot)"
+    "(!has(self.reboot) || self.reboot == oldSelf.reboot) && self.limits == oldSelf.limits"
 )
 IDENTITY_STAYS = (
     "self.vendor == oldSelf.vendor && self.version == oldSelf.version && self.kernel == oldSelf.kernel && "
@@ -162,6 +163,12 @@ KINDS: tuple[CustomKind, ...] = (
                 "spec.reboot",
                 "self.select[0].startsWith('/') && self.restart[0].startsWith('/')",
                 "select and restart must start with the absolute path of a program on the node",
+            ),
+            ValidationRule(
+                "spec.limits",
+                f"self.upgradingSeconds >= self.driverUnloadSeconds + {UNLOAD_MARGIN_SECONDS}",
+                f"upgradingSeconds must be at least {UNLOAD_MARGIN_SECONDS} more than driverUnloadSeconds, "
+                "which is a part of it",
             ),
             ValidationRule(
                 "spec.gangs",

@@ -24,6 +24,13 @@ def test_every_field_is_there_also_inside():
         "featureDiscovery": {"management": "External", "maxUnavailable": "10%"},
         "monitoring": {"management": "External", "maxUnavailable": "10%"},
         "validation": {},
+        "limits": {
+            "unloadingSeconds": 300,
+            "driverUnloadSeconds": 600,
+            "upgradingSeconds": 2700,
+            "loadingSeconds": 900,
+            "validatingSeconds": 1800,
+        },
         "guardRails": {"taint": False, "priorityClasses": [], "quotas": []},
         "nodeFeatures": "External",
         "onDrift": "Report",

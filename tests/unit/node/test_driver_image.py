@@ -183,9 +183,8 @@ def test_prepare_leaves_the_manifest_and_loads_nothing(image):
 
 def unloaded(image, version="1.0.0"):
     host = Host(root=image.folder / "host")
-    return unload_driver(
-        host, NodeDriver(vendor="sim", version=version), SystemPrograms(), MonotonicClock(), patience=0
-    )
+    driver = NodeDriver(vendor="sim", version=version)
+    return unload_driver(host, driver, SystemPrograms(), MonotonicClock(), patience=0, removal_seconds=60)
 
 
 def test_the_upgrade_unloads_with_what_the_driver_left_on_the_node(image):

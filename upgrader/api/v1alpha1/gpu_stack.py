@@ -18,6 +18,7 @@ from upgrader.core.fields import (
 )
 from upgrader.core.gpu_stack.proposals import OnDrift
 from upgrader.core.model.operands import Operand, OperandState
+from upgrader.core.model.upgrade_limits import UpgradeLimits
 
 
 class GangRule(Resource, frozen=True, kw_only=True):
@@ -98,6 +99,13 @@ class GpuStackSpec(Resource, frozen=True, kw_only=True):
             "on the node. If unset, upgrades do not reboot nodes."
         ),
     ] = None
+    limits: Annotated[
+        UpgradeLimits,
+        field_doc(
+            "Maximum durations of the phases of node upgrades. A NodeUpgrade records them when it is created: a change "
+            "does not affect upgrades that are in progress, and is no drift."
+        ),
+    ] = UpgradeLimits()
     guard_rails: Annotated[
         GuardRailsSpec,
         field_doc(

@@ -7,6 +7,7 @@ from msgspec import Meta
 from upgrader.api.kubernetes import Conditions, ObjectMeta
 from upgrader.core.fields import CommandWords, Resource, Text, Timestamp, field_doc
 from upgrader.core.model.phases import NodePhase, UpgradeReason
+from upgrader.core.model.upgrade_limits import UpgradeLimits
 
 
 class NodeRef(Resource, frozen=True, kw_only=True):
@@ -113,6 +114,10 @@ class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
     reboot: Annotated[
         RebootState | None, field_doc("Reboot that is part of the upgrade. If unset, the node is not rebooted.")
     ] = None
+    limits: Annotated[
+        UpgradeLimits,
+        field_doc("Maximum durations of the phases, from the stack at the creation of the upgrade."),
+    ] = UpgradeLimits()
     force: Annotated[
         list[Force],
         Meta(

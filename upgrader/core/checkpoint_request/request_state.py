@@ -9,6 +9,7 @@ from upgrader.core.checkpoint_request.acknowledgements import Ack
 from upgrader.core.checkpoint_request.delivery_failures import Miss
 from upgrader.core.model.fleet import MemberFacts
 from upgrader.core.model.phases import NodePhase, RequestPhase
+from upgrader.core.model.upgrade_limits import gang_stop_seconds
 
 
 class OwnerFacts(Struct, frozen=True, kw_only=True):
@@ -78,6 +79,7 @@ class GroupOfGang(Struct, frozen=True, kw_only=True):
     expendable: frozenset[str] = frozenset()  # gangs that the approval allows to stop without an acknowledgement
     turns: frozenset[str] | None = None  # requests that may write a checkpoint now; None: there are no lanes
     grown: str = ""  # that the gang is larger than its batch counts, as a sentence
+    stop_seconds: int = gang_stop_seconds(())  # how long the gang may stay stopped
 
 
 class GangAct(StrEnum):

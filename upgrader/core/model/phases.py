@@ -93,8 +93,9 @@ class DriverImagePhase(StrEnum):
 class Transition(Struct, frozen=True, kw_only=True):
     """A row: from one phase of a machine to the phases that may follow.
 
-    `seconds` is the default time until `out` is taken (None: it ends with its plan or by a user); `act` names what is
-    done in the cluster in this phase; if a phase only waits it is empty, and there is no crash point after it.
+    `seconds` is the default time until `out` is taken (None: it ends with its plan or by a user); for some phases a
+    stack sets it (upgrade_limits.py). `act` names what is done in the cluster in this phase; if a phase only waits it
+    is empty, and there is no crash point after it.
     """
 
     machine: str
@@ -167,7 +168,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         _N.UNLOADING,
         _N.FAILED,
         _N.NODE_DELETED,
-        seconds=1200,
+        seconds=2700,
         act="upgrade Job",
         out=_N.UNLOADING,
     ),
@@ -178,7 +179,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         _N.UNLOADING,
         _N.FAILED,
         _N.NODE_DELETED,
-        seconds=600,
+        seconds=900,
         act="operands on",
         out=_N.UNLOADING,
     ),
@@ -188,7 +189,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         _N.UNLOADING,
         _N.FAILED,
         _N.NODE_DELETED,
-        seconds=900,
+        seconds=1800,
         act="validation pod",
         out=_N.UNLOADING,
     ),
@@ -204,8 +205,8 @@ TRANSITIONS: tuple[Transition, ...] = (
     _request_row(
         _R.STOPPING, _R.STOPPED, _R.RESTARTING, _R.WITHDRAWN, _R.ENDED, seconds=1800, act="suspend", out=_R.RESTARTING
     ),
-    # Counted from the stop: Draining, twice Unloading to Validating (forward and revert), and Releasing.
-    _request_row(_R.STOPPED, _R.RESTARTING, _R.ENDED, seconds=9000, out=_R.RESTARTING),
+    # With the default limits of the group's upgrades (gang_stop_seconds of upgrade_limits.py).
+    _request_row(_R.STOPPED, _R.RESTARTING, _R.ENDED, seconds=14400, out=_R.RESTARTING),
     _request_row(_R.RESTARTING, _R.RESTORED, _R.ENDED, seconds=1800, act="resume", out=_R.ENDED),
     _request_row(_R.RESTORED, seconds=None),
     _request_row(_R.WITHDRAWN, seconds=None),

@@ -81,10 +81,11 @@ class UpgradeOrder(msgspec.Struct, frozen=True, kw_only=True):
     `unload` without a version means any loaded driver of this vendor.
     `upgrade` is the NodeUpgrade's uid plus its direction, so that a revert is another upgrade. Time-outs are in
     seconds. Processes that hold a device are waited for, in the first run for `first_busy_timeout`, so that they are
-    reported soon, and in each later run for `busy_timeout`, because each run is a pod. `undoes` is the upgrade that
-    this one reverts: the kernel that it selected for later boots is selected again. `forget` are files on the node from
-    operands that are off now, which would still report them as ready. `adopted`: a user handed the node over, so that a
-    driver that another program has loaded is unloaded too.
+    reported soon, and in each later run for `busy_timeout`, because each run is a pod. The removal of the driver's
+    modules, which the kernel does not cancel, is waited for `unload_timeout`. `undoes` is the upgrade that this one
+    reverts: the kernel that it selected for later boots is selected again. `forget` are files on the node from operands
+    that are off now, which would still report them as ready. `adopted`: a user handed the node over, so that a driver
+    that another program has loaded is unloaded too.
     """
 
     upgrade: str
@@ -97,6 +98,7 @@ class UpgradeOrder(msgspec.Struct, frozen=True, kw_only=True):
     adopted: bool = False
     first_busy_timeout: int = 10
     busy_timeout: int = 60
+    unload_timeout: int = 600
     healthz_timeout: int = 60
     ready_timeout: int = 120
 

@@ -12,20 +12,24 @@ from upgrader.node.host.programs import ProgramResult, ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
 
 PROGRAM_SECONDS = 60.0
+"""Limit of a program that changes nothing."""
 
 
-def run_driver_program(program: Path, programs: ProgramRunner, *, failure: str) -> ProgramResult:
+def run_driver_program(
+    program: Path, programs: ProgramRunner, *, failure: str, seconds: float = PROGRAM_SECONDS
+) -> ProgramResult:
     """Run a program of a driver to its end. Its exit code is for the caller.
 
     Args:
         program: path of the script.
         programs: runs it.
-        failure: begin of the message if it cannot be started, or does not end in PROGRAM_SECONDS.
+        failure: begin of the message if it cannot be started, or does not end in time.
+        seconds: time within which it must end.
 
     Raises:
         OrderFailedError: DEVICE_FAILED: it cannot be started, or does not end in time.
     """
     try:
-        return programs.run(["/bin/sh", str(program)], seconds=PROGRAM_SECONDS)
+        return programs.run(["/bin/sh", str(program)], seconds=seconds)
     except ProcessError as error:
         raise OrderFailedError(Reason.DEVICE_FAILED, f"{failure}: {error}") from error

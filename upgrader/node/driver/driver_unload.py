@@ -24,20 +24,24 @@ def unload_driver(
     clock: NodeClock,
     *,
     patience: float,
+    removal_seconds: float,
     adopted: bool = False,
     system: Path = Path("/sys"),
 ) -> str:
     """Unload a driver if it is loaded; returns a summary for the result.
 
-    A driver without a version means any version. Waits up to `patience` seconds for processes that use a device; it
-    ends no process. `adopted`: a driver without a record, which another program has loaded, is unloaded too.
+    A driver without a version means any version. Waits up to `patience` seconds for processes that use a device, and
+    ends no process; waits up to `removal_seconds` for the removal of the modules, which the kernel does not cancel.
+    `adopted`: a driver without a record, which another program has loaded, is unloaded too.
 
     Raises:
         OrderFailedError: BUSY, with PIDs and names of processes; or `unload` of the driver failed.
     """
     present = read_loaded_driver(host.run, driver.vendor)
     if present is None and adopted:
-        foreign = unload_foreign_driver(host, system, driver.vendor, programs, clock, patience=patience)
+        foreign = unload_foreign_driver(
+            host, system, driver.vendor, programs, clock, patience=patience, removal_seconds=removal_seconds
+        )
         if foreign:
             return foreign
     if present is None:
@@ -45,13 +49,20 @@ def unload_driver(
     if driver.version not in {"", present.version}:
         return f"{driver.vendor} {driver.version} was not loaded; {present.version} is"
     name = f"{driver.vendor} {present.version}"
-    wait_until_unused(name, lambda: _run_unload(host, driver.vendor, name, programs), clock=clock, seconds=patience)
+    wait_until_unused(
+        name,
+        lambda: _run_unload(host, driver.vendor, name, programs, removal_seconds),
+        clock=clock,
+        seconds=patience,
+    )
     return f"{name} unloaded" + (" (simulated)" if present.simulated else "")
 
 
-def _run_unload(host: Host, vendor: str, name: str, programs: ProgramRunner) -> str:
+def _run_unload(host: Host, vendor: str, name: str, programs: ProgramRunner, seconds: float) -> str:
     """The processes that use the driver; empty when it is unloaded."""
-    ended = run_driver_program(host.run / vendor / "unload", programs, failure=f"{name} cannot be unloaded")
+    program = host.run / vendor / "unload"
+    failure = f"{name} cannot be unloaded (limit: driverUnloadSeconds of the stack)"
+    ended = run_driver_program(program, programs, failure=failure, seconds=seconds)
     if ended.code == EXIT_CODES[Reason.BUSY]:
         return ended.one_line or "unknown processes"
     if ended.code != 0:

@@ -18,8 +18,6 @@ MODULES = {"nvidia": "nvidia"}
 """By vendor, the kernel module that all others of its driver use."""
 DEVICES = {"nvidia": "/dev/nvidia"}
 """By vendor, the begin of the paths of its device files."""
-RMMOD_SECONDS = 600.0
-"""The kernel does not cancel the removal of a module, so that a short limit would only hide that it continues."""
 
 
 def removal_order(system: Path, module: str) -> tuple[str, ...]:
@@ -43,11 +41,19 @@ def removal_order(system: Path, module: str) -> tuple[str, ...]:
 
 
 def unload_foreign_driver(
-    host: Host, system: Path, vendor: str, programs: ProgramRunner, clock: NodeClock, *, patience: float
+    host: Host,
+    system: Path,
+    vendor: str,
+    programs: ProgramRunner,
+    clock: NodeClock,
+    *,
+    patience: float,
+    removal_seconds: float,
 ) -> str:
     """Remove a driver of a vendor that has no record; returns a summary, empty if none is loaded.
 
-    Waits up to `patience` seconds for processes that use a device, and ends none.
+    Waits up to `patience` seconds for processes that use a device, and ends none. All modules are removed within
+    `removal_seconds`: the kernel does not cancel a removal, so that a short limit would only hide that it continues.
 
     Raises:
         OrderFailedError: BUSY, with the processes or the module in use; DEVICE_FAILED: a removal did not end.
@@ -62,16 +68,20 @@ def unload_foreign_driver(
         clock=clock,
         seconds=patience,
     )
+    end = clock.monotonic() + removal_seconds
     for module in modules:
-        _remove_module(module, name, programs)
+        _remove_module(module, name, programs, max(1.0, end - clock.monotonic()))
     return f"{name} unloaded: {', '.join(modules)}"
 
 
-def _remove_module(module: str, name: str, programs: ProgramRunner) -> None:
+def _remove_module(module: str, name: str, programs: ProgramRunner, seconds: float) -> None:
     try:
-        ended = programs.run(["rmmod", module], seconds=RMMOD_SECONDS)
+        ended = programs.run(["rmmod", module], seconds=seconds)
     except ProcessError as error:
-        raise OrderFailedError(Reason.DEVICE_FAILED, f"module {module} of {name} cannot be removed: {error}") from error
+        raise OrderFailedError(
+            Reason.DEVICE_FAILED,
+            f"module {module} of {name} cannot be removed (limit: driverUnloadSeconds of the stack): {error}",
+        ) from error
     if ended.code != 0:
         raise OrderFailedError(Reason.BUSY, f"module {module} of {name} is in use: {ended.one_line}")
 

@@ -113,7 +113,13 @@ class UpgradeRun:
         patience = self._order.busy_timeout if self._records.read().busy else self._order.first_busy_timeout
         try:
             return driver_unload.unload_driver(
-                self._host, driver, self._programs, self._clock, patience=patience, adopted=self._order.adopted
+                self._host,
+                driver,
+                self._programs,
+                self._clock,
+                patience=patience,
+                removal_seconds=self._order.unload_timeout,
+                adopted=self._order.adopted,
             )
         except OrderFailedError as error:
             if error.reason is Reason.BUSY:

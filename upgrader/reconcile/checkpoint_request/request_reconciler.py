@@ -61,12 +61,18 @@ async def advance_request(
         async with context.gates.lanes:
             again = msgspec.structs.replace(group, turns=await request_history.turns_now(context, lane_width))
             decision = request_machine.decide(live.view, again, context.clock.now())
-            return await _perform_decision(context, live, decision, where=where, ask_until=ask_until)
-    return await _perform_decision(context, live, decision, where=where, ask_until=ask_until)
+            return await _perform_decision(context, live, group, decision, where=where, ask_until=ask_until)
+    return await _perform_decision(context, live, group, decision, where=where, ask_until=ask_until)
 
 
 async def _perform_decision(
-    context: Context, live: LiveRequest, decision: GangDecision, *, where: Where, ask_until: str | None
+    context: Context,
+    live: LiveRequest,
+    group: GroupOfGang,
+    decision: GangDecision,
+    *,
+    where: Where,
+    ask_until: str | None,
 ) -> RequestStep:
     """Perform the acts of a decision, then record it."""
     if live.unread and decision.phase is live.view.phase:
@@ -86,7 +92,7 @@ async def _perform_decision(
     if decision.method:
         await delivery_failures.ask_by_next(context, live.request, decision)
         return RequestStep(decision, None)
-    status, request = status_of(context, live, decision, ask_until), live.request
+    status, request = status_of(context, live, decision, ask_until, group.stop_seconds), live.request
     if status:
         request = await record_status(
             context, CHECKPOINT_REQUESTS, request.metadata, status, left=live.view.phase, entered=decision.phase
@@ -149,11 +155,13 @@ def _may_go_off(context: Context, live: LiveRequest) -> bool:
     return ordered and since is not None and context.clock.now() < timing.parse_time(since) + ORDER_SETTLES
 
 
-def changes_nothing(context: Context, live: LiveRequest, decision: GangDecision, ask_until: str | None) -> bool:
+def changes_nothing(
+    context: Context, live: LiveRequest, group: GroupOfGang, decision: GangDecision, ask_until: str | None
+) -> bool:
     """Whether a decision does nothing and writes nothing."""
     if decision.acts or decision.new_id or decision.method or decision.phase is not live.view.phase:
         return False
-    return not status_of(context, live, decision, ask_until)
+    return not status_of(context, live, decision, ask_until, group.stop_seconds)
 
 
 async def _ask_again(context: Context, live: LiveRequest) -> None:

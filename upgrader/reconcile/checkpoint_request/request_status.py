@@ -24,8 +24,10 @@ _BY_GROUP = frozenset({_R.REQUESTED, _R.PARKED, _R.EXPIRED})
 """Phases that end at the deadline of the whole group."""
 
 
-def status_of(context: Context, live: LiveRequest, decision: GangDecision, ask_until: str | None) -> dict[str, Any]:
-    """The status patch of a decision; empty if nothing changes."""
+def status_of(
+    context: Context, live: LiveRequest, decision: GangDecision, ask_until: str | None, stop_seconds: int
+) -> dict[str, Any]:
+    """The status patch of a decision; empty if nothing changes. `stop_seconds`: how long the gang may stay stopped."""
     before = live.request.status
     if decision.admitted:
         turn = timing.format_time(context.clock.now())
@@ -41,7 +43,7 @@ def status_of(context: Context, live: LiveRequest, decision: GangDecision, ask_u
         "phase": decision.phase.value,
         "reason": decision.reason,
         "message": decision.message,
-        "deadline": _phase_deadline(decision.phase, now, ask_until),
+        "deadline": _phase_deadline(decision.phase, now, ask_until, stop_seconds),
     }
     match decision.phase:
         case _R.PARKED:
@@ -49,7 +51,7 @@ def status_of(context: Context, live: LiveRequest, decision: GangDecision, ask_u
             status["acknowledgedStep"] = decision.step
         case _R.STOPPING:
             status["stoppedAt"] = timing.format_time(now)
-            status["restartBy"] = timing.format_time(timing.add_seconds(now, transition_of(_R.STOPPED).seconds or 0))
+            status["restartBy"] = timing.format_time(timing.add_seconds(now, stop_seconds))
             status["terminated"] = decision.reason == AckVerdict.EXPENDABLE.value
         case _R.RESTARTING:
             status["restartedAt"] = timing.format_time(now)
@@ -64,7 +66,7 @@ def status_of(context: Context, live: LiveRequest, decision: GangDecision, ask_u
             status |= {"refusedAt": timing.format_time(now), "retryAfterSeconds": decision.retry_after_seconds}
         case _R.REQUESTED | _R.STOPPED | _R.EXPIRED | _R.WITHDRAWN | _R.ENDED:
             pass
-    since = _phase_start(live.request)
+    since = _phase_start(live.request, stop_seconds)
     metrics.PHASE_SECONDS.labels("CheckpointRequest", live.view.phase.value).observe((now - since).total_seconds())
     return status | _idle_times(live, decision.phase, now)
 
@@ -124,20 +126,24 @@ def _idle_times(live: LiveRequest, phase: RequestPhase, now: datetime) -> dict[s
     return {"endedAt": timing.format_time(now)} if is_final(phase) else {}
 
 
-def _phase_start(request: CheckpointRequest) -> datetime:
+def _phase_start(request: CheckpointRequest, stop_seconds: int) -> datetime:
     """When the present phase began: derived from its own deadline, else the time of the request."""
     phase, deadline, seconds = (
         request.status.phase,
         request.status.deadline,
-        transition_of(request.status.phase).seconds,
+        _phase_seconds(request.status.phase, stop_seconds),
     )
     if phase in _BY_GROUP or deadline is None or seconds is None:
         return timing.parse_time(request.spec.asked_at)
     return timing.add_seconds(timing.parse_time(deadline), -seconds)
 
 
-def _phase_deadline(phase: RequestPhase, now: datetime, ask_until: str | None) -> str | None:
+def _phase_seconds(phase: RequestPhase, stop_seconds: int) -> int | None:
+    return stop_seconds if phase is _R.STOPPED else transition_of(phase).seconds
+
+
+def _phase_deadline(phase: RequestPhase, now: datetime, ask_until: str | None, stop_seconds: int) -> str | None:
     if phase in _BY_GROUP and ask_until is not None:
         return ask_until
-    seconds = transition_of(phase).seconds
+    seconds = _phase_seconds(phase, stop_seconds)
     return None if is_final(phase) or seconds is None else timing.format_time(timing.add_seconds(now, seconds))

@@ -197,6 +197,7 @@ def _due_attempt(
         reason=reason,
         source=source,
         target=state,
+        limits=read.stack.spec.limits,
         attempt=attempt,
         takes_over=node.claimed_by,
     )

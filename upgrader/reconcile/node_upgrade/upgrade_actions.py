@@ -14,7 +14,7 @@ from upgrader.api.v1alpha1 import NodeUpgrade, StepStatus
 from upgrader.core import timing
 from upgrader.core.errors import ConflictError, NameTakenError, NotFoundError, UpgraderError
 from upgrader.core.model.fleet import NodeFacts
-from upgrader.core.model.phases import NodePhase, UpgradeReason, is_final, transition_of
+from upgrader.core.model.phases import NodePhase, UpgradeReason, is_final
 from upgrader.core.node_upgrade import clearing
 from upgrader.core.node_upgrade.upgrade_state import NO_ANSWER, REFUSAL, Act, Decision, NodeView
 from upgrader.reconcile.node_upgrade import evictions, upgrade_jobs
@@ -221,7 +221,7 @@ def _status_patch(
         "eviction": None,
         "conditions": [],
     }
-    seconds = transition_of(decision.phase).seconds
+    seconds = upgrade.spec.limits.phase_seconds(decision.phase)
     if not is_final(decision.phase) and seconds is not None:
         deadline = timing.format_time(timing.add_seconds(now, seconds))
         if decision.phase is NodePhase.PREPARED and ask_until is not None:

@@ -15,6 +15,7 @@ from upgrader.core.errors import ConfigurationError, UnreadableError
 from upgrader.core.model.fleet import Gang, ImageFacts, NodeFacts, Target
 from upgrader.core.model.phases import UpgradeReason
 from upgrader.core.model.revisions import plugin_key_of, runtime_key_of
+from upgrader.core.model.upgrade_limits import UpgradeLimits
 from upgrader.core.naming import hash_digits, object_name
 from upgrader.core.workloads.checkpoint_annotations import find_leader
 
@@ -129,6 +130,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     reason: UpgradeReason
     source: NodeState
     target: NodeState
+    limits: UpgradeLimits
     plan: str | None = None
     batch: int = 0
     reboot: RebootState | None = None
@@ -146,6 +148,7 @@ def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str,
         "reason": order.reason.value,
         "source": msgspec.to_builtins(order.source),
         "target": msgspec.to_builtins(order.target),
+        "limits": msgspec.to_builtins(order.limits),
     }
     if order.reboot is not None:
         spec["reboot"] = msgspec.to_builtins(order.reboot)

@@ -18,6 +18,7 @@ from upgrader.core.checkpoint_request import request_machine
 from upgrader.core.checkpoint_request.request_state import GroupOfGang
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.model.phases import RequestPhase, is_final
+from upgrader.core.model.upgrade_limits import gang_stop_seconds
 from upgrader.core.node_upgrade import upgrade_machine
 from upgrader.core.node_upgrade.upgrade_state import GroupView, NodeView, RequestFacts, pods_left
 from upgrader.reconcile.checkpoint_request.request_reading import LiveRequest, read_request
@@ -161,6 +162,7 @@ def group_of_gang(group: OpenGroup, seen: GroupNodes) -> GroupOfGang:
         pods_left=next(iter(seen.unread.values()), "") or pods_left(seen.views),
         expendable=group.expendable,
         turns=group.turns,
+        stop_seconds=gang_stop_seconds(upgrade.spec.limits for upgrade in group.upgrades),
     )
 
 

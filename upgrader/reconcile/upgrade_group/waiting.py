@@ -75,7 +75,7 @@ def _gangs_wait(
             grown=gang_growth(context, group, live),
         )
         decision = request_machine.decide(live.view, beside, context.clock.now())
-        if not request_reconciler.changes_nothing(context, live, decision, group.ask_until):
+        if not request_reconciler.changes_nothing(context, live, beside, decision, group.ask_until):
             return False
     return True
 

@@ -131,6 +131,7 @@ async def create_upgrades(
             source=await source_state(context, stack, node, catalogue, target),
             target=custom_objects.wanted_state(target, image),
             reboot=custom_objects.reboot_state(node, target, stack.spec),
+            limits=stack.spec.limits,
             plan=plan.metadata.name,
             batch=batch.number,
         )

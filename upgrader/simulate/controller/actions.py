@@ -6,6 +6,7 @@ from datetime import timedelta
 from upgrader.core.checkpoint_request.request_machine import RESTARTED_EARLY
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, RequestView
 from upgrader.core.model.phases import NodePhase, RequestPhase, is_final, transition_of
+from upgrader.core.model.upgrade_limits import gang_stop_seconds
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.core.node_upgrade.upgrade_state import Act, Decision, NodeView, PodOutcome, PodResult
 from upgrader.core.workloads.placement import Placement
@@ -147,7 +148,7 @@ class ActionExecutor:
                 request.acks, request.step = view.answers, decision.step
             case RequestPhase.STOPPING:
                 request.stopped_at = now
-                request.restart_by = now + timedelta(seconds=transition_of(RequestPhase.STOPPED).seconds or 0)
+                request.restart_by = now + timedelta(seconds=gang_stop_seconds(()))
             case RequestPhase.RESTARTING:
                 request.restarted_at = now
                 request.restarted_early = decision.reason == RESTARTED_EARLY

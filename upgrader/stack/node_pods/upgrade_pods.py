@@ -11,7 +11,7 @@ from upgrader.api.resources import NODE_UPGRADES
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.model.operands import Operand, PluginSettings
-from upgrader.core.model.phases import NodePhase, transition_of
+from upgrader.core.model.phases import NodePhase
 from upgrader.core.node_protocol.node_places import HOST_ROOT, RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.core.node_protocol.orders import (
     KubeletSettings,
@@ -67,10 +67,6 @@ which is run again.
 """
 
 MAX_RETRIES = 3
-MARGIN_SECONDS = 60
-"""The deadline of the pods is this long before that of their phase, so that none runs on the node when a revert
-starts.
-"""
 
 _MANIFEST = "/manifest"
 _STATE = "/state"
@@ -106,7 +102,7 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
         init_containers.append(_kubelet_image(target))
         volumes.append(host_path("state", STATE_DIRECTORY))
     spec = {"initContainers": init_containers, "containers": [container], "volumes": volumes, **_host_namespaces()}
-    seconds = _deadline_seconds(NodePhase.PREPARING)
+    seconds = upgrade.spec.limits.pod_seconds(NodePhase.PREPARING)
     return _upgrade_pod(prepare_name(upgrade), upgrade, PREPARE, {**spec, "activeDeadlineSeconds": seconds}, settings)
 
 
@@ -130,6 +126,7 @@ def upgrade_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSetting
         reboot=_reboot_order(upgrade, reverting=reverting),
         forget=_hook_files(upgrade),
         adopted=adopted and not reverting,
+        unload_timeout=upgrade.spec.limits.driver_unload_seconds,
     )
     spec = {
         "containers": [_privileged_container(UPGRADE, order, settings)],
@@ -145,7 +142,7 @@ def upgrade_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSetting
         "spec": {
             "suspend": True,
             "backoffLimit": MAX_RETRIES,
-            "activeDeadlineSeconds": _deadline_seconds(NodePhase.UPGRADING),
+            "activeDeadlineSeconds": upgrade.spec.limits.pod_seconds(NodePhase.UPGRADING),
             "podFailurePolicy": {
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
@@ -207,7 +204,7 @@ def validation_pod(
         **({"initContainers": init_containers} if init_containers else {}),  # the API server drops an empty list
         "containers": containers,
         "volumes": driver_check_volumes(),
-        "activeDeadlineSeconds": _deadline_seconds(NodePhase.VALIDATING),
+        "activeDeadlineSeconds": upgrade.spec.limits.pod_seconds(NodePhase.VALIDATING),
     }
     return _upgrade_pod(validation_name(upgrade, reverting=reverting), upgrade, VALIDATE, spec, settings)
 
@@ -358,10 +355,6 @@ def _privileged_container(name: str, order: msgspec.Struct, settings: StackSetti
 def _host_namespaces() -> Manifest:
     # /healthz of the kubelet is on the loopback interface of the node, and the kubelet is found among its processes.
     return {"hostPID": True, "hostNetwork": True}
-
-
-def _deadline_seconds(phase: NodePhase) -> int:
-    return (transition_of(phase).seconds or 0) - MARGIN_SECONDS
 
 
 def _upgrade_pod(name: str, upgrade: NodeUpgrade, component: str, spec: Manifest, settings: StackSettings) -> Manifest:

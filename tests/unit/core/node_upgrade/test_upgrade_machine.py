@@ -9,9 +9,8 @@ from tests.support.upgrade_sentences_before_off import BEFORE_OFF
 from tests.support.upgrade_sentences_from_loading import FROM_LOADING
 from tests.support.upgrade_sentences_from_off import FROM_OFF
 from tests.support.upgrade_sentences_on_another_kernel import ON_ANOTHER_KERNEL
-from upgrader.core.model.phases import TRANSITIONS, NodePhase, is_final, transition_of
+from upgrader.core.model.phases import TRANSITIONS, NodePhase, is_final
 from upgrader.core.model.phases import NodePhase as Phase
-from upgrader.core.model.phases import RequestPhase as Request
 from upgrader.core.node_upgrade import upgrade_machine
 from upgrader.core.node_upgrade.upgrade_state import Decision, GroupView
 from upgrader_dev.simulated.cluster.ports import START
@@ -48,11 +47,3 @@ def test_an_ended_upgrade_is_left_alone_even_without_its_node(phase):
 
 def test_each_phase_that_is_not_final_has_a_step():
     assert set(upgrade_machine._STEPS) == {phase for phase in Phase if not is_final(phase)}
-
-
-def test_a_stopped_gang_waits_as_long_as_its_nodes_may_take():
-    """Draining, twice from Unloading to Validating (the upgrade and its revert), and Releasing."""
-    once = (Phase.DRAINING, Phase.RELEASING)
-    twice = (Phase.UNLOADING, Phase.UPGRADING, Phase.LOADING, Phase.VALIDATING)
-    longest = sum(transition_of(phase).seconds for phase in (*once, *twice, *twice))
-    assert transition_of(Request.STOPPED).seconds >= longest

@@ -77,7 +77,8 @@ def add_process(host, pid, *, name="python3", opened="", mapped="", group="0::/"
 
 
 def unload(host, kernel, *, adopted=True, patience=4):
-    return unload_driver(host, NVIDIA, kernel, VirtualClock(), patience=patience, adopted=adopted, system=kernel.system)
+    limits = {"patience": patience, "removal_seconds": 600}
+    return unload_driver(host, NVIDIA, kernel, VirtualClock(), **limits, adopted=adopted, system=kernel.system)
 
 
 def test_modules_are_removed_users_first_as_the_kernel_shows_them(host, kernel):
@@ -122,7 +123,7 @@ def test_a_process_that_ends_while_it_is_waited_for_is_no_failure(host, kernel):
             (host.proc / "4711/fd/3").unlink(missing_ok=True)
             super().wait(seconds)
 
-    unload_driver(host, NVIDIA, kernel, Ending(), patience=4, adopted=True, system=kernel.system)
+    unload_driver(host, NVIDIA, kernel, Ending(), patience=4, removal_seconds=60, adopted=True, system=kernel.system)
     assert kernel.removed[-1] == "nvidia"
 
 
@@ -140,6 +141,20 @@ def test_a_removal_that_does_not_end_is_a_failure_of_the_device(host, kernel):
     with pytest.raises(OrderFailedError) as caught:
         unload(host, kernel)
     assert caught.value.reason is Reason.DEVICE_FAILED
+
+
+def test_all_removals_together_have_the_time_of_the_order(host, kernel):
+    clock, limits = VirtualClock(), []
+
+    class Slow(type(kernel)):
+        def run(self, words, *, seconds, env=None):
+            limits.append(seconds)
+            clock.wait(100)
+            return super().run(words, seconds=seconds, env=env)
+
+    kernel.__class__ = Slow
+    unload_driver(host, NVIDIA, kernel, clock, patience=4, removal_seconds=450, adopted=True, system=kernel.system)
+    assert limits == [450, 350, 250, 150, 50]
 
 
 def test_a_process_that_ended_during_the_search_holds_nothing(host):

@@ -117,6 +117,16 @@ def test_an_unload_that_fails_is_no_busy_driver(tmp_path, code, missing):
     assert refused(world, order())[0] is Reason.DEVICE_FAILED
 
 
+def test_a_slow_removal_of_modules_is_waited_for_as_long_as_the_order_allows(tmp_path):
+    """The kernel does not cancel it: a failure would be reported while it continues."""
+    world = NodeWorld(tmp_path)
+    world.programs.removal_seconds = 599
+    assert run(world, order()).message.startswith("sim 1.0.0 unloaded")
+    world.load_driver("1.0.0")
+    reason, message = refused(world, msgspec.structs.replace(order("b"), unload_timeout=598))
+    assert (reason, "limit: driverUnloadSeconds of the stack" in message) == (Reason.DEVICE_FAILED, True)
+
+
 def test_a_driver_that_is_not_the_ordered_one_is_left_alone(tmp_path):
     world = NodeWorld(tmp_path)
     world.load_driver("2.0.0")

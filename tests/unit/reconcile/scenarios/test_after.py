@@ -65,7 +65,7 @@ async def test_a_gang_that_waited_too_long_is_restarted_on_nodes_in_service_only
         lambda: NodePhase.UPGRADING in {one.status.phase for one in rig.upgrades("up") if rig.requests()}
     )
     group = {one.spec.node.name for one in rig.upgrades("up") if one.status.phase is NodePhase.UPGRADING}
-    rig.cluster.clock.advance(10_000)
+    rig.cluster.clock.advance(15_000)
     rig.restart()
     await rig.run_until(lambda: RequestPhase.RESTARTING in {one.status.phase for one in rig.requests()}, 60)
     await rig.run_until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)

@@ -198,7 +198,7 @@ async def test_a_pod_of_its_own_that_has_not_ended_yet_is_none_that_came(rig: La
     await rig.begin(arrives=lambda _: False)
     end = rig.fleet._end_node_pod
     rig.fleet._end_node_pod = lambda pod: None if pod["metadata"]["name"].startswith("validate-") else end(pod)
-    await rig.run_until(lambda: rig.upgrade_jobs == {"upgrade", "revert"}, 1200, stride=5)
+    await rig.run_until(lambda: rig.upgrade_jobs == {"upgrade", "revert"}, 2400, stride=5)
     rig.fleet._end_node_pod = end
     await rig.run_until(lambda: rig.restored, 900)
     assert rig.fleet.reboots == [("gpu-0", NEXT), ("gpu-0", NOW)]

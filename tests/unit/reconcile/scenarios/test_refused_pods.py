@@ -191,7 +191,7 @@ async def test_a_node_upgrade_whose_job_cannot_have_a_pod_says_so_and_ends_with_
     said = told(QUOTA).format(f"{job}-"[:58] + "…")
     why = f"the upgrade Job has no pod; the API server refuses to create a pod: {said}"
     assert rig.told() == why
-    await rig.run_until(lambda: in_phase(rig, NodePhase.UNLOADING), 1500, stride=5)
+    await rig.run_until(lambda: in_phase(rig, NodePhase.UNLOADING), 3000, stride=5)
     (found,) = [one for one in rig.upgrades() if one.spec.node.name == "gpu-9"]
     assert found.status.steps[-2].result == f"Upgrading exceeded its deadline: {why}; reverting"
 

@@ -50,7 +50,7 @@ async def test_a_controller_whose_clock_is_ahead_ends_the_first_upgrade_before_i
     rig: Hanging,
 ) -> None:
     await rig.begin()
-    rig.skew = timedelta(minutes=25)
+    rig.skew = timedelta(minutes=50)
     await rig.run_until(lambda: rig.upgrades("up")[0].status.phase is NodePhase.FAILED, 900)
     assert (rig.most, rig.jobs, rig.upgrades("up")[0].status.reason) == (1, {"revert"}, "UpgradingLate")
     rig.assert_nothing_left()
@@ -60,7 +60,7 @@ async def test_no_second_upgrade_is_made_while_a_pod_of_the_first_is_left(rig: H
     """Its Job is gone, and its kubelet is not heard: what the pod does, nobody knows."""
     await rig.begin()
     rig.fleet.ignores_sigterm = set(rig.at_work)
-    rig.skew = timedelta(minutes=25)
+    rig.skew = timedelta(minutes=50)
     await rig.run_until(lambda: rig.upgrades("up")[0].status.reverting)
     for _ in range(120):
         await rig.run_second()

@@ -16,7 +16,7 @@ async def test_its_deadline_becomes_that_of_the_upgrade_it_waits_for():
 
     await rig.run_until(lambda: bool(upgrades()) and upgrades()["gpu-0"].phase is NodePhase.VALIDATING)
     first = upgrades()["gpu-0"].deadline
-    await rig.run_until(lambda: upgrades()["gpu-0"].deadline != first, 1000)
+    await rig.run_until(lambda: upgrades()["gpu-0"].deadline != first, 2000)
     waits, hangs = upgrades()["gpu-0"], upgrades()["gpu-1"]
     assert hangs.phase is NodePhase.UPGRADING
     assert (waits.phase, waits.deadline) == (NodePhase.VALIDATING, hangs.deadline)
