@@ -30,7 +30,7 @@ ANNOTATION_RELEASED_BY = f"{GROUP}/released-by"  # uid of the NodeUpgrade that r
 ANNOTATION_ADOPT = (
     f"{GROUP}/adopt"  # set by a user: the node may be taken over, core.gpu_stack.adoption.AdoptionConsent as JSON
 )
-ANNOTATION_ADOPTED = f"{GROUP}/adopted"  # the values of LABELS_DEPLOY before the take-over, as JSON
+ANNOTATION_ADOPTED = f"{GROUP}/adopted"  # the values of LABELS_DEPLOY and LABELS_PAUSED before, as JSON
 ANNOTATION_REMOVED_DRIVER = f"{GROUP}/removed-driver"  # as JSON: core.model.fleet.RemovedDriver
 ANNOTATION_GPU_FEATURES = (
     f"{GROUP}/gpu-features"  # written by feature discovery: core.node_protocol.gpu_features.GpuRecord as JSON
@@ -90,8 +90,10 @@ ANNOTATION_NODE_UPGRADE = (
 
 FINALIZER = f"{GROUP}/cleanup"
 
-# Of NVIDIA's GPU Operator. Written by the upgrade of an adopted node, and restored if the upgrade fails.
+# Of NVIDIA's GPU Operator. Written by the upgrade of an adopted node; LABELS_DEPLOY are restored if the upgrade fails,
+# LABELS_PAUSED when the operands of the node are on again.
 LABELS_DEPLOY = adoption.LABELS_DEPLOY
+LABELS_PAUSED = adoption.LABELS_PAUSED
 
 # Read. Never written by upgrades; written by the labeller only if no other program writes it.
 LABEL_KERNEL_NFD = LABELS_KERNEL[0]

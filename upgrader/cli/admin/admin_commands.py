@@ -80,7 +80,8 @@ def uninstall(session: Session, *, crds: bool, timeout: float, auto_approve: boo
 def adopt(session: Session, *, nodes: tuple[str, ...], stack: str | None, by: str | None) -> int:
     """Allow upgrader to take over nodes whose driver or device plugin another operator deploys.
 
-    The command only annotates the nodes. The first upgrade of a node takes it over. Specify either NODE or --stack.
+    The command only annotates the nodes. The first upgrade of a node takes it over. After two failed upgrades a node
+    waits for this command again. Specify either NODE or --stack.
     """
     if bool(nodes) is (stack is not None):
         raise click.UsageError("specify either nodes or --stack")

@@ -1,4 +1,7 @@
-"""`upgrader adopt`: a user hands over nodes that another operator manages; their next upgrade takes them over."""
+"""`upgrader adopt`: a user hands over nodes that another operator manages; their next upgrade takes them over.
+
+A node whose upgrades failed waits for the same command.
+"""
 
 from collections.abc import Sequence
 
@@ -6,11 +9,13 @@ import msgspec
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Node
-from upgrader.api.resources import GPU_STACKS, NODES
+from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES
 from upgrader.cli.shared import consent
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError, ConflictError
 from upgrader.core.gpu_stack.adoption import AdoptionConsent, foreign_labels, still_over
+from upgrader.core.model.phases import NodePhase, is_final
+from upgrader.reconcile.gpu_stack.unplanned_upgrades import latest_ended_upgrade
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
 
@@ -57,9 +62,9 @@ async def _read_node(context: Context, name: str) -> Node:
 async def _hand_over(context: Context, node: Node, by: str) -> str:
     name = node.metadata.name
     for attempt in range(1, consent.ATTEMPTS + 1):
-        if names.ANNOTATION_ADOPT in node.metadata.annotations:
+        labels, again = foreign_labels(node.metadata.labels), names.ANNOTATION_ADOPT in node.metadata.annotations
+        if again and not (labels and await _has_failed(context, node)):
             return f"node {name} is already handed over"
-        labels = foreign_labels(node.metadata.labels)
         if not labels:
             return f"node {name} is not managed by another operator; nothing to hand over"
         word = msgspec.json.encode(AdoptionConsent(by=by, at=timing.format_time(context.clock.now()))).decode()
@@ -73,5 +78,20 @@ async def _hand_over(context: Context, node: Node, by: str) -> str:
                 raise
             node = await _read_node(context, name)
         else:
-            return f"node {name} is handed over by {by}; its first upgrade sets {' and '.join(labels)} to false"
+            how = "again " if again else ""
+            return f"node {name} is handed over {how}by {by}; its first upgrade sets {' and '.join(labels)} to false"
     raise AssertionError("the last attempt returns or raises")
+
+
+async def _has_failed(context: Context, node: Node) -> bool:
+    """Whether the last upgrade that a stack created for a node failed, and none is in progress: a new consent starts
+    the next one without a pause.
+    """
+    upgrades = [
+        upgrade
+        for upgrade in await context.cluster.list(NODE_UPGRADES)
+        if upgrade.spec.plan is None and upgrade.spec.node.uid == node.metadata.uid
+    ]
+    last = latest_ended_upgrade(upgrades)
+    in_progress = any(not is_final(upgrade.status.phase) for upgrade in upgrades)
+    return last is not None and last.status.phase is NodePhase.FAILED and not in_progress

@@ -277,24 +277,25 @@ def _feature_labels(node: Node) -> list[str]:
 
 
 def _handed_back(node: Node) -> dict[str, str]:
-    """Restored labels of another operator on a node that is not managed any more, or never was; none on a managed
-    node.
+    """Restored labels of another operator on a node that is not managed any more, or never was; on a managed node only
+    those of paused operands.
 
     On a managed node the driver is loaded and jobs run: a user who returns it to the other operator drains it first.
     The annotation stores the values of the labels until then. It also identifies a node whose labels an earlier run
     removed.
     """
-    labels = node.metadata.labels
+    labels, kept = node.metadata.labels, node.metadata.annotations.get(names.ANNOTATION_ADOPTED)
     if labels.get(names.LABEL_OPERANDS) != names.OFF:
-        return {}
-    return adoption.handed_back(labels, node.metadata.annotations.get(names.ANNOTATION_ADOPTED))
+        return adoption.resumed_labels(labels, kept)[0]
+    return adoption.handed_back(labels, kept)
 
 
 def _kept_adoption(node: Node) -> str | None:
     """The record of a take-over that stays on the node until a user drains it; None if there is none."""
     if node.metadata.labels.get(names.LABEL_OPERANDS) == names.OFF:
         return None
-    return adoption.still_over(node.metadata.labels, node.metadata.annotations.get(names.ANNOTATION_ADOPTED))
+    labels, kept = node.metadata.labels, node.metadata.annotations.get(names.ANNOTATION_ADOPTED)
+    return adoption.still_over(labels, adoption.resumed_labels(labels, kept)[1])
 
 
 async def _patch_with_retries(

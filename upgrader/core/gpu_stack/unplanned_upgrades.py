@@ -1,7 +1,8 @@
 """Upgrades that a stack orders without a plan: of nodes on which no work can be lost, or no GPU pod can run.
 
 Pure. A failed upgrade is retried after a while, for as long as the node needs it: once a user has removed the cause
-(a full disk, a registry), a later attempt succeeds without an order.
+(a full disk, a registry), a later attempt succeeds without an order. Only the take-over of a node from another operator
+is not: each attempt ends the operands of that operator, so that it waits for a user after a few failures.
 """
 
 from collections.abc import Iterable
@@ -74,11 +75,19 @@ def kernel_changed(node: NodeFacts, catalogue: Catalogue) -> bool:
     return image is not None and bool(node.kernel) and image.kernel != node.kernel
 
 
-def next_attempt(before: Iterable[Attempt], now: datetime) -> int | None:
-    """Number of the attempt that is due; None while an attempt is in progress, or ended too recently."""
+def is_adoption(node: NodeFacts) -> bool:
+    """Whether the next upgrade of a node takes it over from another operator."""
+    return node.adopted and bool(node.foreign_labels)
+
+
+def next_attempt(before: Iterable[Attempt], now: datetime, *, most: int | None = None) -> int | None:
+    """Number of the attempt that is due; None while an attempt is in progress, or ended too recently, or is the last.
+
+    `most`: number of attempts; None: any number.
+    """
     last = max(before, key=lambda attempt: attempt.number, default=None)
     if last is None:
         return 1
-    if last.ended_at is None or now < last.ended_at + RETRY:
+    if last.ended_at is None or now < last.ended_at + RETRY or (most is not None and last.number >= most):
         return None
     return last.number + 1

@@ -162,7 +162,9 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     claimed_by: str = ""  # uid of the NodeUpgrade that holds it
     released_by: str = ""  # uid of the NodeUpgrade that released it last
     foreign_labels: tuple[str, ...] = ()  # by which another operator deploys operands that upgrades would replace
+    unpaused_labels: tuple[str, ...] = ()  # by which it deploys other operands, which may hold the driver
     adopted: bool = False  # a user has handed the node over
+    adopted_at: str = ""  # when, as the consent states it
     removed_driver: RemovedDriver | None = None  # set while it waits without a driver for one for its kernel
     pending_kernel: str = ""  # installed, and booted next; empty if that is the running kernel, or unknown
     os: str = ""  # code name of its distribution, such as bookworm; empty if unknown

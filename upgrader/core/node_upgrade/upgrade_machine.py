@@ -264,7 +264,7 @@ def _decide_unloading(view: NodeView, group: GroupView, now: datetime) -> Decisi
         return _go_to(view, _P.LOADING, message="no upgrade Job was created, so there is nothing to undo")
     if view.node is None or view.node.driver_key != "none" or view.node.operands != "off" or view.node.revision:
         return keep_phase(view, "switching the operands off", Act.OPERANDS_OFF)
-    if view.node.adopted and view.node.foreign_labels and not view.reverting:
+    if view.node.adopted and (view.node.unpaused_labels or (view.node.foreign_labels and not view.reverting)):
         return keep_phase(view, "taking the node over from another operator", Act.OPERANDS_OFF)
     if waiting := end_first_upgrade(view) or wait_for_arrivals(view, group, now):
         return waiting

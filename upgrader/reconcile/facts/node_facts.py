@@ -4,7 +4,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.core import untrusted
 from upgrader.core.driver_image.missing_images import code_name, read_removed_driver
-from upgrader.core.gpu_stack.adoption import foreign_labels
+from upgrader.core.gpu_stack.adoption import consent_time, foreign_labels, unpaused_labels
 from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.node_protocol.gpu_resources import PoolGpus, count_of, gpus_by_name
 from upgrader.core.node_protocol.node_features import read_record
@@ -49,7 +49,9 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
         released_by=untrusted.cut_name(node.metadata.annotations.get(names.ANNOTATION_RELEASED_BY, "")),
         pending_kernel=pending_kernel(node),
         foreign_labels=foreign_labels(labels),
+        unpaused_labels=unpaused_labels(labels),
         adopted=names.ANNOTATION_ADOPT in node.metadata.annotations,
+        adopted_at=consent_time(node.metadata.annotations.get(names.ANNOTATION_ADOPT)),
         removed_driver=read_removed_driver(node.metadata.annotations.get(names.ANNOTATION_REMOVED_DRIVER)),
         os=code_name(untrusted.cut_name(status.node_info.os_image)),
         arch=untrusted.cut_name(status.node_info.architecture),

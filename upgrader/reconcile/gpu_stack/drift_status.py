@@ -8,13 +8,14 @@ from datetime import datetime
 from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.driver_image.missing_images import DriverSelector, driver_had, driver_of, why_no_image
 from upgrader.core.gpu_stack import unplanned_upgrades
-from upgrader.core.gpu_stack.adoption import LABELS_DEPLOY
+from upgrader.core.gpu_stack.adoption import ADOPTION_ATTEMPTS, LABELS_DEPLOY
 from upgrader.core.gpu_stack.debounce import Observation
 from upgrader.core.gpu_stack.drift import would_lack
 from upgrader.core.gpu_stack.proposals import Proposal
 from upgrader.core.gpu_stack.unplanned_upgrades import NodeNeed
 from upgrader.core.model.fleet import NodeFacts, Target
 from upgrader.reconcile.gpu_stack.debounce_cache import Steady
+from upgrader.reconcile.gpu_stack.unplanned_upgrades import failed_adoption
 from upgrader.reconcile.observe.stack_reading import StackReading
 from upgrader.reconcile.runtime.conditions import ConditionContent
 
@@ -22,10 +23,12 @@ ON_DRIFT = "OnDrift"
 LABELS_AGREE = "LabelsAgree"
 ADOPTED = "Adopted"
 NEXT_BOOT = "NextBootSupported"
+ADOPTION_FAILED = "AdoptionFailed"
+"""Reason of a take-over that waits for a user: its upgrades failed."""
 FIXES = {
     LABELS_AGREE: "Find the other writer of these labels; the controller does not act on them.",
-    ADOPTED: "Hand the nodes over with `upgrader adopt`, or keep them out of the stack; see "
-    "docs/guides/migrate-from-gpu-operator.md.",
+    ADOPTED: "Hand the nodes over with `upgrader adopt`, after failed upgrades again, or keep them out of the stack; "
+    "see docs/guides/migrate-from-gpu-operator.md.",
     NEXT_BOOT: "Do not reboot these nodes before there is an image, or use an alternative; see docs/concepts/drift.md.",
 }
 """What a user does if one of these conditions is False."""
@@ -46,7 +49,7 @@ class DriftDecision:
             done = "True" if self.proposal.done else "False"
             yield ConditionContent(ON_DRIFT, done, self.proposal.why.value, self.proposal.message)
         yield from self._labels(read, now)
-        yield from _adopted_condition(read)
+        yield from self._adopted(read)
         yield from _next_boot_condition(read)
 
     def _labels(self, read: StackReading, now: datetime) -> Iterator[ConditionContent]:
@@ -67,19 +70,29 @@ class DriftDecision:
         elif any(condition.type == LABELS_AGREE for condition in read.stack.status.conditions):
             yield ConditionContent(LABELS_AGREE, "True", "Agree", "no label disagrees")
 
-
-def _adopted_condition(read: StackReading) -> Iterator[ConditionContent]:
-    refused = [node.name for node in read.snapshot.nodes if node.refused]
-    if refused:
-        message = (
-            f"{_node_text(refused)}: another operator deploys its driver or device plugin there; no upgrade begins "
-            f"until `upgrader adopt` hands them over, or {' and '.join(LABELS_DEPLOY)} are false"
-        )
-        yield ConditionContent(ADOPTED, "False", "NotAdopted", message)
-    elif any(condition.type == ADOPTED for condition in read.stack.status.conditions):
-        yield ConditionContent(
-            ADOPTED, "True", "Adopted", "no other operator deploys a driver or device plugin on these nodes"
-        )
+    def _adopted(self, read: StackReading) -> Iterator[ConditionContent]:
+        refused = [node.name for node in read.snapshot.nodes if node.refused]
+        failed = [
+            node.name
+            for node in read.snapshot.nodes
+            if failed_adoption(read.upgrades_of_node.get(node.uid, ()), node, self.goal) is not None
+        ]
+        if failed:
+            message = (
+                f"{_node_text(failed)}: {ADOPTION_ATTEMPTS} upgrades that take it over from another operator failed; "
+                "correct the cause (see the condition Installed), then run `upgrader adopt` again"
+            )
+            yield ConditionContent(ADOPTED, "False", ADOPTION_FAILED, message)
+        elif refused:
+            message = (
+                f"{_node_text(refused)}: another operator deploys its driver or device plugin there; no upgrade begins "
+                f"until `upgrader adopt` hands them over, or {' and '.join(LABELS_DEPLOY)} are false"
+            )
+            yield ConditionContent(ADOPTED, "False", "NotAdopted", message)
+        elif any(condition.type == ADOPTED for condition in read.stack.status.conditions):
+            yield ConditionContent(
+                ADOPTED, "True", "Adopted", "no other operator deploys a driver or device plugin on these nodes"
+            )
 
 
 def _next_boot_condition(read: StackReading) -> Iterator[ConditionContent]:

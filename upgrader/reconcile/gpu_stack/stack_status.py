@@ -26,8 +26,8 @@ from upgrader.core.model.phases import NodePhase, is_final
 from upgrader.core.node_protocol.node_labels import NodeLabelState as LabelStanding
 from upgrader.reconcile.checkpoint_request import abandoned_owners
 from upgrader.reconcile.checkpoint_request.abandoned_owners import AbandonedOwner
-from upgrader.reconcile.gpu_stack.drift_status import DriftDecision, without_image
-from upgrader.reconcile.gpu_stack.unplanned_upgrades import latest_ended_upgrade
+from upgrader.reconcile.gpu_stack.drift_status import ADOPTION_FAILED, DriftDecision, without_image
+from upgrader.reconcile.gpu_stack.unplanned_upgrades import failed_adoption, latest_ended_upgrade
 from upgrader.reconcile.observe import pod_events
 from upgrader.reconcile.observe.other_plans import away_from
 from upgrader.reconcile.observe.stack_reading import StackReading
@@ -261,6 +261,9 @@ class _Installed:
         if holder is not None and is_final(holder.status.phase):
             return _failure_reason(holder)
         last = latest_ended_upgrade(self._read.upgrades_of_node.get(node.uid, ()))
+        if stopped := failed_adoption(self._read.upgrades_of_node.get(node.uid, ()), node, self._goal):
+            _, message = _failure_reason(stopped)
+            return ADOPTION_FAILED, f"{message} (continue with `upgrader adopt {node.name}`)"
         # While the next attempt is in progress, the reason of the previous attempt stays.
         if (
             last is None

@@ -16,6 +16,7 @@ from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core import timing
 from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.gpu_stack import unplanned_upgrades
+from upgrader.core.gpu_stack.adoption import ADOPTION_ATTEMPTS
 from upgrader.core.gpu_stack.unplanned_upgrades import Attempt, NodeNeed
 from upgrader.core.model.fleet import ImageFacts, NodeFacts, Target
 from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason, is_final
@@ -186,7 +187,8 @@ def _due_attempt(
         for upgrade in read.upgrades_of_node.get(node.uid, ())
         if upgrade.metadata.name == _attempt_name(node, reason, state, upgrade.spec.attempt)
     ]
-    attempt = unplanned_upgrades.next_attempt(before, context.clock.now())
+    most = ADOPTION_ATTEMPTS if unplanned_upgrades.is_adoption(node) else None
+    attempt = unplanned_upgrades.next_attempt(before, context.clock.now(), most=most)
     if attempt is None:
         return None
     ordered = custom_objects.Order(
@@ -205,9 +207,21 @@ def _due_attempt(
 
 
 def _attempt_name(node: NodeFacts, reason: UpgradeReason, state: NodeState, attempt: int) -> str:
-    # The name includes the boot: a node may need the same repair again (kernel A, B, A), and without a pause.
+    # The name includes the boot: a node may need the same repair again (kernel A, B, A), and without a pause. That of a
+    # take-over includes the consent, so that the attempts begin anew with the next one.
     identity = (reason.value, node.uid, node.boot_id, state.revision, state.driver_key, node.claimed_by, str(attempt))
-    return custom_objects.upgrade_name(node.name, *identity)
+    consent = (node.adopted_at,) if unplanned_upgrades.is_adoption(node) else ()
+    return custom_objects.upgrade_name(node.name, *identity, *consent)
+
+
+def failed_adoption(upgrades: Iterable[NodeUpgrade], node: NodeFacts, goal: Target) -> NodeUpgrade | None:
+    """The failed upgrade after which the take-over of a node waits for a user; None if it does not wait."""
+    last = latest_ended_upgrade(upgrades)
+    if last is None or last.status.phase is not NodePhase.FAILED or not unplanned_upgrades.is_adoption(node):
+        return None
+    target, attempt = last.spec.target, last.spec.attempt
+    same = last.metadata.name == _attempt_name(node, last.spec.reason, target, attempt)
+    return last if same and target.revision == goal.revision and attempt >= ADOPTION_ATTEMPTS else None
 
 
 async def _still_upgrade(context: Context, node: NodeFacts) -> bool:

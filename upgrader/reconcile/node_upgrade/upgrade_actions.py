@@ -121,7 +121,7 @@ async def _perform_act(
             await _patch_node(context, upgrade, lambda node: node_patches.driver_on(node, effective_state(upgrade)))
         case Act.OPERANDS_ON:
             await _look_again(context, upgrade, view)
-            await _patch_node(context, upgrade, lambda _: node_patches.operands_on())
+            await _patch_node(context, upgrade, node_patches.operands_on)
         case Act.VALIDATE:
             await _ensure_validation_pod(context, _validation_pod(context, upgrade, view))
         case Act.RELEASE:

@@ -230,7 +230,7 @@ def build_view(
         validate=pod_results.validate_result(own, upgrade, reverting=status.reverting),
         driver=_operand_facts(own, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
         plugin=_operand_facts(own, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
-        foreign_pods=sum(_is_foreign_operand(pod) for pod in rest),
+        foreign_pods=sum(_is_foreign_operand(pod, node) for pod in rest),
         runtime=_operand_facts(own, names.LABEL_IMAGE_KEY, goal.runtime_key, status.phase, "runtime"),
         other_operands=_device_holders(own),
         others=tuple(_other_pods(upgrade, rest, members, around, _pool_gpus(upgrade, claimed or {}))),
@@ -270,15 +270,17 @@ def _upgrade_node_facts(upgrade: NodeUpgrade, node: k.Node) -> NodeFacts:
     return msgspec.structs.replace(facts, gpus=sum(count for name, count in capacity.items() if name in offered))
 
 
-def _is_foreign_operand(pod: k.Pod) -> bool:
-    """Whether another operator's label deployed a pod; its DaemonSet removes it when that label is false.
+def _is_foreign_operand(pod: k.Pod, node: k.Node | None) -> bool:
+    """Whether another operator's label deployed a pod; its DaemonSet removes it when that label is false, or paused.
 
     A pod without a DaemonSet would stay forever, whatever its selector.
     """
     owner = controller_of(pod.metadata)
+    labels = node.metadata.labels if node is not None else {}
+    paused = (key for key in names.LABELS_PAUSED if adoption.is_paused(labels.get(key, "")))
     by_daemonset = owner is not None and owner.kind == "DaemonSet"
     return by_daemonset and any(
-        pod.spec.node_selector.get(key, adoption.OFF) != adoption.OFF for key in names.LABELS_DEPLOY
+        pod.spec.node_selector.get(key, adoption.OFF) != adoption.OFF for key in (*names.LABELS_DEPLOY, *paused)
     )
 
 

@@ -41,7 +41,7 @@ _OFF: dict[str, str | None] = {
 
 
 def operands_off(node: Node) -> dict[str, Any]:
-    """Set driver none and operands off, remove the revision, and switch off another operator's operands."""
+    """Set driver none and operands off, remove the revision, and switch off or pause another operator's operands."""
     kept = node.metadata.annotations.get(names.ANNOTATION_ADOPTED)
     adopted = names.ANNOTATION_ADOPT in node.metadata.annotations
     over = adoption.taken_over(node.metadata.labels, kept) if adopted else None
@@ -92,9 +92,18 @@ def driver_on(node: Node, goal: NodeState) -> dict[str, Any]:
     return patch if _has_annotations(node, settings) else _add_annotations(patch, settings)
 
 
-def operands_on() -> dict[str, Any]:
-    """Switch on the device plugin and other operands that need a loaded driver."""
-    return {"metadata": {"labels": {names.LABEL_OPERANDS: names.ON}}}
+def operands_on(node: Node) -> dict[str, Any]:
+    """Switch on the device plugin and other operands that need a loaded driver, also those of another operator."""
+    labels, annotations = _resume_operands(node)
+    patch: dict[str, Any] = {"labels": {names.LABEL_OPERANDS: names.ON} | labels}
+    return {"metadata": patch | ({"annotations": annotations} if annotations else {})}
+
+
+def _resume_operands(node: Node) -> tuple[dict[str, str], dict[str, str | None]]:
+    """Labels and annotations by which another operator's paused operands start again; empty if none is paused."""
+    kept = node.metadata.annotations.get(names.ANNOTATION_ADOPTED)
+    labels, left = adoption.resumed_labels(node.metadata.labels, kept)
+    return labels, {names.ANNOTATION_ADOPTED: left} if left != kept else {}
 
 
 def release_node(node: Node, uid: str, revision: str) -> dict[str, Any]:
@@ -102,11 +111,12 @@ def release_node(node: Node, uid: str, revision: str) -> dict[str, Any]:
 
     `uid` of the releasing NodeUpgrade is recorded, so this changes the Node even if it had no claim.
 
-    An adopted node on which no operand of this operator ran is handed back to the other operator.
+    An adopted node on which no operand of this operator ran is handed back to the other operator. Operands of that
+    operator that are still paused start again.
     """
-    labels: dict[str, str] = {}
+    labels, resumed = _resume_operands(node)
     there, on = node.metadata.annotations, node.metadata.labels.get(names.LABEL_OPERANDS) == names.ON
-    annotations: dict[str, str | None] = {names.ANNOTATION_CLAIMED_BY: None, names.ANNOTATION_RELEASED_BY: uid}
+    annotations = {names.ANNOTATION_CLAIMED_BY: None, names.ANNOTATION_RELEASED_BY: uid} | resumed
     if on and names.LABEL_REVISION not in node.metadata.labels and revision:
         labels[names.LABEL_REVISION] = revision
     if on and names.ANNOTATION_REMOVED_DRIVER in there:

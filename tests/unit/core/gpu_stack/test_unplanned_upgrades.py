@@ -4,7 +4,15 @@ import pytest
 
 from tests.support.facts import KERNEL, fresh_node, image, node
 from upgrader.core.driver_image.catalogue import Catalogue
-from upgrader.core.gpu_stack.unplanned_upgrades import RETRY, Attempt, NodeNeed, find_need, next_attempt, why_closed
+from upgrader.core.gpu_stack.unplanned_upgrades import (
+    RETRY,
+    Attempt,
+    NodeNeed,
+    find_need,
+    is_adoption,
+    next_attempt,
+    why_closed,
+)
 from upgrader.core.model.fleet import RemovedDriver
 from upgrader_dev.simulated.cluster.ports import START
 
@@ -96,3 +104,18 @@ ATTEMPTS = {
 @pytest.mark.parametrize(("before", "number"), ATTEMPTS.values(), ids=ATTEMPTS)
 def test_the_attempt_that_is_due(before, number):
     assert next_attempt(before, NOW) == number
+
+
+def test_after_the_last_attempt_none_is_due():
+    ended = [Attempt(number=number, ended_at=NOW - RETRY) for number in (1, 2)]
+    assert [next_attempt(ended[:count], NOW, most=2) for count in (0, 1, 2)] == [1, 2, None]
+
+
+def test_only_a_node_that_is_handed_over_and_not_taken_over_yet_is_adopted_by_its_next_upgrade():
+    labels = ("nvidia.com/gpu.deploy.driver",)
+    nodes = [
+        fresh_node("a", foreign_labels=labels, adopted=True),
+        fresh_node("b", foreign_labels=labels),
+        fresh_node("c", adopted=True),
+    ]
+    assert [is_adoption(node) for node in nodes] == [True, False, False]

@@ -81,3 +81,53 @@ def test_a_node_that_was_taken_over(kept: dict[str, str], labels: dict[str, str]
         labels,
         {names.ANNOTATION_CLAIMED_BY: None, names.ANNOTATION_RELEASED_BY: "u"} | gone,
     )
+
+
+DCGM = "nvidia.com/gpu.deploy.dcgm"
+PAUSED = {DCGM: "paused-for-driver-upgrade"}
+BOTH = json.dumps({DEPLOYS: "true", DCGM: "true"}, separators=(",", ":"))
+TAKEN = json.dumps({DEPLOYS: "true"}, separators=(",", ":"))
+
+
+def test_operands_of_another_operator_are_paused_with_the_write_that_switches_operands_off() -> None:
+    there = node({names.ANNOTATION_ADOPT: "{}", names.ANNOTATION_ADOPTED: TAKEN}, **{DEPLOYS: "false", DCGM: "true"})
+    assert node_patches.operands_off(there) == {
+        "metadata": {"labels": OFF | PAUSED, "annotations": {names.ANNOTATION_ADOPTED: BOTH}}
+    }
+    assert node_patches.operands_off(node({}, **{DCGM: "true"})) == {"metadata": {"labels": OFF}}, "not handed over"
+
+
+@pytest.mark.parametrize(
+    ("value", "labels"),
+    [("paused-for-driver-upgrade", {DCGM: "true"}), ("false", {})],
+    ids=["as it was", "unless it was changed since"],
+)
+def test_they_run_again_with_the_write_that_switches_operands_on(value: str, labels: dict[str, str]) -> None:
+    there = node({names.ANNOTATION_ADOPTED: BOTH}, **{DEPLOYS: "false", DCGM: value})
+    assert node_patches.operands_on(there) == {
+        "metadata": {
+            "labels": {names.LABEL_OPERANDS: "on"} | labels,
+            "annotations": {names.ANNOTATION_ADOPTED: TAKEN},
+        }
+    }
+    plain = {"metadata": {"labels": {names.LABEL_OPERANDS: "on"}}}
+    assert node_patches.operands_on(node({})) == plain
+    assert node_patches.operands_on(node({names.ANNOTATION_ADOPTED: TAKEN}, **{DEPLOYS: "false"})) == plain
+
+
+@pytest.mark.parametrize(
+    ("operands", "kept", "labels", "left"),
+    [
+        ("on", {}, {DCGM: "true"}, TAKEN),
+        ("off", {names.ANNOTATION_REMOVED_DRIVER: json.dumps(HAD)}, {DCGM: "true"}, TAKEN),
+        ("off", {}, {DCGM: "true", DEPLOYS: "true"}, None),
+    ],
+    ids=["with a driver", "whose driver was removed", "handed back"],
+)
+def test_a_node_that_is_released_has_no_paused_operand(
+    operands: str, kept: dict[str, str], labels: dict[str, str], left: str | None
+) -> None:
+    there = node({names.ANNOTATION_ADOPTED: BOTH} | kept, **{names.LABEL_OPERANDS: operands, DEPLOYS: "false"} | PAUSED)
+    meta = node_patches.release_node(there, "u", "")["metadata"]
+    assert {key: value for key, value in meta["labels"].items() if key.startswith("nvidia.com/")} == labels
+    assert meta["annotations"][names.ANNOTATION_ADOPTED] == left
