@@ -31,9 +31,15 @@ def partitioned(installed):
     bench.label({names.LABEL_DEVICE_PLUGIN: key})
     soon(lambda: offered(bench) == ("0", "8"), 90)  # the new plugin may register before the old one is gone
     yield bench
-    bench.api.delete(f"{path}/{daemonset['metadata']['name']}")
+    name = daemonset["metadata"]["name"]
+    bench.api.delete(f"{path}/{name}")
+    soon(lambda: not plugin_pods(bench, name), 90)  # a plugin that still runs would register again
     bench.node.restart("kubelet")  # it forgets what no plugin offers any more
     soon(lambda: status(bench)["capacity"].get(PARTITION, "0") == "0", 90)
+
+
+def plugin_pods(bench, daemonset):
+    return [pod for pod in bench.api.get(bench.pods)["items"] if pod["metadata"]["name"].startswith(f"{daemonset}-")]
 
 
 def status(bench):
