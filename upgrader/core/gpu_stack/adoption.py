@@ -58,14 +58,16 @@ class AdoptionConsent(Struct, frozen=True, kw_only=True):
 
 def foreign_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
     """The labels by which another operator deploys operands on a node that upgrades would replace."""
-    return tuple(key for key in LABELS_DEPLOY if labels.get(key, OFF) not in {OFF, ""})
+    return tuple(key for key in LABELS_DEPLOY if _is_deployed(labels, key))
 
 
 def unpaused_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
     """The labels by which another operator deploys operands that may hold the driver."""
-    return tuple(
-        key for key in LABELS_PAUSED if labels.get(key, OFF) not in {OFF, ""} and not is_paused(labels.get(key, OFF))
-    )
+    return tuple(key for key in LABELS_PAUSED if _is_deployed(labels, key) and not is_paused(labels[key]))
+
+
+def _is_deployed(labels: Mapping[str, str], key: str) -> bool:
+    return labels.get(key, OFF) not in {OFF, ""}
 
 
 def is_paused(value: str) -> bool:

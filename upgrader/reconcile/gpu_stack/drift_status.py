@@ -1,10 +1,11 @@
 """Conditions of a stack about drift: the response to it, labels that disagree, kernels without a driver image."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.driver_image.missing_images import DriverSelector, driver_had, driver_of, why_no_image
 from upgrader.core.gpu_stack import unplanned_upgrades
@@ -15,7 +16,6 @@ from upgrader.core.gpu_stack.proposals import Proposal
 from upgrader.core.gpu_stack.unplanned_upgrades import NodeNeed
 from upgrader.core.model.fleet import NodeFacts, Target
 from upgrader.reconcile.gpu_stack.debounce_cache import Steady
-from upgrader.reconcile.gpu_stack.unplanned_upgrades import failed_adoption
 from upgrader.reconcile.observe.stack_reading import StackReading
 from upgrader.reconcile.runtime.conditions import ConditionContent
 
@@ -37,11 +37,15 @@ SHOWN = 10
 
 @dataclass(frozen=True, kw_only=True)
 class DriftDecision:
-    """The decision about drift, and how long it persists; `goal` is the target of a node without a driver."""
+    """The decision about drift, and how long it persists; `goal` is the target of a node without a driver.
+
+    `failed_adoptions`: the failed upgrade by name of the node whose take-over waits for a user.
+    """
 
     goal: Target
     proposal: Proposal | None
     steady: Steady
+    failed_adoptions: Mapping[str, NodeUpgrade]
 
     def conditions(self, read: StackReading, now: datetime) -> Iterator[ConditionContent]:
         """The conditions; a positive one is added only if the stack already has that condition."""
@@ -72,15 +76,10 @@ class DriftDecision:
 
     def _adopted(self, read: StackReading) -> Iterator[ConditionContent]:
         refused = [node.name for node in read.snapshot.nodes if node.refused]
-        failed = [
-            node.name
-            for node in read.snapshot.nodes
-            if failed_adoption(read.upgrades_of_node.get(node.uid, ()), node, self.goal) is not None
-        ]
-        if failed:
+        if self.failed_adoptions:
             message = (
-                f"{_node_text(failed)}: {ADOPTION_ATTEMPTS} upgrades that take it over from another operator failed; "
-                "correct the cause (see the condition Installed), then run `upgrader adopt` again"
+                f"{_node_text(list(self.failed_adoptions))}: {ADOPTION_ATTEMPTS} upgrades that take it over from another "
+                "operator failed; correct the cause (see the condition Installed), then run `upgrader adopt` again"
             )
             yield ConditionContent(ADOPTED, "False", ADOPTION_FAILED, message)
         elif refused:

@@ -229,7 +229,8 @@ async def _answer_drift(
     steady = sightings.record_nodes(read.target, read.snapshot.nodes, read.drift, now)
     await image_wishes.prune_images(context, read)
     proposal = await proposals.answer_drift(context, read, steady)
-    return drift_status.DriftDecision(goal=goal, proposal=proposal, steady=steady)
+    failed = unplanned_upgrades.failed_adoptions(read, goal)
+    return drift_status.DriftDecision(goal=goal, proposal=proposal, steady=steady, failed_adoptions=failed)
 
 
 async def _leave_stack(context: Context, name: str) -> float | None:

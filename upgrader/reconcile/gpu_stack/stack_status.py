@@ -13,7 +13,7 @@ from upgrader.api.v1alpha1.gpu_stack import OperandStatus, PartStatus
 from upgrader.core.driver_image.catalogue import NO_DRIVER, Catalogue
 from upgrader.core.gpu_stack import unplanned_upgrades
 from upgrader.core.gpu_stack.unplanned_upgrades import RETRY
-from upgrader.core.model.fleet import NodeFacts, Target
+from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.model.operands import (
     Operand,
     OperandStanding,
@@ -27,7 +27,7 @@ from upgrader.core.node_protocol.node_labels import NodeLabelState as LabelStand
 from upgrader.reconcile.checkpoint_request import abandoned_owners
 from upgrader.reconcile.checkpoint_request.abandoned_owners import AbandonedOwner
 from upgrader.reconcile.gpu_stack.drift_status import ADOPTION_FAILED, DriftDecision, without_image
-from upgrader.reconcile.gpu_stack.unplanned_upgrades import failed_adoption, latest_ended_upgrade
+from upgrader.reconcile.gpu_stack.unplanned_upgrades import latest_ended_upgrade
 from upgrader.reconcile.observe import pod_events
 from upgrader.reconcile.observe.other_plans import away_from
 from upgrader.reconcile.observe.stack_reading import StackReading
@@ -104,7 +104,7 @@ async def write_status(
             for condition in (
                 ConditionContent("Valid", "True", "RevisionMade", f"revision {read.target.revision} is stored"),
                 drifted,
-                _Installed(read, answered.goal).condition(),
+                _Installed(read, answered).condition(),
                 _operands_ready(standing, labeller),
                 *answered.conditions(read, context.clock.now()),
                 *_overlaps_condition(read),
@@ -207,8 +207,8 @@ def _labels_condition(labelling: Labelling) -> Iterator[ConditionContent]:
 class _Installed:
     """The condition Installed: nodes that a stack installs or repairs by itself, and the reasons of failures."""
 
-    def __init__(self, read: StackReading, goal: Target) -> None:
-        self._read, self._goal = read, goal
+    def __init__(self, read: StackReading, answered: DriftDecision) -> None:
+        self._read, self._goal, self._failed_adoptions = read, answered.goal, answered.failed_adoptions
         self._catalogue = Catalogue(read.snapshot.images)
         self._by_uid = {upgrade.metadata.uid: upgrade for upgrade in read.upgrades}
 
@@ -261,7 +261,7 @@ class _Installed:
         if holder is not None and is_final(holder.status.phase):
             return _failure_reason(holder)
         last = latest_ended_upgrade(self._read.upgrades_of_node.get(node.uid, ()))
-        if stopped := failed_adoption(self._read.upgrades_of_node.get(node.uid, ()), node, self._goal):
+        if stopped := self._failed_adoptions.get(node.name):
             _, message = _failure_reason(stopped)
             return ADOPTION_FAILED, f"{message} (continue with `upgrader adopt {node.name}`)"
         # While the next attempt is in progress, the reason of the previous attempt stays.

@@ -214,10 +214,16 @@ def _attempt_name(node: NodeFacts, reason: UpgradeReason, state: NodeState, atte
     return custom_objects.upgrade_name(node.name, *identity, *consent)
 
 
-def failed_adoption(upgrades: Iterable[NodeUpgrade], node: NodeFacts, goal: Target) -> NodeUpgrade | None:
-    """The failed upgrade after which the take-over of a node waits for a user; None if it does not wait."""
+def failed_adoptions(read: StackReading, goal: Target) -> dict[str, NodeUpgrade]:
+    """The failed upgrade after which the take-over of a node waits for a user, by name of the node."""
+    adoptions = (node for node in read.snapshot.nodes if unplanned_upgrades.is_adoption(node))
+    failed = {node.name: _failed_adoption(read.upgrades_of_node.get(node.uid, ()), node, goal) for node in adoptions}
+    return {name: upgrade for name, upgrade in failed.items() if upgrade is not None}
+
+
+def _failed_adoption(upgrades: Iterable[NodeUpgrade], node: NodeFacts, goal: Target) -> NodeUpgrade | None:
     last = latest_ended_upgrade(upgrades)
-    if last is None or last.status.phase is not NodePhase.FAILED or not unplanned_upgrades.is_adoption(node):
+    if last is None or last.status.phase is not NodePhase.FAILED:
         return None
     target, attempt = last.spec.target, last.spec.attempt
     same = last.metadata.name == _attempt_name(node, last.spec.reason, target, attempt)

@@ -98,11 +98,12 @@ async def test_they_are_paused_while_the_driver_is_unloaded_and_run_again_with_t
     assert their_pods(rig) == {"nvidia-dcgm"}
 
 
-async def test_the_driver_is_not_unloaded_before_their_pods_have_ended(rig: Rig) -> None:
+@pytest.mark.parametrize("operand", ["nvidia-driver-daemonset", "nvidia-dcgm"])
+async def test_the_driver_is_not_unloaded_before_their_pods_have_ended(rig: Rig, operand: str) -> None:
     rig.apply_stack(rig.make_spec("1.0"))
     await pass_time(rig)
-    (dcgm,) = [pod for pod in rig.cluster.store.copy_all(PODS) if pod["metadata"]["name"].startswith("nvidia-dcgm")]
-    rig.others.append(lambda: rig.cluster.store.put(PODS, dcgm))  # its pod does not end
+    (other_pod,) = [pod for pod in rig.cluster.store.copy_all(PODS) if pod["metadata"]["name"].startswith(operand)]
+    rig.others.append(lambda: rig.cluster.store.put(PODS, other_pod))  # it does not end
     await adopt(rig)
     await rig.run_until(lambda: in_phase(rig, NodePhase.UNLOADING))
     await pass_time(rig, 60)
@@ -110,7 +111,7 @@ async def test_the_driver_is_not_unloaded_before_their_pods_have_ended(rig: Rig)
     waits = (NodePhase.UNLOADING, "waiting for 1 pod(s) of another operator to end")
     assert (upgrade.status.phase, upgrade.status.message) == waits
     rig.others.clear()
-    rig.cluster.store.remove(PODS, dcgm["metadata"]["name"], "gpu-operator")
+    rig.cluster.store.remove(PODS, other_pod["metadata"]["name"], "gpu-operator")
     await rig.settle()
 
 

@@ -100,24 +100,6 @@ async def test_handed_over_it_is_taken_with_the_write_that_switches_it_off(rig: 
     assert json.loads(annotations(rig)[names.ANNOTATION_ADOPT])["by"] == "ada"
 
 
-async def test_the_upgrade_waits_until_the_pods_of_the_other_operator_are_gone(rig: Rig) -> None:
-    rig.apply_stack(rig.make_spec("1.0"))
-    await pass_time(rig)
-    (other_pod,) = [pod for pod in rig.cluster.store.copy_all(PODS) if pod["metadata"]["namespace"] == "gpu-operator"]
-    rig.others.append(lambda: rig.cluster.store.put(PODS, other_pod))  # its pod does not end
-    await adoption.adopt_nodes(rig.context, ["gpu-1"], None, by="ada")
-    await rig.run_until(lambda: in_phase(rig, NodePhase.UNLOADING))
-    await pass_time(rig, 60)
-    (upgrade,) = [one for one in rig.upgrades() if one.spec.node.name == "gpu-1"]
-    assert (upgrade.status.phase, upgrade.status.message) == (
-        NodePhase.UNLOADING,
-        "waiting for 1 pod(s) of another operator to end",
-    )
-    rig.others.clear()
-    rig.cluster.store.remove(PODS, other_pod["metadata"]["name"], "gpu-operator")
-    await rig.settle()
-
-
 async def test_a_first_upgrade_that_fails_gives_it_back_and_the_next_takes_it_again(rig: Rig) -> None:
     revision = rig.apply_stack(rig.make_spec("1.0"))
     await pass_time(rig)
