@@ -275,5 +275,12 @@ async def test_a_file_of_a_pod_that_does_not_run_is_none(cluster, namespace):
     assert await cluster.read_file(read, "main", "/run/checkpoint/ack.json") is None
 
 
+async def test_the_log_of_a_pod_that_does_not_exist_is_not_found(cluster, namespace):
+    read = await cluster.create(PODS, pod("p", namespace))
+    await cluster.delete(PODS, read.metadata)
+    with pytest.raises(NotFoundError):
+        await cluster.read_log(read, "main")
+
+
 async def test_the_version_is_the_api_servers(cluster):
     assert re.fullmatch(r"v1\.\d+\.\d+", await cluster.version())

@@ -11,6 +11,7 @@ NODE_PACKAGES = ("grpcio", "msgspec", "protobuf", "pyyaml", "typing-extensions")
 NODE_PARTS = (
     "__init__.py",
     *(f"core/{name}.py" for name in ("__init__", "errors", "timing", "untrusted")),
+    *(f"core/doctor/{name}.py" for name in ("__init__", "advice", "node_survey")),
     "core/node_protocol",
     "node",
     *(f"process/{name}.py" for name in ("__init__", "finished", "redact", "run")),

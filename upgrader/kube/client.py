@@ -169,6 +169,12 @@ class KubeCluster:
         output = await self._exec(pod, container, ("sh", "-c", 'cat -- "$1" && printf %s "$2"', "sh", path, marker))
         return output.removesuffix(marker.encode()) if output is not None and output.endswith(marker.encode()) else None
 
+    async def read_log(self, pod: Pod, container: str) -> bytes:
+        """See ports.Cluster."""
+        path = PODS.path(pod.metadata.name, pod.metadata.namespace, "log")
+        query = (("container", container), ("limitBytes", str(LARGEST_FILE)))
+        return await self._transport.read(Call(method="GET", path=path, query=query, accept="*/*"))
+
     async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> CommandResult | None:
         """See ports.Cluster. The container needs `sh`."""
         marker = secrets.token_hex(16)

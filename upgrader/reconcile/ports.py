@@ -82,6 +82,14 @@ class Cluster(Reads, Protocol):
         """A file in a container, read by exec with an end marker; None if it does not exist or is incomplete."""
         ...
 
+    async def read_log(self, pod: Pod, container: str) -> bytes:
+        """The begin of the log of a container.
+
+        Raises:
+            NotFoundError: the pod does not exist.
+        """
+        ...
+
     async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> CommandResult | None:
         """Run a short command in a container; None if its end is unknown."""
         ...

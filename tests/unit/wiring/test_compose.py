@@ -5,7 +5,8 @@ import pytest
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.wiring import compose
 from upgrader.wiring.settings import Settings
-from upgrader_dev.simulated.apiserver.cluster import FakeCluster, FakeNodes
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.apiserver.node_cache import FakeNodes
 from upgrader_dev.simulated.cluster.ports import FakeCrashPoints, FakeLeadership
 
 PINNED = "127.0.0.1:1/upgrader@sha256:" + "0" * 64

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from upgrader.cli.base.render import empty_table, plural_of, titled_table
 from upgrader.cli.doctor.job_lints import JobLintReport
+from upgrader.cli.doctor.node_survey import NodeSurvey
 from upgrader.core.doctor.advice import Advice, Severity
 
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
@@ -36,6 +37,17 @@ def job_tables(report: JobLintReport) -> RenderableType:
     well = report.looked_at - len(by_job)
     last = f"{report.looked_at} {plural_of('job', report.looked_at)} checked, {well} without findings."
     return Group(*parts, Padding(Text(last, style="bold"), (1 if parts else 0, 0, 0, 0)))
+
+
+def survey_tables(surveys: Sequence[NodeSurvey]) -> RenderableType:
+    """The facts and findings of each node."""
+    parts: list[RenderableType] = []
+    for survey in surveys:
+        facts = empty_table("Fact", "Value")
+        for name, value in survey.report.facts.items():
+            facts.add_row(name, value)
+        parts += [titled_table(f"node {survey.node}", facts), advice_table(survey.report.findings)]
+    return Group(*parts)
 
 
 def _severity_text(advice: Advice) -> Text:

@@ -59,11 +59,38 @@ class Reboot(msgspec.Struct, frozen=True, kw_only=True):
     down_timeout: int = 300
 
 
+class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
+    """What an upgrade changes on a node, as far as findings of the survey depend on it. The order of a survey.
+
+    `kernel` is that of the driver after the upgrade; empty means the running one. `swaps_driver`: the loaded driver is
+    unloaded. `signed`: a signature of the driver image's modules was checked when it was built; None means that this is
+    unknown. `resources` are the extended resources of the pool's GPUs: pods that request them are ended by the upgrade.
+    `namespace` is the operator's, whose pods end before the driver is unloaded. `ends_pods`: all other pods except
+    those of DaemonSets and static pods are ended too. `adopted`: a user handed the node over from another operator.
+    `managed_runtime`: the stack deploys the container toolkit. `binary` is the path of the kubelet on the node; empty
+    means any kubelet.
+    """
+
+    vendor: str
+    kernel: str = ""
+    swaps_driver: bool = True
+    signed: bool | None = None
+    kubelet: KubeletTarget | None = None
+    restarts_kubelet: bool = False
+    binary: str = ""
+    resources: tuple[str, ...] = ()
+    namespace: str = ""
+    ends_pods: bool = False
+    reboots: bool = False
+    adopted: bool = False
+    managed_runtime: bool = False
+
+
 class PrepareOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Prove that a node can be upgraded, while its jobs run; load nothing.
 
     `kernel` is that of the driver: the running kernel, or that of `reboot`. The driver image's init container has
-    written its manifest to `manifest` (a path in the pod).
+    written its manifest to `manifest` (a path in the pod). With `survey`, the node itself is examined as well.
     """
 
     kernel: str
@@ -72,6 +99,7 @@ class PrepareOrder(msgspec.Struct, frozen=True, kw_only=True):
     kubelet: KubeletTarget | None = None
     settings: KubeletSettings | None = None
     reboot: Reboot | None = None
+    survey: SurveyScope | None = None
     min_free_bytes: int = 1 << 30
 
 
@@ -142,6 +170,7 @@ class Reason(StrEnum):
     NOT_REBOOTED = "NotRebooted"
     BAD_ORDER = "BadOrder"
     OCCUPIED = "NodeOccupied"
+    UNSUITABLE = "NodeUnsuitable"
 
 
 class OrderResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -4,7 +4,6 @@ Links below /proc are read and never followed: a file of a network file system w
 that opens or stats it.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,11 +11,11 @@ from msgspec import Struct
 
 from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.host.clock import NodeClock, poll_until_no_fault
+from upgrader.node.host.control_groups import read_owner
 from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.host.text_files import read_optional
 
 BUSY_POLL_SECONDS = 2.0
-_POD = re.compile(r"pod([0-9a-f]{8}[-_](?:[0-9a-f]{4}[-_]){3}[0-9a-f]{12})")
-_UNIT = re.compile(r"/([^/]+\.service)(?:/|$)")
 
 
 class DeviceHolder(Struct, frozen=True, kw_only=True):
@@ -73,18 +72,9 @@ def _used_files(process: Path) -> Iterator[str]:
 
 
 def _describe_holder(process: Path) -> DeviceHolder:
-    groups = _read_text(process / "cgroup")
-    pod, unit = _POD.search(groups), _UNIT.findall(groups)
-    return DeviceHolder(
-        pid=int(process.name),
-        name=_read_text(process / "comm").strip() or "ended",
-        pod=pod[1].replace("_", "-") if pod else "",
-        unit=unit[-1] if unit and not pod else "",
-    )
-
-
-def _read_text(path: Path) -> str:
+    owner = read_owner(process)
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        name = read_optional(process / "comm")
     except OSError:
-        return ""
+        name = ""
+    return DeviceHolder(pid=int(process.name), name=name or "ended", pod=owner.pod, unit=owner.unit)

@@ -60,7 +60,7 @@ def unload_foreign_driver(
     """
     if not (modules := removal_order(system, MODULES.get(vendor, ""))):
         return ""
-    version = _read_version(system / "module" / modules[-1])
+    version = read_module_version(system / "module" / modules[-1])
     name = f"{vendor} {version}, which another program loaded,"
     wait_until_unused(
         name,
@@ -86,7 +86,7 @@ def _remove_module(module: str, name: str, programs: ProgramRunner, seconds: flo
         raise OrderFailedError(Reason.BUSY, f"module {module} of {name} is in use: {ended.one_line}")
 
 
-def _read_version(module: Path) -> str:
+def read_module_version(module: Path) -> str:
     """The version of a module; "of unknown version" if it has none."""
     file = module / "version"
     return file.read_text(encoding="utf-8").strip() if file.exists() else "of unknown version"

@@ -35,7 +35,10 @@ class RunningKubelet(Struct, frozen=True, kw_only=True):
 
 
 class KubeletProcesses:
-    """Processes of the node with one executable and a kubeconfig: one kubelet, or two during a restart."""
+    """Processes of the node with one executable and a kubeconfig: one kubelet, or two during a restart.
+
+    Without the path of the executable, every executable with the name `kubelet` counts.
+    """
 
     def __init__(self, host: Host, binary: str) -> None:
         self._host = host
@@ -43,9 +46,9 @@ class KubeletProcesses:
 
     def running(self) -> tuple[RunningKubelet, ...]:
         """The running kubelets, the oldest first."""
-        names = {self._binary, self._host.on_node(self._host.path(self._binary))}
+        paths = {self._binary, self._host.on_node(self._host.path(self._binary))} if self._binary else set[str]()
         candidates = (
-            self._read_kubelet(Path(entry.path), names) for entry in os.scandir(self._host.proc) if entry.name.isdigit()
+            self._read_kubelet(Path(entry.path), paths) for entry in os.scandir(self._host.proc) if entry.name.isdigit()
         )
         kubelets = [kubelet for kubelet in candidates if kubelet is not None]
         pids = {kubelet.pid for kubelet, _ in kubelets}
@@ -61,10 +64,11 @@ class KubeletProcesses:
         except ProcessLookupError:
             return
 
-    def _read_kubelet(self, process: Path, names: set[str]) -> tuple[RunningKubelet, int] | None:
+    def _read_kubelet(self, process: Path, paths: set[str]) -> tuple[RunningKubelet, int] | None:
         """A kubelet and the PID of its parent; None for another process."""
         try:
-            if str((process / "exe").readlink()).removesuffix(_DELETED) not in names:
+            executable = str((process / "exe").readlink()).removesuffix(_DELETED)
+            if executable not in paths and (paths or Path(executable).name != "kubelet"):
                 return None
             arguments = (process / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")[1:]
             # Fields of stat after the name, which may contain spaces and parentheses (proc(5)).

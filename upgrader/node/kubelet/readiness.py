@@ -33,6 +33,7 @@ class _Condition(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class _NodeInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     kubelet_version: str
+    container_runtime_version: str = ""
 
 
 class _NodeStatus(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -45,11 +46,15 @@ class _Node(Struct, frozen=True, kw_only=True):
 
 
 class NodeReadiness(Struct, frozen=True, kw_only=True):
-    """Fields of the Node; `heartbeat` in whole seconds since the epoch, by the clock of the node."""
+    """Fields of the Node; `heartbeat` in whole seconds since the epoch, by the clock of the node.
+
+    `runtime` is the container runtime with its version, such as containerd://2.1.4.
+    """
 
     kubelet_version: str
     ready: bool
     heartbeat: float
+    runtime: str = ""
 
 
 def healthz_fault(host: Host, kubelet: RunningKubelet) -> str:
@@ -78,7 +83,7 @@ def read_own_node(host: Host, kubelet: RunningKubelet, name: str) -> NodeReadine
         OrderFailedError: the kubeconfig of the kubelet cannot be used.
         OSError: the request failed, or the response is not a Node.
     """
-    body = _get_body(read_access(host, kubelet.option("kubeconfig")), f"/api/v1/nodes/{name}")
+    body = get_body(read_access(host, kubelet.option("kubeconfig")), f"/api/v1/nodes/{name}")
     try:
         status = msgspec.json.decode(body, type=_Node).status
     except msgspec.DecodeError as error:
@@ -89,6 +94,7 @@ def read_own_node(host: Host, kubelet: RunningKubelet, name: str) -> NodeReadine
         kubelet_version=status.node_info.kubelet_version,
         ready=ready is not None and ready.status == "True",
         heartbeat=heartbeat.timestamp() if heartbeat is not None else 0.0,
+        runtime=status.node_info.container_runtime_version,
     )
 
 
@@ -116,7 +122,12 @@ def _healthz_address(host: Host, kubelet: RunningKubelet) -> tuple[str, int]:
     return ("127.0.0.1" if address == "0.0.0.0" else address), port  # noqa: S104 - an address of the kubelet
 
 
-def _get_body(access: ApiAccess, path: str) -> bytes:
+def get_body(access: ApiAccess, path: str) -> bytes:
+    """The body of a GET request to the API server.
+
+    Raises:
+        OSError: the request failed.
+    """
     server = urlsplit(access.server)
     connection = http.client.HTTPSConnection(
         server.hostname or "", server.port or 443, context=access.context, timeout=TIMEOUT

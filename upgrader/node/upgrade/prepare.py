@@ -4,11 +4,13 @@ A fault that is found here interrupts no job: no gang was requested to write a c
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from upgrader.core.doctor.node_survey import SurveyReport
 from upgrader.core.node_protocol.node_places import STATE_DIRECTORY
 from upgrader.core.node_protocol.orders import (
     KubeletSettings,
@@ -17,6 +19,7 @@ from upgrader.core.node_protocol.orders import (
     OrderResult,
     PrepareOrder,
     Reason,
+    SurveyScope,
 )
 from upgrader.node.host import atomic_file
 from upgrader.node.host.host import Host
@@ -30,17 +33,29 @@ KUBELET_COPIES = 3
 """Files of the size of the kubelet that an upgrade requires: the previous one, the new one, and a temporary one."""
 
 
+SIGNATURE_CHECK = "signature"
+"""Of the manifest's checks, that of the modules' signatures (upgrader.core.driver_build.driver_builds.CheckName)."""
+
+
 class NodeDriverManifest(Struct, frozen=True, kw_only=True):
-    """/driver/manifest.json of a driver image; `simulated` means that it contains no kernel module."""
+    """/driver/manifest.json of a driver image; `simulated` means that it contains no kernel module.
+
+    `checks`: whether each check of the image passed when it was built; None means that it was not made.
+    """
 
     vendor: str
     version: str
     kernel: str
     simulated: bool = False
+    checks: dict[str, bool | None] = {}
 
 
-def prepare_node(order: PrepareOrder, *, host: Host, kubelet: Kubelet) -> OrderResult:
+def prepare_node(
+    order: PrepareOrder, *, host: Host, kubelet: Kubelet, survey: Callable[[SurveyScope], SurveyReport]
+) -> OrderResult:
     """Run the checks of an order, the cheapest first.
+
+    `survey` examines the node itself, as far as the order requests it.
 
     Raises:
         OrderFailedError: the first failed check.
@@ -70,7 +85,21 @@ def prepare_node(order: PrepareOrder, *, host: Host, kubelet: Kubelet) -> OrderR
         facts["kubelet settings"] = _check_settings(order.settings, host, kubelet)
     for folder, size_needed in needed.items():
         _check_room(host, folder, size_needed)
+    if order.survey is not None:
+        signed = manifest.checks.get(SIGNATURE_CHECK)
+        facts |= _check_survey(survey(msgspec.structs.replace(order.survey, signed=signed)))
     return OrderResult(reason=Reason.DONE, message="the node can be upgraded", facts=facts)
+
+
+def _check_survey(report: SurveyReport) -> dict[str, str]:
+    """Fail with all problems of the node; returns its warnings, for the facts of the result."""
+    if report.problems:
+        raise OrderFailedError(
+            Reason.UNSUITABLE,
+            "; ".join(f"{advice.check}: {advice.subject} {advice.message}. {advice.fix}" for advice in report.problems),
+        )
+    warnings = sorted({f"{advice.check} ({advice.subject})" for advice in report.warnings})
+    return {"warnings": ", ".join(warnings)} if warnings else {}
 
 
 def _read_manifest(path: Path) -> NodeDriverManifest:

@@ -78,8 +78,9 @@ class DriftDecision:
         refused = [node.name for node in read.snapshot.nodes if node.refused]
         if self.failed_adoptions:
             message = (
-                f"{_node_text(list(self.failed_adoptions))}: {ADOPTION_ATTEMPTS} upgrades that take it over from another "
-                "operator failed; correct the cause (see the condition Installed), then run `upgrader adopt` again"
+                f"{_node_text(list(self.failed_adoptions))}: {ADOPTION_ATTEMPTS} upgrades that take it over from "
+                "another operator failed; correct the cause (see the condition Installed), then run `upgrader adopt` "
+                "again"
             )
             yield ConditionContent(ADOPTED, "False", ADOPTION_FAILED, message)
         elif refused:

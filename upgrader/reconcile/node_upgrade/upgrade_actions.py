@@ -97,7 +97,7 @@ async def _perform_act(
     match act:
         case Act.PREPARE:
             await rehearse_upgrade(context, upgrade, _present_node(upgrade, view))
-            await _create_named(context, PODS, manifests.prepare_pod(upgrade, context.stack))
+            await _create_named(context, PODS, manifests.prepare_pod(upgrade, context.stack, adopted=_is_adopted(view)))
         case Act.CLOSE:
             await _patch_node(context, upgrade, partial(_closing_patch, context, upgrade))
         case Act.EVICT:
@@ -109,8 +109,9 @@ async def _perform_act(
                 context, upgrade, lambda node: node_patches.driver_away(node, upgrade, effective_state(upgrade))
             )
         case Act.UPGRADE:
-            adopted = view.node is not None and view.node.adopted
-            body = manifests.upgrade_job(upgrade, reverting=view.reverting, settings=context.stack, adopted=adopted)
+            body = manifests.upgrade_job(
+                upgrade, reverting=view.reverting, settings=context.stack, adopted=_is_adopted(view)
+            )
             job = await upgrade_jobs.make_job(context, body)
             await _look_again(context, upgrade, view)
             await upgrade_jobs.start_job(context, job)
@@ -293,3 +294,7 @@ async def _emit_event(context: Context, upgrade: NodeUpgrade, view: NodeView, de
         message=text,
         warning=decision.phase is NodePhase.FAILED,
     )
+
+
+def _is_adopted(view: NodeView) -> bool:
+    return view.node is not None and view.node.adopted

@@ -4,11 +4,15 @@ from typing import Any
 
 import msgspec
 
+from upgrader.core.node_protocol.node_places import HOST_ROOT
 from upgrader.core.node_protocol.orders import NODE_VARIABLE, ORDER_VARIABLE
-from upgrader.stack.parts import NODE_PROGRAM, PULL_POLICY, Manifest
+from upgrader.stack.parts import NODE_PROGRAM, PULL_POLICY, Manifest, volume_mount
 from upgrader.stack.settings import StackSettings
 
 LOGS_ON_ERROR = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+
+HOST_NAMESPACES = {"hostPID": True, "hostNetwork": True}
+"""/healthz of the kubelet is on the loopback interface of the node, and the kubelet is found among its processes."""
 
 
 def node_command(
@@ -33,3 +37,9 @@ def node_command(
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
         **LOGS_ON_ERROR,
     }
+
+
+def host_command(name: str, order: msgspec.Struct, settings: StackSettings) -> Manifest:
+    """A container with an order that has the files and devices of the node; its pod has a volume `host`."""
+    host = volume_mount("host", HOST_ROOT, mountPropagation="HostToContainer")
+    return node_command(name, order, settings, securityContext={"privileged": True}, volumeMounts=[host])

@@ -12,13 +12,14 @@ from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.model.operands import Operand, PluginSettings
 from upgrader.core.model.phases import NodePhase
-from upgrader.core.node_protocol.node_places import HOST_ROOT, RUN_DIRECTORY, STATE_DIRECTORY
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.core.node_protocol.orders import (
     KubeletSettings,
     KubeletTarget,
     NodeDriver,
     PrepareOrder,
     Reboot,
+    SurveyScope,
     UpgradeOrder,
     ValidateDriverOrder,
     ValidateOrder,
@@ -31,7 +32,7 @@ from upgrader.stack.naming import (
     upgrade_name,
     validation_name,
 )
-from upgrader.stack.node_pods.commands import LOGS_ON_ERROR, node_command
+from upgrader.stack.node_pods.commands import HOST_NAMESPACES, LOGS_ON_ERROR, host_command, node_command
 from upgrader.stack.node_pods.node_states import expected_devices, plugin_settings
 from upgrader.stack.node_pods.validation import (
     ValidationWorkload,
@@ -60,7 +61,7 @@ BUSY = 15
 OCCUPIED = 21
 """Another upgrade works on the node: the pod is run again in the same way."""
 
-REPORTED_FAILURES = (1, *range(10, BUSY), *range(BUSY + 1, 21))
+REPORTED_FAILURES = (1, *range(10, BUSY), *range(BUSY + 1, OCCUPIED), OCCUPIED + 1)
 """Exit codes by which an upgrade reports a failure (docs/reference/node-contract.md; 1 is that of Python). These are
 final. Any other code is that of a killed container (137, 143, 255 after a power failure, 128 if it never started),
 which is run again.
@@ -72,8 +73,11 @@ _MANIFEST = "/manifest"
 _STATE = "/state"
 
 
-def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
-    """The pod that pulls and tests the images of the upgrade and of its revert while jobs run; it loads nothing."""
+def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings, *, adopted: bool = False) -> Manifest:
+    """The pod that pulls and tests the images of the upgrade and of its revert, and surveys the node, while jobs run.
+
+    It loads nothing. `adopted`: a user handed the node over from another operator.
+    """
     target = upgrade.spec.target
     order = PrepareOrder(
         kernel=target.kernel,
@@ -82,8 +86,9 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
         kubelet=_kubelet_target(upgrade, reverting=False),
         settings=_kubelet_settings(upgrade, reverting=False),
         reboot=_reboot_order(upgrade, reverting=False),
+        survey=_survey_scope(upgrade, settings, adopted=adopted),
     )
-    container = _privileged_container(PREPARE, order, settings)
+    container = host_command(PREPARE, order, settings)
     container["volumeMounts"].append(volume_mount("manifest", _MANIFEST, readOnly=True))
     volumes = [host_path("host", "/"), empty_dir_volume("manifest")]
     init_containers = [_driver_image("driver", target.driver_image, "manifest")]
@@ -101,7 +106,7 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
     if order.kubelet is not None:
         init_containers.append(_kubelet_image(target))
         volumes.append(host_path("state", STATE_DIRECTORY))
-    spec = {"initContainers": init_containers, "containers": [container], "volumes": volumes, **_host_namespaces()}
+    spec = {"initContainers": init_containers, "containers": [container], "volumes": volumes, **HOST_NAMESPACES}
     seconds = upgrade.spec.limits.pod_seconds(NodePhase.PREPARING)
     return _upgrade_pod(prepare_name(upgrade), upgrade, PREPARE, {**spec, "activeDeadlineSeconds": seconds}, settings)
 
@@ -129,9 +134,9 @@ def upgrade_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSetting
         unload_timeout=upgrade.spec.limits.driver_unload_seconds,
     )
     spec = {
-        "containers": [_privileged_container(UPGRADE, order, settings)],
+        "containers": [host_command(UPGRADE, order, settings)],
         "volumes": [host_path("host", "/")],
-        **_host_namespaces(),
+        **HOST_NAMESPACES,
     }
     pod = _upgrade_pod(upgrade_name(upgrade, reverting=reverting), upgrade, UPGRADE, spec, settings)
     template = {key: pod["metadata"][key] for key in ("labels", "annotations")}
@@ -274,6 +279,26 @@ def _kubelet_target(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletTarget |
     return KubeletTarget(version=after.kubelet_version, binary=target.kubelet_binary)
 
 
+def _survey_scope(upgrade: NodeUpgrade, settings: StackSettings, *, adopted: bool) -> SurveyScope:
+    """What the upgrade changes, for the survey of the node."""
+    source, target = upgrade.spec.source, upgrade.spec.target
+    kubelet = _kubelet_target(upgrade, reverting=False)
+    return SurveyScope(
+        vendor=target.driver_vendor,
+        kernel=target.kernel,
+        swaps_driver=_former_driver(upgrade, reverting=False) is not None,
+        kubelet=kubelet,
+        restarts_kubelet=kubelet is not None or sets_kubelet(upgrade),
+        binary=target.kubelet_binary or source.kubelet_binary,
+        resources=tuple(sorted({target.resource_name, source.resource_name} - {""})),
+        namespace=settings.namespace,
+        ends_pods=ends_all_pods(upgrade),
+        reboots=upgrade.spec.reboot is not None,
+        adopted=adopted,
+        managed_runtime=bool(target.runtime_key),
+    )
+
+
 def ends_all_pods(upgrade: NodeUpgrade) -> bool:
     """Whether the upgrade ends all pods on the node, with GPUs or without."""
     return upgrade.spec.reboot is not None or sets_kubelet(upgrade)
@@ -345,16 +370,6 @@ def _kubelet_image(target: NodeState) -> Manifest:
         "volumeMounts": [volume_mount("state", _STATE)],
         **LOGS_ON_ERROR,
     }
-
-
-def _privileged_container(name: str, order: msgspec.Struct, settings: StackSettings) -> Manifest:
-    host = volume_mount("host", HOST_ROOT, mountPropagation="HostToContainer")
-    return node_command(name, order, settings, securityContext={"privileged": True}, volumeMounts=[host])
-
-
-def _host_namespaces() -> Manifest:
-    # /healthz of the kubelet is on the loopback interface of the node, and the kubelet is found among its processes.
-    return {"hostPID": True, "hostNetwork": True}
 
 
 def _upgrade_pod(name: str, upgrade: NodeUpgrade, component: str, spec: Manifest, settings: StackSettings) -> Manifest:

@@ -4,17 +4,15 @@ A test simulates other writers (kubelets, the Job controller, users) through `cl
 `cluster.store.listeners` and the clock; only calls of the port are recorded and can be made to fail.
 """
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
 
-from upgrader.api.kubernetes import Node, ObjectMeta, Pod
-from upgrader.api.resources import NODES, PDBS, PODS, ResourceKind
+from upgrader.api.kubernetes import ObjectMeta, Pod
+from upgrader.api.resources import PDBS, PODS, ResourceKind
 from upgrader.core import endpoints
 from upgrader.core.errors import (
     ConfigurationError,
@@ -93,6 +91,8 @@ class FakeCluster:
         self.writes: list[Write] = []
         self.uses: set[Use] = set()
         self.events: list[SentEvent] = []
+        self.logs: dict[tuple[str, str], bytes] = {}
+        """Logs of containers, by names of pod and container."""
         self.files: dict[tuple[str, str], bytes | Callable[[], bytes | None]] = {}
         """Contents for read_file, by pod uid and path."""
         self.program: Callable[[Pod, Sequence[str], Mapping[str, str]], CommandResult | None] = lambda *_: (
@@ -169,6 +169,13 @@ class FakeCluster:
             return None
         content = self.files.get((meta.uid, path))
         return content() if callable(content) else content
+
+    async def read_log(self, pod: Pod, container: str) -> bytes:
+        self._record_use(PODS, pod.metadata.namespace, "get", subresource="log")
+        self._require_reachable("GET", PODS.path(pod.metadata.name, pod.metadata.namespace, "log"))
+        if not self._exists(pod):
+            raise NotFoundError(f"pods {pod.metadata.name} does not exist")
+        return self.logs.get((pod.metadata.name, container), b"")
 
     async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> CommandResult | None:
         self._record_use(PODS, pod.metadata.namespace, "get", "create", subresource="exec")
@@ -355,41 +362,6 @@ class FakeCluster:
     def _require_reachable(self, verb: str, where: str) -> None:
         if not self.reachable:
             raise UnreachableError("no response from the API server", details=f"{verb} {where}")
-
-
-class FarCluster(FakeCluster):
-    """A cluster behind a network: other steps run before a response, and more of them before a write."""
-
-    async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None:
-        await asyncio.sleep(0)
-        return await super().get(kind, name, namespace)
-
-    async def list(
-        self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
-    ) -> Sequence[T]:
-        await asyncio.sleep(0)
-        return await super().list(kind, namespace, labels=labels, fields=fields)
-
-    async def merge(
-        self, kind: ResourceKind[T], meta: ObjectMeta, patch: Mapping[str, Any], subresource: str = ""
-    ) -> T:
-        for _ in range(10):
-            await asyncio.sleep(0)
-        return await super().merge(kind, meta, patch, subresource)
-
-
-class FakeNodes:
-    """The Nodes port on the fake's store; `synced = False` simulates a cache that is out of sync."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        self._cluster = cluster
-        self.synced = True
-
-    def snapshot(self) -> Mapping[str, Node] | None:
-        if not self.synced:
-            return None
-        nodes = self._cluster.store.decode(NODES, "", "", "")
-        return MappingProxyType({node.metadata.name: node for node in nodes})
 
 
 def _through_subresource(subresource: str, old: Object, new: Object) -> Object:

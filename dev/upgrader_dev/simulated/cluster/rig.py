@@ -42,7 +42,8 @@ from upgrader.reconcile.runtime.looks import Looks
 from upgrader.reconcile.runtime.pauses import Pauses
 from upgrader.reconcile.upgrade_plan import plan_reconciler
 from upgrader.stack.settings import BuildSettings, StackSettings
-from upgrader_dev.simulated.apiserver.cluster import FakeCluster, FakeNodes
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.apiserver.node_cache import FakeNodes
 from upgrader_dev.simulated.cluster.fleet import SimulatedFleet
 from upgrader_dev.simulated.cluster.placing import RESOURCE
 from upgrader_dev.simulated.cluster.pod_programs import PodPrograms

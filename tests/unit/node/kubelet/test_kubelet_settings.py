@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.support.node_world import BINARY, CONFIG_DIR, CPU_STATE, Behaviour, NodeWorld
+from upgrader.core.doctor.node_survey import SurveyReport
 from upgrader.core.node_protocol.orders import (
     KubeletSettings,
     KubeletTarget,
@@ -204,7 +205,7 @@ def prepared(world, values=STATIC):
     kernel = world.host.path("/proc/sys/kernel/osrelease")
     kernel.parent.mkdir(parents=True, exist_ok=True)
     kernel.write_text("6.1.0-47-amd64\n")
-    return prepare_node(an_order, host=world.host, kubelet=world.kubelet)
+    return prepare_node(an_order, host=world.host, kubelet=world.kubelet, survey=lambda _: SurveyReport())
 
 
 def test_preparing_says_what_will_be_set_and_writes_nothing(tmp_path):

@@ -2,7 +2,17 @@ import msgspec
 import pytest
 
 from tests.support.node_world import BINARY, KERNEL, Behaviour, NodeWorld
-from upgrader.core.node_protocol.orders import KubeletTarget, NodeDriver, OrderResult, PrepareOrder, Reason, Reboot
+from upgrader.core.doctor.advice import Advice, Severity
+from upgrader.core.doctor.node_survey import SurveyReport
+from upgrader.core.node_protocol.orders import (
+    KubeletTarget,
+    NodeDriver,
+    OrderResult,
+    PrepareOrder,
+    Reason,
+    Reboot,
+    SurveyScope,
+)
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.upgrade.prepare import prepare_node
 
@@ -15,6 +25,7 @@ class Prepared(NodeWorld):
     def __init__(self, folder, **more):
         super().__init__(folder / "host", **more)
         self.manifest = folder / "manifest.json"
+        self.scope, self.survey = None, lambda scope: SurveyReport()
         self.show({})
 
     def show(self, changes):
@@ -27,9 +38,10 @@ class Prepared(NodeWorld):
             manifest=str(self.manifest),
             kubelet=KubeletTarget(version=kubelet, binary=binary) if kubelet else None,
             reboot=reboot,
+            survey=self.scope,
             min_free_bytes=free,
         )
-        return prepare_node(order, host=self.host, kubelet=self.kubelet)
+        return prepare_node(order, host=self.host, kubelet=self.kubelet, survey=self.survey)
 
     def refused(self, **order):
         with pytest.raises(OrderFailedError) as caught:
@@ -201,3 +213,24 @@ def test_a_program_that_cannot_be_run_on_the_node(world, field, there):
         Reason.MISSING,
         f"/sbin/other is not a program on the node; correct spec.reboot.{field} of the stack",
     )
+
+
+def test_problems_of_the_node_are_the_reason_of_a_refusal(world):
+    problem = Advice(
+        subject="dcgm.service", check="DriverInUse", severity=Severity.PROBLEM, message="holds it", fix="Stop"
+    )
+    warning = Advice(subject="cgroup v1", check="CgroupVersion", severity=Severity.WARNING, message="old", fix="")
+    scopes = []
+
+    def survey(scope):
+        scopes.append(scope)
+        return SurveyReport(findings=findings)
+
+    world.survey, world.scope = survey, SurveyScope(vendor="sim")
+    findings = (warning,)
+    assert world.run().facts["warnings"] == "CgroupVersion (cgroup v1)"
+    findings = (problem, warning)
+    assert world.refused() == (Reason.UNSUITABLE, "DriverInUse: dcgm.service holds it. Stop")
+    world.show({"checks": {"signature": True}})
+    assert world.refused()[0] is Reason.UNSUITABLE
+    assert scopes == [SurveyScope(vendor="sim"), SurveyScope(vendor="sim"), SurveyScope(vendor="sim", signed=True)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from upgrader.api.resources import NODES
 from upgrader.reconcile.observe.listed_nodes import ListedNodes
 from upgrader.reconcile.runtime.context import Context
-from upgrader_dev.simulated.apiserver.cluster import FakeNodes
+from upgrader_dev.simulated.apiserver.node_cache import FakeNodes
 from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 

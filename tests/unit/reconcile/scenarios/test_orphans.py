@@ -20,7 +20,7 @@ from upgrader.api.kubernetes import Node
 from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.reconcile.runtime.context import Context
-from upgrader_dev.simulated.apiserver.cluster import FakeNodes
+from upgrader_dev.simulated.apiserver.node_cache import FakeNodes
 from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 

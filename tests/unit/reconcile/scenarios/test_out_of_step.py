@@ -4,7 +4,8 @@ import pytest
 
 from upgrader.api.resources import JOBS, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
-from upgrader_dev.simulated.apiserver.cluster import FakeCluster, FakeNodes
+from upgrader_dev.simulated.apiserver.cluster import FakeCluster
+from upgrader_dev.simulated.apiserver.node_cache import FakeNodes
 from upgrader_dev.simulated.cluster.rig import Rig, start_training
 
 

@@ -15,7 +15,7 @@ from upgrader.core.timing import format_time
 from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile.checkpoint_request import request_history, request_reconciler
 from upgrader.reconcile.checkpoint_request.request_reading import read_request
-from upgrader_dev.simulated.apiserver.cluster import FarCluster
+from upgrader_dev.simulated.apiserver.far_cluster import FarCluster
 from upgrader_dev.simulated.cluster.rig import Rig
 
 GPU = "nvidia.com/gpu"

@@ -23,6 +23,7 @@ from upgrader.core.node_protocol.orders import (
     PrepareOrder,
     Reason,
     Reboot,
+    SurveyScope,
     UpgradeOrder,
     ValidateDriverOrder,
     ValidateOrder,
@@ -283,6 +284,15 @@ def test_preparing_is_told_kernel_driver_and_kubelet():
         driver=NEW,
         manifest="/manifest/manifest.json",
         kubelet=KubeletTarget(version="1.35.4", binary=KUBELET),
+        survey=SurveyScope(
+            vendor="sim",
+            kernel="6.1.0-47-amd64",
+            kubelet=KubeletTarget(version="1.35.4", binary=KUBELET),
+            restarts_kubelet=True,
+            binary=KUBELET,
+            resources=("nvidia.com/gpu",),
+            namespace="gpu-upgrader-system",
+        ),
     )
 
 

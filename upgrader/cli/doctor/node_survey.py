@@ -1,0 +1,142 @@
+"""`upgrader doctor --node`: a survey of nodes by a pod on each, which is deleted afterwards."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Node, Pod
+from upgrader.api.resources import GPU_STACKS, NODES, PODS
+from upgrader.api.v1alpha1 import GpuStack
+from upgrader.cli.shared import cluster_reading
+from upgrader.core import timing, untrusted
+from upgrader.core.doctor.advice import Advice, Severity
+from upgrader.core.doctor.node_survey import SurveyCheck, SurveyReport
+from upgrader.core.errors import ClusterError, ConfigurationError, UpgraderError
+from upgrader.core.model.fleet import Target
+from upgrader.core.node_protocol.orders import KubeletTarget, SurveyScope
+from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.reconcile.runtime.context import Context
+from upgrader.stack.naming import SURVEY
+from upgrader.stack.node_pods.survey import DEADLINE_SECONDS, survey_pod
+from upgrader.stack.settings import StackSettings
+
+POLL_SECONDS = 1.0
+MARGIN_SECONDS = 30
+"""How long the pod may take to be reported as ended after its deadline."""
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class NodeSurvey(Struct, frozen=True, kw_only=True):
+    """The report on one node."""
+
+    node: str
+    report: SurveyReport
+
+
+async def survey_nodes(
+    context: Context, nodes: Sequence[str], *, settings: StackSettings, sleep: Sleep
+) -> list[NodeSurvey]:
+    """Survey nodes side by side; the pods are deleted, also if a survey fails, which is a problem of its node.
+
+    Raises:
+        ConfigurationError: a node is not found.
+    """
+    stacks = await context.cluster.list(GPU_STACKS)
+    found = [await _read_node(context, name) for name in nodes]
+    run = timing.format_time(context.clock.now())
+    scopes = ((node, _survey_scope(node, stacks, settings)) for node in found)
+    return list(
+        await asyncio.gather(*(_survey_node(context, node, run, scope, settings, sleep) for node, scope in scopes))
+    )
+
+
+async def _read_node(context: Context, name: str) -> Node:
+    node = await context.cluster.get(NODES, name)
+    if node is None:
+        raise ConfigurationError(f"node {name} not found")
+    return node
+
+
+def _survey_scope(node: Node, stacks: Sequence[GpuStack], settings: StackSettings) -> SurveyScope:
+    """What the stack of a node would change there; without a stack, the driver of NVIDIA."""
+    scope = SurveyScope(
+        vendor="nvidia", namespace=settings.namespace, adopted=names.ANNOTATION_ADOPT in node.metadata.annotations
+    )
+    targets, _ = cluster_reading.split_targets(stacks)
+    target = next((target for stack, target in targets if cluster_snapshot.in_pool(node, stack.spec)), None)
+    return scope if target is None else _add_target(scope, target, node)
+
+
+def _add_target(scope: SurveyScope, target: Target, node: Node) -> SurveyScope:
+    swapped = target.kubelet_version not in {"", node.status.node_info.kubelet_version.removeprefix("v")}
+    kubelet = KubeletTarget(version=target.kubelet_version, binary=target.kubelet_binary) if swapped else None
+    return msgspec.structs.replace(
+        scope,
+        vendor=target.driver_vendor,
+        kernel=target.kernel,
+        kubelet=kubelet,
+        restarts_kubelet=bool(target.kubelet_version or target.kubelet_settings),
+        binary=target.kubelet_binary,
+        resources=(target.resource_name,),
+        managed_runtime=bool(target.runtime_image),
+    )
+
+
+async def _survey_node(
+    context: Context, node: Node, run: str, scope: SurveyScope, settings: StackSettings, sleep: Sleep
+) -> NodeSurvey:
+    name = node.metadata.name
+    try:
+        return NodeSurvey(node=name, report=await _run_survey(context, name, run, scope, settings, sleep))
+    except UpgraderError as error:
+        failure = Advice(
+            subject=name,
+            check=SurveyCheck.CANNOT_LOOK.value,
+            severity=Severity.PROBLEM,
+            message=f"{error.brief}: {error.details}" if error.details else error.brief,
+            fix=error.resolution or "See the log of the controller and the events of the pod.",
+        )
+        return NodeSurvey(node=name, report=SurveyReport(findings=(failure,)))
+
+
+async def _run_survey(
+    context: Context, node: str, run: str, scope: SurveyScope, settings: StackSettings, sleep: Sleep
+) -> SurveyReport:
+    pod = await context.cluster.create(PODS, survey_pod(node, run, scope, settings))
+    try:
+        await _wait_for_end(context, pod, sleep)
+        return await _read_report(context, pod)
+    finally:
+        await context.cluster.delete(PODS, pod.metadata)
+
+
+async def _wait_for_end(context: Context, pod: Pod, sleep: Sleep) -> None:
+    name, namespace = pod.metadata.name, pod.metadata.namespace
+    for _ in range(int((DEADLINE_SECONDS + MARGIN_SECONDS) / POLL_SECONDS)):
+        present = await context.cluster.get(PODS, name, namespace)
+        if present is None:
+            raise ClusterError(f"pod {namespace}/{name} was deleted before it ended")
+        if present.status.phase in {"Succeeded", "Failed"}:
+            return
+        await sleep(POLL_SECONDS)
+    raise ClusterError(
+        f"pod {namespace}/{name} has not ended within {DEADLINE_SECONDS} s",
+        resolution="See the events of the pod: the node may not be able to pull the node image.",
+    )
+
+
+async def _read_report(context: Context, pod: Pod) -> SurveyReport:
+    """The first line of the log; everything from a node may be forged or damaged."""
+    log = await context.cluster.read_log(pod, SURVEY)
+    report = untrusted.read_json(log.partition(b"\n")[0].decode(errors="replace"), SurveyReport)
+    if report is None:
+        raise ClusterError(
+            "the survey has no readable report",
+            details=log[:300].decode(errors="replace"),
+            resolution="Check that UPGRADER_NODE_IMAGE is of this release.",
+        )
+    return report

@@ -1,0 +1,75 @@
+"""GPUs and what belongs to them: MIG devices, NVSwitches, GPUDirect RDMA."""
+
+from collections.abc import Iterator
+
+from upgrader.core.doctor.advice import Advice
+from upgrader.core.doctor.node_survey import SurveyCheck
+from upgrader.node.host.pci import BRIDGES, DISPLAYS, NVIDIA
+from upgrader.node.survey.surveyed_node import SurveyedNode, make_problem, make_warning
+
+SHOWN = 8
+"""MIG devices that a message names."""
+
+
+def count_gpus(node: SurveyedNode) -> int:
+    """NVIDIA's GPUs on the PCI bus."""
+    return sum(device.vendor == NVIDIA and device.kind.startswith(DISPLAYS) for device in node.pci_devices)
+
+
+def count_switches(node: SurveyedNode) -> int:
+    """NVSwitches on the PCI bus."""
+    return sum(device.vendor == NVIDIA and device.kind == BRIDGES for device in node.pci_devices)
+
+
+def find_mig_devices(node: SurveyedNode) -> list[str]:
+    """GPU instances of MIG, such as gpu0/gi1, by the capabilities of the loaded driver (NVIDIA's MIG user guide)."""
+    root = node.host.proc / "driver/nvidia/capabilities"
+    return sorted(f"{path.parent.parent.name}/{path.name}" for path in root.glob("gpu*/mig/gi*"))
+
+
+def find_rdma_devices(node: SurveyedNode) -> list[str]:
+    """InfiniBand and RoCE devices."""
+    folder = node.system / "class/infiniband"
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def check_mig(node: SurveyedNode) -> Iterator[Advice]:
+    """MIG devices, which are lost when the driver is unloaded."""
+    devices = find_mig_devices(node)
+    if devices and node.scope.swaps_driver:
+        yield make_problem(
+            SurveyCheck.MIG,
+            "MIG",
+            f"the GPUs are partitioned ({', '.join(devices[:SHOWN])}{', …' if devices[SHOWN:] else ''}); an unload of "
+            "the driver removes the partitions, and an upgrade does not create them again",
+            "Delete the partitions before the upgrade (nvidia-smi mig -dci; nvidia-smi mig -dgi), and create them "
+            "after it.",
+        )
+
+
+def check_fabric_manager(node: SurveyedNode) -> Iterator[Advice]:
+    """NVSwitches: CUDA works only after a fabric manager of exactly the version of the driver has started."""
+    switches, gpus = count_switches(node), count_gpus(node)
+    if node.scope.vendor != "nvidia" or not switches or not node.scope.swaps_driver:
+        return
+    make = make_problem if gpus else make_warning  # without a GPU, no program of CUDA exists
+    yield make(
+        SurveyCheck.FABRIC_MANAGER,
+        "NVSwitch",
+        f"the node has {switches} NVSwitch(es) and {gpus} GPU(s); CUDA programs would fail with error 802, because the "
+        "driver image contains no fabric manager",
+        "Use nodes without NVSwitch; driver images with a fabric manager are not supported yet.",
+    )
+
+
+def check_rdma(node: SurveyedNode) -> Iterator[Advice]:
+    """GPUDirect RDMA by nvidia_peermem, which an image that is built without NVIDIA's network driver does not have."""
+    devices = find_rdma_devices(node)
+    if devices and (node.system / "module/nvidia_peermem").is_dir() and node.scope.swaps_driver:
+        yield make_warning(
+            SurveyCheck.PEERMEM,
+            "nvidia_peermem",
+            f"GPUDirect RDMA uses nvidia_peermem on {len(devices)} RDMA device(s); the driver image has none that was "
+            "compiled against the network driver of this node",
+            "Check that jobs can use DMA-BUF (open modules, Linux 5.12 or newer); NCCL selects it by itself.",
+        )
