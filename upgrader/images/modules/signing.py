@@ -6,6 +6,7 @@ and RSA signatures are deterministic, so the same module and key give the same b
 
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ PASSPHRASE = "UPGRADER_MODULE_KEY_PASSPHRASE"  # noqa: S105 - the variable's nam
 
 _SECONDS = 60.0
 _HASHES = ("sha256", "sha384", "sha512")
+_KEY_ID = re.compile(r"Subject Key Identifier:\s*([0-9A-F]{2}(?::[0-9A-F]{2})*)")
+_SERIAL = re.compile(r"^serial=([0-9A-F]+)$", re.MULTILINE)
 
 
 class ModuleSigningKey(Struct, frozen=True, kw_only=True):
@@ -71,6 +74,26 @@ def certificate_fingerprint(certificate: Path) -> str:
     if shown.code != 0:
         raise ConfigurationError(f"{certificate} is not an X.509 certificate in PEM", details=_error_text(shown))
     return hashlib.sha256(shown.stdout).hexdigest()
+
+
+def certificate_key_id(certificate: Path) -> str:
+    """The id by which a kernel lists a certificate of its keyrings in /proc/keys, in hex digits.
+
+    It is the subject key identifier, or the serial number of a certificate without one (Linux,
+    crypto/asymmetric_keys/x509_public_key.c).
+
+    Raises:
+        ConfigurationError: the file is not a certificate.
+    """
+    shown = _run_openssl("x509", "-in", certificate, "-noout", "-ext", "subjectKeyIdentifier", "-serial")
+    if shown.code != 0:
+        raise ConfigurationError(f"{certificate} is not an X.509 certificate in PEM", details=_error_text(shown))
+    serial, identifier = _SERIAL.search(shown.text), _KEY_ID.search(shown.text)
+    if identifier is not None:
+        return identifier[1].replace(":", "").lower()
+    if serial is None:
+        raise ConfigurationError(f"{certificate} has no serial number", details=shown.text)
+    return serial[1].lower()
 
 
 def _public_key(certificate: Path) -> str:

@@ -37,10 +37,11 @@ SIGNATURE_CHECK = "signature"
 """Of the manifest's checks, that of the modules' signatures (upgrader.core.driver_build.driver_builds.CheckName)."""
 
 
-class NodeDriverManifest(Struct, frozen=True, kw_only=True):
+class NodeDriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     """/driver/manifest.json of a driver image; `simulated` means that it contains no kernel module.
 
-    `checks`: whether each check of the image passed when it was built; None means that it was not made.
+    `checks`: whether each check of the image passed when it was built; None means that it was not made. `signerKeyId`:
+    id of the certificate of signed modules in a keyring of the kernel.
     """
 
     vendor: str
@@ -48,6 +49,7 @@ class NodeDriverManifest(Struct, frozen=True, kw_only=True):
     kernel: str
     simulated: bool = False
     checks: dict[str, bool | None] = {}
+    signer_key_id: str = ""
 
 
 def prepare_node(
@@ -87,7 +89,8 @@ def prepare_node(
         _check_room(host, folder, size_needed)
     if order.survey is not None:
         signed = manifest.checks.get(SIGNATURE_CHECK)
-        facts |= _check_survey(survey(msgspec.structs.replace(order.survey, signed=signed)))
+        scope = msgspec.structs.replace(order.survey, signed=signed, signer_key_id=manifest.signer_key_id)
+        facts |= _check_survey(survey(scope))
     return OrderResult(reason=Reason.DONE, message="the node can be upgraded", facts=facts)
 
 

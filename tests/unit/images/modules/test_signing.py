@@ -7,7 +7,7 @@ from tests.support.signing_keys import make_key
 from upgrader.core.driver_build.driver_builds import CheckName, Verdict
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.modules import ModuleSigningKey, ModuleUnreadableError, open_key, read_module, sign_module
-from upgrader.images.modules.signing import PASSPHRASE, certificate_fingerprint, check_signatures
+from upgrader.images.modules.signing import PASSPHRASE, certificate_fingerprint, certificate_key_id, check_signatures
 from upgrader.images.modules.trailer import with_signature
 from upgrader.process import run
 
@@ -140,3 +140,15 @@ def test_a_fingerprint_is_of_the_whole_certificate_and_not_of_its_key_alone(keys
     assert certificate_fingerprint(renewed) != certificate_fingerprint(certificate)
     with pytest.raises(ConfigurationError, match=r"not an X\.509 certificate"):
         certificate_fingerprint(key)
+
+
+def test_the_key_id_is_that_of_the_certificate_in_a_keyring(keys, tmp_path):
+    key, certificate = keys["own"]
+    shown = run(["openssl", "x509", "-in", certificate, "-noout", "-text"], timeout=60).text
+    assert certificate_key_id(certificate) == shown.partition("Key Identifier:")[2].split()[0].replace(":", "").lower()
+    bare = tmp_path / "bare.pem"
+    words = ["openssl", "req", "-x509", "-new", "-key", key, "-subj", "/CN=bare", "-set_serial", "0x0a1b2c"]
+    run([*words, "-addext", "subjectKeyIdentifier=none", "-out", bare], timeout=60)
+    assert certificate_key_id(bare) == "0a1b2c"
+    with pytest.raises(ConfigurationError, match=r"not an X\.509 certificate"):
+        certificate_key_id(key)

@@ -144,6 +144,31 @@ def test_a_kernel_that_requires_signatures_and_an_image_without(world):
     assert world.found(signed=False, swaps_driver=False) == []
 
 
+DEBIAN_CA = "6ccece7e4c6c0d1f6149f3dd27dfcc5cbb419ea1"
+KEYS = f"""\
+0a2a1b3c I------     1 perm 1f030000     0     0 asymmetri Debian Secure Boot CA: {DEBIAN_CA}: X509.rsa bb419ea1 []
+14bf8417 I------     1 perm 1f0b0000     0     0 keyring   .builtin_trusted_keys: 2
+2c9f0b12 I------     1 perm 1f030000     0     0 asymmetri GPU fleet: X509: modules: 0a1b2c: X509.rsa 000a1b2c []
+"""
+
+
+@pytest.mark.parametrize(
+    ("key_id", "keys", "severity"),
+    [
+        (DEBIAN_CA, KEYS, "ok"),
+        ("0a1b2c", KEYS, "ok"),
+        ("bb419ea1", KEYS, "problem"),  # a part of an id is another id
+        ("ffff", KEYS, "problem"),
+        ("ffff", "", "warning"),  # the keyrings are not visible
+        ("", KEYS, "warning"),
+    ],
+)
+def test_the_certificate_of_the_image_is_looked_up_in_the_keyrings_of_the_kernel(world, key_id, keys, severity):
+    world.write(ENFORCE, "Y\n")
+    (world.proc / "keys").write_text(keys)
+    assert world.found(signed=True, signer_key_id=key_id) == [("ModuleSignature", severity, "module signatures")]
+
+
 def test_a_driver_that_another_program_loaded(world):
     world.load_module("nvidia", holders=("nvidia_uvm",), version="535.183.01")
     world.load_module("nvidia_uvm")

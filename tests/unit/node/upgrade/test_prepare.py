@@ -231,6 +231,7 @@ def test_problems_of_the_node_are_the_reason_of_a_refusal(world):
     assert world.run().facts["warnings"] == "CgroupVersion (cgroup v1)"
     findings = (problem, warning)
     assert world.refused() == (Reason.UNSUITABLE, "DriverInUse: dcgm.service holds it. Stop")
-    world.show({"checks": {"signature": True}})
+    world.show({"checks": {"signature": True}, "signerKeyId": "0a1b2c"})
     assert world.refused()[0] is Reason.UNSUITABLE
-    assert scopes == [SurveyScope(vendor="sim"), SurveyScope(vendor="sim"), SurveyScope(vendor="sim", signed=True)]
+    signed = SurveyScope(vendor="sim", signed=True, signer_key_id="0a1b2c")
+    assert scopes == [SurveyScope(vendor="sim"), SurveyScope(vendor="sim"), signed]

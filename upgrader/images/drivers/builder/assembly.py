@@ -123,6 +123,7 @@ def assemble_image(
     verdicts: Sequence[Verdict],
     base: Path,
     layout: Path,
+    signer_key_id: str = "",
 ) -> Layout:
     """Create the image of a definition. The same parts give the same digest.
 
@@ -134,6 +135,7 @@ def assemble_image(
         verdicts: of the checks of these modules and files.
         base: the toolchain's tree, with busybox.
         layout: a folder that does not exist yet.
+        signer_key_id: of the certificate that signed the modules; empty if they are not signed.
 
     Raises:
         ProcessError: buildah fails.
@@ -141,7 +143,7 @@ def assemble_image(
     with tempfile.TemporaryDirectory(prefix="upgrader-driver-", dir=layout.parent) as place:
         context = Path(place) / "context"
         context.mkdir()
-        manifest = _fill_tree(context / "rootfs", definition, recipe, modules, files, verdicts, base)
+        manifest = _fill_tree(context / "rootfs", definition, recipe, modules, files, verdicts, base, signer_key_id)
         labels = _image_labels(manifest, definition)
         storage = open_storage(Path(place) / "storage")
         try:
@@ -160,6 +162,7 @@ def _fill_tree(
     files: Path,
     verdicts: Sequence[Verdict],
     base: Path,
+    signer_key_id: str,
 ) -> DriverManifest:
     busybox_tree(tree, busybox=base / "usr/bin/busybox", commands=COMMANDS)
     driver = tree / "driver"
@@ -180,6 +183,7 @@ def _fill_tree(
         ],
         verdicts=verdicts,
         devices=recipe.recipe.devices,
+        signer_key_id=signer_key_id,
     )
     (driver / "manifest.json").write_bytes(encode_manifest(manifest))
     (driver / "load-order").write_text(load_order(manifest), encoding="ascii")

@@ -26,7 +26,7 @@ from upgrader.images.drivers.builder.trees import Trees
 from upgrader.images.drivers.recipe.definition import BuildDefinition
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
 from upgrader.images.layout import Layout
-from upgrader.images.modules.signing import ModuleSigningKey, sign_module
+from upgrader.images.modules.signing import ModuleSigningKey, certificate_key_id, sign_module
 from upgrader.images.modules.verify import verify_modules
 from upgrader.process import ProgramFailedError
 from upgrader.process.places import Progress, hold_lock, write_atomically
@@ -170,6 +170,7 @@ class Workshop:
             verdicts=verdicts,
             base=compiled.base,
             layout=work / "layout",
+            signer_key_id=certificate_key_id(self._signer.certificate) if self._signer is not None else "",
         )
         booted, seen = self.boot_image(definition, layout, work / "shipped")
         broken = boot_failure(booted, seen)

@@ -32,7 +32,8 @@ class DriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     """The first three fields are for a shell. `modules` are in load order.
 
     `checks` are the checks of the files before the image was assembled, and their results. A simulated driver has
-    `simulated` and the number of its `devices`; a real driver has neither.
+    `simulated` and the number of its `devices`; a real driver has neither. Signed modules have `signerKeyId`, the id of
+    the certificate in a kernel's keyrings.
     """
 
     vendor: str
@@ -48,6 +49,7 @@ class DriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     modules: tuple[ShippedModule, ...]
     inputs: tuple[Input, ...]
     checks: dict[CheckName, bool | None]
+    signer_key_id: str | UnsetType = UNSET
 
 
 def describe_image(
@@ -57,6 +59,7 @@ def describe_image(
     modules: Sequence[ShippedModule],
     verdicts: Sequence[Verdict],
     devices: int = 0,
+    signer_key_id: str = "",
 ) -> DriverManifest:
     """The manifest of an image of these inputs."""
     return DriverManifest(
@@ -73,6 +76,7 @@ def describe_image(
         modules=tuple(modules),
         inputs=tuple(inputs),
         checks={verdict.check: verdict.passed for verdict in verdicts},
+        signer_key_id=signer_key_id or UNSET,
     )
 
 
