@@ -15,7 +15,7 @@ from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, NODES, ResourceKind
 from upgrader.api.reviews import WHO_AM_I
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
-from upgrader.cli.doctor import access, claimed_gpus
+from upgrader.cli.doctor import access, claimed_gpus, measured_limits
 from upgrader.cli.shared import cluster_reading, policies
 from upgrader.core import timing
 from upgrader.core.doctor import checkup
@@ -64,6 +64,7 @@ async def run_checks(context: Context) -> tuple[Advice, ...]:
         "images": _check_images,
         "stacks": _check_stacks,
         "dynamic resources": claimed_gpus.find_claimed_gpus,
+        "limits": measured_limits.check_measured_limits,
     }
     results = [await _run_check(context, subject, look) for subject, look in looked.items()]
     return tuple(advice for part in results for advice in part)
