@@ -12,6 +12,9 @@ from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
 
+SERVING = "serving probes and metrics"
+"""Event in the log, with host and port."""
+
 FaultCheck = Callable[[], str]
 """A fault as a sentence; empty if there is none."""
 
@@ -56,7 +59,7 @@ async def serve_endpoints(pages: web.Application, host: str, port: int) -> Async
                 resolution="Set UPGRADER_LISTEN to a free address.",
             ) from error
         bound = int(runner.addresses[0][1])
-        log.info("serving probes and metrics", host=host, port=bound)
+        log.info(SERVING, host=host, port=bound)
         yield bound
     finally:
         await runner.cleanup()

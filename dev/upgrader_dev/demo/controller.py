@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from upgrader.controller.probes import SERVING
 from upgrader.core.errors import DevClusterError
 from upgrader.kube.lease import CONTROLLER
 from upgrader.process import daemon
@@ -89,7 +90,7 @@ class ControllerProcess:
     def _metrics_address(self) -> str:
         """The address of the metrics endpoint, from the log."""
         for line in reversed(self.log.read_text(encoding="utf-8").splitlines()):
-            if '"probes and metrics"' in line:
+            if f'"{SERVING}"' in line:
                 fields = msgspec.json.decode(line)
                 return f"{fields['host']}:{fields['port']}"
         return ""

@@ -34,7 +34,8 @@ class SurveyCheck(StrEnum):
 
 
 class SurveyReport(Struct, frozen=True, kw_only=True):
-    """All findings, the worst first, and the facts on the node that were read for them (strings for display).
+    """All findings, the worst first, the facts on the node that were read for them (strings for display), and the
+    duration in seconds.
 
     A finding with severity `problem` prevents an upgrade: the prepare step fails. `ok` means that the upgrade handles
     what was found.
@@ -42,6 +43,7 @@ class SurveyReport(Struct, frozen=True, kw_only=True):
 
     findings: tuple[Advice, ...] = ()
     facts: dict[str, str] = {}
+    seconds: float = 0.0
 
     @property
     def problems(self) -> tuple[Advice, ...]:

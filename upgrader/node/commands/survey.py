@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -20,12 +21,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _survey_node(scope: SurveyScope) -> OrderResult:
-    node = SurveyedNode(scope, Host(), SystemPrograms(), os.environ.get(NODE_VARIABLE, ""))
-    report = survey_node(node)
+    begin = time.monotonic()
+    report = survey_node(SurveyedNode(scope, Host(), SystemPrograms(), os.environ.get(NODE_VARIABLE, "")))
+    report = msgspec.structs.replace(report, seconds=round(time.monotonic() - begin, 3))
     sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
     problems, warnings = len(report.problems), len(report.warnings)
     return OrderResult(
         reason=Reason.UNSUITABLE if problems else Reason.DONE,
         message=f"{problems} problem(s) and {warnings} warning(s); the log contains all findings",
+        seconds=report.seconds,
         facts=report.facts,
     )
