@@ -17,6 +17,7 @@ from upgrader_dev.demo import waiting
 from upgrader_dev.demo.controller import NAMESPACE
 from upgrader_dev.demo.manifests import RESOURCE
 from upgrader_dev.demo.real_drivers import OPEN
+from upgrader_dev.demo.scenes import run_command
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
 
@@ -111,6 +112,13 @@ async def test_every_operand_comes_up_and_gpus_are_handed_in_as_cdi_devices(pool
     assert device.startswith("/dev/sim-gpu")
     assert await seen_by(pool, "vm-a", "asks-for-two", 2) != [device]
     assert await seen_by(pool, "vm-a", "asks-not", 0) == []
+
+
+async def test_a_survey_of_nodes_in_use_finds_nothing_that_prevents_an_upgrade(pool: VirtualPool) -> None:
+    words = ["--node", "vm-a", "--node", "vm-b", "--image", pool.made.images.node, "--output", "json"]
+    ended = await run_command(pool.made.cluster, print, "doctor", *words, check=False)
+    reports = {shown["node"]: shown["report"] for shown in json.loads(ended.stdout)}
+    assert set(reports) == {"vm-a", "vm-b"}
 
 
 async def test_the_end_of_a_driver_pod_leaves_the_module_where_it_is(pool: VirtualPool) -> None:
