@@ -24,6 +24,9 @@ missing_modules() {
   image_modules | while read -r name _ _ need; do [ "$need" = optional ] || loaded "$name" || echo "$name"; done
 }
 
+# NAME: the parameters of a module, which a node upgrade has written to $parameters as lines "NAME PARAMETER=VALUE".
+module_parameters() { [ ! -f "$parameters" ] || sed -n "s/^$1 //p" "$parameters"; }
+
 # HOST: load in-tree modules by the node's modprobe, which supports their compression and options, then the image's files.
 # `$state/.rejected` has a line "NAME REASON" for each optional module that is not loaded.
 load_all() {
@@ -38,7 +41,8 @@ load_all() {
   image_modules > "$state/.loading"
   while read -r name _ file need; do
     loaded "$name" && continue
-    if output=$(insmod "$DRIVER/$file" 2>&1 < /dev/null); then
+    # shellcheck disable=SC2046 - a line for each parameter; no value has spaces
+    if output=$(insmod "$DRIVER/$file" $(module_parameters "$name") 2>&1 < /dev/null); then
       taken="$name $taken"
     elif [ "$need" = optional ]; then
       reject "$name" "${output##*: }; $(last_words)"

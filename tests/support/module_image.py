@@ -27,7 +27,7 @@ for need in $(sed -n 's/^needs=//p' "$1"); do
 done
 mkdir -p "$SYS/module/$name/holders"; echo 0 > "$SYS/module/$name/refcnt"
 for fact in srcversion version; do sed -n "s/^$fact=//p" "$1" > "$SYS/module/$name/$fact"; done
-echo "insmod $name" >> "$SYS/done"
+shift; echo "insmod $name${*:+ $*}" >> "$SYS/done"
 """
 _RMMOD = """#!/bin/sh
 busy="rmmod: can't unload module '$1': Resource temporarily unavailable"

@@ -14,6 +14,7 @@ from upgrader.api.resources import ResourceKind
 from upgrader.core.model import sharing
 from upgrader.core.model.operands import Operand
 from upgrader.core.model.upgrade_limits import UNLOAD_MARGIN_SECONDS
+from upgrader.core.node_protocol.module_parameters import PARAMETER_NAME
 
 
 class ValidationRule(Struct, frozen=True):
@@ -143,6 +144,11 @@ KINDS: tuple[CustomKind, ...] = (
                 "spec.validation",
                 "!has(self.runtimeClass) || has(self.workloadImage)",
                 "runtimeClass requires workloadImage",
+            ),
+            ValidationRule(
+                "spec.driver.parameters",
+                f"self.all(name, size(name) <= 128 && name.matches('{PARAMETER_NAME}'))",
+                "the name of a parameter must be module.parameter, for example nvidia.NVreg_EnableGpuFirmware",
             ),
             ValidationRule(
                 "spec.kubelet",

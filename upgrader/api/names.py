@@ -36,6 +36,7 @@ ANNOTATION_GPU_FEATURES = (
     f"{GROUP}/gpu-features"  # written by feature discovery: core.node_protocol.gpu_features.GpuRecord as JSON
 )
 ANNOTATION_KUBELET = f"{GROUP}/kubelet-settings"  # kubelet settings that a node upgrade has written, as JSON
+ANNOTATION_PARAMETERS = f"{GROUP}/module-parameters"  # with which a node upgrade has loaded the driver, as JSON
 ANNOTATION_NODE_FEATURES = (
     f"{GROUP}/node-features"  # written by the labeller: core.node_protocol.node_features.FeatureRecord as JSON
 )

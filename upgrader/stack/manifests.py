@@ -3,12 +3,8 @@
 from upgrader.stack.naming import upgrade_name, upgrade_of
 from upgrader.stack.node_pods.node_states import expected_devices
 from upgrader.stack.node_pods.rehearsal import rehearsal_pods
-from upgrader.stack.node_pods.upgrade_pods import (
-    ends_all_pods,
-    prepare_pod,
-    upgrade_job,
-    validation_pod,
-)
+from upgrader.stack.node_pods.upgrade_orders import ends_all_pods
+from upgrader.stack.node_pods.upgrade_pods import prepare_pod, upgrade_job, validation_pod
 from upgrader.stack.operands.monitoring import exporter_service, service_monitor
 from upgrader.stack.operands.node_features import node_features_daemonset, node_features_name
 from upgrader.stack.operands.nondisruptive_operands import nondisruptive_daemonset, nondisruptive_name

@@ -12,7 +12,7 @@ def test_every_field_is_there_also_inside():
     )
     assert explicit_json(spec) == {
         "nodeSelector": {"pool": "a"},
-        "driver": {"vendor": "sim", "version": "1.0", "unverified": "Refuse"},
+        "driver": {"vendor": "sim", "version": "1.0", "unverified": "Refuse", "parameters": {}},
         "devicePlugin": {
             "management": "Managed",
             "image": "registry/plugin:1",

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.module_image import KERNEL, ModuleImage
 from tests.support.repository import ROOT
+from upgrader.core.node_protocol.module_parameters import render_parameters
 from upgrader.images.drivers.builder.assembly import COMMANDS
 from upgrader.images.product import SIMULATED
 from upgrader.node.driver.loaded_driver import LoadedDriver, read_loaded_driver
@@ -179,6 +180,21 @@ def test_a_required_module_that_is_rejected_unloads_optional_ones_too(five):
     five.refuse("nvidia_uvm", "Invalid module format")
     refused = five.program("load")
     assert (refused.code, five.loaded(), record(five)) == (18, {"drm", "video"}, None)
+
+
+def test_modules_are_loaded_with_the_parameters_that_an_upgrade_has_written(nvidia):
+    file = nvidia.host / "var/lib/gpu-upgrader/drivers/nvidia/parameters"
+    file.parent.mkdir(parents=True)
+    values = {"nvidia.NVreg_RegistryDwords": "RMa=1;RMb=0x2", "nvidia.NVreg_X": "1", "nvidia_uvm.y": "0"}
+    file.write_text(render_parameters(values))
+    nvidia.load()
+    loads = [line for line in nvidia.done if line.startswith("insmod nvidia")]
+    assert loads == [
+        "insmod nvidia NVreg_RegistryDwords=RMa=1;RMb=0x2 NVreg_X=1",
+        "insmod nvidia_modeset",
+        "insmod nvidia_uvm y=0",
+    ]
+    assert file.exists()
 
 
 @pytest.mark.parametrize("program", ["load", "prepare"])

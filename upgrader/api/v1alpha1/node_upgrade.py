@@ -60,6 +60,9 @@ class NodeState(Resource, frozen=True, kw_only=True):
     kubelet_settings: Annotated[
         dict[str, str], field_doc("Fields of the kubelet configuration that the stack manages.")
     ] = {}
+    module_parameters: Annotated[
+        dict[str, str], field_doc("Parameters of the driver's kernel modules, by module.parameter.")
+    ] = {}
     resource_name: Annotated[str, field_doc("Extended resource that the node is expected to advertise.")] = ""
     vendor: Annotated[str, field_doc("Vendor of the operands, if it differs from the vendor of the driver.")] = ""
 

@@ -38,13 +38,14 @@ def revision_changes(before: Target, after: Target) -> tuple[Change, ...]:
         ("resource", before.resource_name, after.resource_name),
         ("kernel", before.kernel or NOT_MANAGED, after.kernel or NOT_MANAGED),
         ("kubelet", before.kubelet_version or NOT_MANAGED, after.kubelet_version or NOT_MANAGED),
-        ("kubelet settings", _show_settings(before), _show_settings(after)),
+        ("kubelet settings", _show_settings(before.kubelet_settings), _show_settings(after.kubelet_settings)),
+        ("module parameters", _show_settings(before.module_parameters), _show_settings(after.module_parameters)),
     )
     return tuple(Change(what=what, before=old, after=new) for what, old, new in pairs if old != new)
 
 
-def _show_settings(target: Target) -> str:
-    return ", ".join(f"{name} {value}" for name, value in target.kubelet_settings) or NOT_MANAGED
+def _show_settings(settings: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings) or NOT_MANAGED
 
 
 def _show_sharing(target: Target) -> str:

@@ -29,6 +29,7 @@ class DriftReason(StrEnum):
     DEVICE_PLUGIN = "DevicePlugin"
     KUBELET = "Kubelet"
     KUBELET_SETTINGS = "KubeletSettings"
+    MODULE_PARAMETERS = "ModuleParameters"
     REBOOT = "Reboot"
     OPERANDS_OFF = "OperandsOff"
     REVISION = "Revision"
@@ -177,6 +178,16 @@ def _check_kubelet_settings(node: NodeFacts, target: Target, _: Catalogue) -> Fi
     )
 
 
+def _check_module_parameters(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
+    wanted = settings_text(target.module_parameters)
+    if not node.driver_key or node.module_parameters == wanted:
+        return None
+    has, asked = node.module_parameters or "no parameters of the operator", wanted or "none"
+    return Finding(
+        reason=DriftReason.MODULE_PARAMETERS, message=f"The node's driver has {has}, the stack requires {asked}."
+    )
+
+
 def _check_reboot(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     if not target.reboots(node):
         return None
@@ -287,6 +298,7 @@ _CHECKS: tuple[Check, ...] = (
     _check_device_plugin,
     _check_kubelet,
     _check_kubelet_settings,
+    _check_module_parameters,
     _check_reboot,
     _check_operands_off,
     _check_kernel_label,

@@ -13,7 +13,7 @@ from upgrader.core.model.phases import DriverImagePhase
 
 
 def settings_text(values: Iterable[tuple[str, str]]) -> str:
-    """Settings of a kubelet in the form on its node: JSON, by name; empty if there are none."""
+    """Settings of a kubelet, or parameters of modules, in the form on their node: JSON, by name; empty without any."""
     settings = dict(sorted(values))
     return json.dumps(settings, separators=(",", ":")) if settings else ""
 
@@ -42,6 +42,7 @@ class Target(Struct, frozen=True, kw_only=True):
     kubelet_digest: str = ""  # kubelet_artifact pinned, no part of the revision
     kubelet_binary: str = ""
     kubelet_settings: tuple[tuple[str, str], ...] = ()  # fields of KubeletConfiguration with their values, by name
+    module_parameters: tuple[tuple[str, str], ...] = ()  # of the driver's modules, by module.parameter
     workload_image: str = ""  # runs on the GPUs before a node is released; empty: they are only checked
     workload_digest: str = ""  # the same pinned, no part of the revision
     workload_runtime: str = ""  # its RuntimeClass
@@ -142,6 +143,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     kernel: str  # status.nodeInfo.kernelVersion
     kubelet_version: str = ""  # without the leading v
     kubelet_settings: str = ""  # settings of its kubelet that a node upgrade has made, in the form of settings_text
+    module_parameters: str = ""  # with which a node upgrade has loaded the driver, in the form of settings_text
     boot_id: str = ""
     gpus: int = 0  # capacity, with partitions counted as GPUs; 0 while the plugin is away
     gpus_allocatable: int = 0

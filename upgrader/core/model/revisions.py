@@ -36,6 +36,7 @@ _REVISION_FACTS = (
     "workload_runtime",
     "mps_replicas",
     "mps_runtime",
+    "module_parameters",
 )
 _PINNED = re.compile(r"(?:^|@)(sha256:[0-9a-f]{64})$")
 

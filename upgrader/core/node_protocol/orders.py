@@ -46,6 +46,13 @@ class KubeletSettings(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, str] = {}
 
 
+class ModuleParameters(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters with which the modules of a vendor's driver are loaded, by `module.parameter`."""
+
+    vendor: str
+    values: dict[str, str]
+
+
 class Reboot(msgspec.Struct, frozen=True, kw_only=True):
     """A reboot of the machine into a kernel that is installed on it.
 
@@ -92,7 +99,8 @@ class PrepareOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Prove that a node can be upgraded, while its jobs run; load nothing.
 
     `kernel` is that of the driver: the running kernel, or that of `reboot`. The driver image's init container has
-    written its manifest to `manifest` (a path in the pod). With `survey`, the node itself is examined as well.
+    written its manifest to `manifest` (a path in the pod). `parameters` must exist in its modules. With `survey`,
+    the node itself is examined as well.
     """
 
     kernel: str
@@ -101,6 +109,7 @@ class PrepareOrder(msgspec.Struct, frozen=True, kw_only=True):
     kubelet: KubeletTarget | None = None
     settings: KubeletSettings | None = None
     reboot: Reboot | None = None
+    parameters: dict[str, str] = {}
     survey: SurveyScope | None = None
     min_free_bytes: int = 1 << 30
 
@@ -115,7 +124,7 @@ class UpgradeOrder(msgspec.Struct, frozen=True, kw_only=True):
     modules, which the kernel does not cancel, is waited for `unload_timeout`. `undoes` is the upgrade that this one
     reverts: the kernel that it selected for later boots is selected again. `forget` are files on the node from operands
     that are off now, which would still report them as ready. `adopted`: a user handed the node over, so that a driver
-    that another program has loaded is unloaded too.
+    that another program has loaded is unloaded too. `parameters` are written for the driver that is loaded next.
     """
 
     upgrade: str
@@ -124,6 +133,7 @@ class UpgradeOrder(msgspec.Struct, frozen=True, kw_only=True):
     kubelet: KubeletTarget | None = None
     settings: KubeletSettings | None = None
     reboot: Reboot | None = None
+    parameters: ModuleParameters | None = None
     forget: tuple[str, ...] = ()
     adopted: bool = False
     first_busy_timeout: int = 10
@@ -138,7 +148,7 @@ class ValidateDriverOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     `driver` without a version means any loaded driver of this vendor; an empty `boot_id` is not compared. `expected` is
     the least number of `resource` that the kubelet must offer; 0 means: as many as the driver has devices. `besides`:
-    other work that was done, which the result states if there is no error.
+    other work that was done, which the result states if there is no error. `parameters` of modules must be in force.
     """
 
     driver: NodeDriver
@@ -146,6 +156,7 @@ class ValidateDriverOrder(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str = ""
     expected: int = 0
     besides: str = ""
+    parameters: dict[str, str] = {}
 
 
 class ValidateOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,6 +76,7 @@ def _parse_module(file: str, data: bytes) -> ModuleFile:
         license=_first_value(info, "license"),
         depends=tuple(underscored_name(name) for name in _first_value(info, "depends").split(",") if name),
         import_ns=tuple(info.get("import_ns", ())),
+        parameters=tuple(sorted({value.partition(":")[0] for value in info.get("parmtype", ())})),
         versions=_read_versions(elf),
         undefined=undefined,
         weak=weak,

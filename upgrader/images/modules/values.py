@@ -40,7 +40,7 @@ class ModuleFile(Struct, frozen=True, kw_only=True):
 
     `versions` are the CRCs that the module was built against, by symbol, including `module_layout`; empty if it was
     built without CONFIG_MODVERSIONS. `undefined` are all symbols that it does not define, `weak` those of them that may
-    be missing. `machine` is e_machine as elf.h names it.
+    be missing. `parameters` are the names of its parameters. `machine` is e_machine as elf.h names it.
     """
 
     file: str
@@ -52,6 +52,7 @@ class ModuleFile(Struct, frozen=True, kw_only=True):
     license: str
     depends: tuple[str, ...]
     import_ns: tuple[str, ...]
+    parameters: tuple[str, ...] = ()
     versions: Mapping[str, int]
     undefined: frozenset[str]
     weak: frozenset[str]

@@ -16,6 +16,7 @@ from upgrader.core.node_protocol.orders import OrderResult, Reason, ValidateDriv
 from upgrader.node.driver import devices, modules, nvidia
 from upgrader.node.driver.listed_devices import inspect_listed_devices
 from upgrader.node.driver.loaded_driver import LoadedDriver, check_loaded, read_loaded_driver
+from upgrader.node.driver.module_parameters import find_differences
 from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
@@ -68,6 +69,8 @@ def validate_driver(
     absent: dict[str, str] = {}
     if not present.simulated:
         absent = _run_check("module", lambda: modules.check_modules(places.run, places.sys, present))
+    if wrong := find_differences(order.parameters, proc=places.proc, system=places.sys):
+        raise _failed_check("parameters", Reason.DRIVER_MISMATCH, "; ".join(wrong))
     inspected = _run_check("devices", lambda: _inspect_devices(places, present, programs))
     faulty = {name: trouble for name, trouble in inspected.devices.items() if trouble}
     if faulty:

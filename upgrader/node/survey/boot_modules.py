@@ -65,15 +65,15 @@ def check_boot(node: SurveyedNode) -> Iterator[Advice]:
 
 
 def check_parameters(node: SurveyedNode) -> Iterator[Advice]:
-    """Parameters for modprobe: a driver image loads its modules from files, without parameters."""
+    """Parameters for modprobe: a driver image loads its modules from files, with the parameters of the stack only."""
     if node.scope.vendor != "nvidia" or not node.scope.swaps_driver:
         return
     for path, line in read_modprobe_settings(node.host, NVIDIA_PREFIX).parameters:
         yield make_warning(
             SurveyCheck.MODULE_PARAMETERS,
             f"parameters {line}",
-            f"set in {path}, and not in force after an upgrade: a driver image loads its modules without parameters",
-            "Compare with /proc/driver/nvidia/params, and check that jobs on this node work without them.",
+            f"set in {path}, and not in force after an upgrade: a driver image does not use modprobe",
+            "Set those that jobs need in spec.driver.parameters of the stack; compare with /proc/driver/nvidia/params.",
         )
 
 

@@ -21,6 +21,7 @@ from upgrader.core.node_protocol.orders import (
     Reason,
     SurveyScope,
 )
+from upgrader.node.driver.module_parameters import describe_parameters, unknown_parameters
 from upgrader.node.host import atomic_file
 from upgrader.node.host.host import Host
 from upgrader.node.host.task_result import OrderFailedError
@@ -37,17 +38,26 @@ SIGNATURE_CHECK = "signature"
 """Of the manifest's checks, that of the modules' signatures (upgrader.core.driver_build.driver_builds.CheckName)."""
 
 
+class NodeDriverModule(Struct, frozen=True, kw_only=True):
+    """A kernel module of a driver image."""
+
+    name: str
+    parameters: tuple[str, ...] | None = None
+
+
 class NodeDriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     """/driver/manifest.json of a driver image; `simulated` means that it contains no kernel module.
 
-    `checks`: whether each check of the image passed when it was built; None means that it was not made. `signerKeyId`:
-    id of the certificate of signed modules in a keyring of the kernel.
+    `modules` are in load order, each with the names of its parameters; an older image does not list them. `checks`:
+    whether each check of the image passed when it was built; None means that it was not made. `signerKeyId`: id of
+    the certificate of signed modules in a keyring of the kernel.
     """
 
     vendor: str
     version: str
     kernel: str
     simulated: bool = False
+    modules: tuple[NodeDriverModule, ...] = ()
     checks: dict[str, bool | None] = {}
     signer_key_id: str = ""
 
@@ -85,6 +95,8 @@ def prepare_node(
         needed[host.path(order.kubelet.binary).parent] = KUBELET_COPIES * size
     if order.settings is not None:
         facts["kubelet settings"] = _check_settings(order.settings, host, kubelet)
+    if order.parameters:
+        facts["module parameters"] = _check_parameters(order.parameters, manifest)
     for folder, size_needed in needed.items():
         _check_room(host, folder, size_needed)
     if order.survey is not None:
@@ -92,6 +104,17 @@ def prepare_node(
         scope = msgspec.structs.replace(order.survey, signed=signed, signer_key_id=manifest.signer_key_id)
         facts |= _check_survey(survey(scope))
     return OrderResult(reason=Reason.DONE, message="the node can be upgraded", facts=facts)
+
+
+def _check_parameters(values: dict[str, str], manifest: NodeDriverManifest) -> str:
+    known = {
+        module.name: None if module.parameters is None else frozenset(module.parameters) for module in manifest.modules
+    }
+    if refusal := unknown_parameters(values, known):
+        raise OrderFailedError(
+            Reason.MISSING, f"{refusal}. Correct spec.driver.parameters of the stack; `modinfo -p` lists them"
+        )
+    return describe_parameters(values)
 
 
 def _check_survey(report: SurveyReport) -> dict[str, str]:

@@ -17,6 +17,7 @@ from upgrader.core.node_protocol.orders import (
     UpgradeOrder,
 )
 from upgrader.node.driver import driver_unload
+from upgrader.node.driver.module_parameters import write_parameters
 from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.host import Host
 from upgrader.node.host.node_lock import hold_node_lock
@@ -92,6 +93,8 @@ class UpgradeRun:
         if self._order.unload is not None:
             done.append(self._unload_driver(self._order.unload))
             self._facts["driver"] = done[-1]
+        if self._order.parameters is not None:
+            self._facts["module parameters"] = write_parameters(self._order.parameters, self._host)
         if self._order.kubelet is not None or self._order.settings is not None:
             fault = self._change_kubelet()
             if fault:

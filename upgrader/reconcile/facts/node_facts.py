@@ -9,8 +9,11 @@ from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.node_protocol.gpu_resources import PoolGpus, count_of, gpus_by_name
 from upgrader.core.node_protocol.node_features import read_record
 
-LONGEST_SETTINGS = 2048
-"""Characters of a kubelet's settings; GpuStack.spec.kubelet.settings holds fewer."""
+LONGEST_SETTINGS = 16384
+"""Characters of a kubelet's settings, and of modules' parameters; those of a GpuStack have fewer."""
+
+_SETTINGS = {names.ANNOTATION_KUBELET: "kubelet", names.ANNOTATION_PARAMETERS: "driver"}
+"""Annotations with settings of a stack, and of which component."""
 
 
 def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeFacts:
@@ -21,13 +24,14 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
     resource = PoolGpus(resource=resource, former=former).offered_as(status.allocatable, status.capacity)
     maintenance_taint = next((taint for taint in node.spec.taints if taint.key == names.TAINT_MAINTENANCE), None)
     offered = gpus_by_name(status.allocatable, resource)
-    settings = node.metadata.annotations.get(names.ANNOTATION_KUBELET, "")
+    annotations = node.metadata.annotations
     return NodeFacts(
         name=node.metadata.name,
         uid=node.metadata.uid,
         kernel=untrusted.cut_name(status.node_info.kernel_version),
         kubelet_version=untrusted.cut_name(status.node_info.kubelet_version).removeprefix("v"),
-        kubelet_settings=settings[:LONGEST_SETTINGS],
+        kubelet_settings=annotations.get(names.ANNOTATION_KUBELET, "")[:LONGEST_SETTINGS],
+        module_parameters=annotations.get(names.ANNOTATION_PARAMETERS, "")[:LONGEST_SETTINGS],
         boot_id=untrusted.cut_name(status.node_info.boot_id),
         gpus=count_of(status.capacity, resource),
         gpus_allocatable=sum(offered.values()),
@@ -55,19 +59,21 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
         removed_driver=read_removed_driver(node.metadata.annotations.get(names.ANNOTATION_REMOVED_DRIVER)),
         os=code_name(untrusted.cut_name(status.node_info.os_image)),
         arch=untrusted.cut_name(status.node_info.architecture),
-        unreadable=_unreadable_value(node, settings, resource),
+        unreadable=_unreadable_value(node, resource),
         labels=labels,
     )
 
 
-def _unreadable_value(node: Node, settings: str, resource: str) -> str:
+def _unreadable_value(node: Node, resource: str) -> str:
     """The first unreadable value of a node and its resolution, as a sentence."""
     where = f"of node {node.metadata.name} cannot be read:"
-    if settings and (len(settings) > LONGEST_SETTINGS or untrusted.read_json(settings, dict[str, str]) is None):
-        return (
-            f"Annotation {names.ANNOTATION_KUBELET} {where} {untrusted.quote_text(settings)} is not a JSON object of "
-            "strings. Correct it, or remove it if the kubelet has no settings of a stack."
-        )
+    for annotation, component in _SETTINGS.items():
+        text = node.metadata.annotations.get(annotation, "")
+        if text and (len(text) > LONGEST_SETTINGS or untrusted.read_json(text, dict[str, str]) is None):
+            return (
+                f"Annotation {annotation} {where} {untrusted.quote_text(text)} is not a JSON object of strings. "
+                f"Correct it, or remove it if the {component} has no settings of a stack."
+            )
     for values in (node.status.capacity, node.status.allocatable):
         for name in PoolGpus(resource=resource).unreadable_names(values):
             return (

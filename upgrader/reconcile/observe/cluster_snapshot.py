@@ -76,6 +76,7 @@ def target_of(spec: GpuStackSpec, stack: str) -> Target:
         kubelet_artifact=(kubelet.artifact or "") if managed else "",
         kubelet_binary=kubelet.binary if managed or kubelet.settings.values else "",
         kubelet_settings=kubelet.settings.values,
+        module_parameters=tuple(sorted(spec.driver.parameters.items())),
         workload_image=spec.validation.workload_image or "",
         workload_runtime=spec.validation.runtime_class or "",
         kernel=spec.reboot.kernel if spec.reboot is not None else "",

@@ -48,6 +48,7 @@ def wanted_state(target: Target, image: ImageFacts) -> NodeState:
         kubelet_artifact=target.kubelet_digest,
         kubelet_binary=target.kubelet_binary,
         kubelet_settings=dict(target.kubelet_settings),
+        module_parameters=dict(target.module_parameters),
         workload_image=target.workload_digest,
         workload_runtime=target.workload_runtime,
         resource_name=target.resource_name,
@@ -57,35 +58,38 @@ def wanted_state(target: Target, image: ImageFacts) -> NodeState:
 
 def present_state(node: NodeFacts, had: Target | None, image: ImageFacts | None) -> NodeState:
     """The present state of a node, as far as the operator manages it: empty if it was never installed."""
-    settings = _kubelet_settings(node)
+    settings = _read_annotation(node, names.ANNOTATION_KUBELET, node.kubelet_settings)
+    parameters = _read_annotation(node, names.ANNOTATION_PARAMETERS, node.module_parameters)
     if image is None or had is None:
         return NodeState(
             kubelet_version=node.kubelet_version,
             kubelet_binary=had.kubelet_binary if had else "",
             kubelet_settings=settings,
+            module_parameters=parameters,
         )
     state = wanted_state(had, image)
-    # The kubelet's version and settings are read from the node: an earlier revision may not have managed them.
+    # These are read from the node: an earlier revision may not have managed them.
     return msgspec.structs.replace(
         state,
         kubelet_version=node.kubelet_version,
         kubelet_settings=settings,
+        module_parameters=parameters,
         plugin_key=node.plugin_key or state.plugin_key,
         runtime_key=node.runtime_key or state.runtime_key,
     )
 
 
-def _kubelet_settings(node: NodeFacts) -> dict[str, str]:
-    """Kubelet settings that a node upgrade has written on the node.
+def _read_annotation(node: NodeFacts, annotation: str, text: str) -> dict[str, str]:
+    """Settings that a node upgrade has made on the node, as recorded in an annotation.
 
     Raises:
         ConfigurationError: the annotation on the node is invalid.
     """
     try:
-        return untrusted.decode_json(node.kubelet_settings or "{}", dict[str, str])
+        return untrusted.decode_json(text or "{}", dict[str, str])
     except UnreadableError as error:
         raise ConfigurationError(
-            f"annotation {names.ANNOTATION_KUBELET} of node {node.name} cannot be read ({error}): correct or remove it"
+            f"annotation {annotation} of node {node.name} cannot be read ({error}): correct or remove it"
         ) from error
 
 

@@ -61,10 +61,10 @@ def driver_away(node: Node, upgrade: NodeUpgrade, goal: NodeState) -> dict[str, 
     """Remove the driver that a node upgrade switched on before the node rebooted into another kernel.
 
     The former driver and revision are recorded: the next upgrade restores them, and nothing newer. A node that is
-    being installed had none. The kubelet already has the settings of `goal`. None if nothing changes.
+    being installed had none. The node already has the settings of `goal`. None if nothing changes.
     """
     spec, there = upgrade.spec, node.metadata.annotations
-    settings = _settings_annotation(goal)
+    settings = _settings_annotations(goal)
     if (
         spec.reason is not UpgradeReason.INSTALL
         and read_removed_driver(there.get(names.ANNOTATION_REMOVED_DRIVER)) is None
@@ -81,14 +81,14 @@ def driver_away(node: Node, upgrade: NodeUpgrade, goal: NodeState) -> dict[str, 
 def driver_on(node: Node, goal: NodeState) -> dict[str, Any]:
     """Set the keys of driver, runtime hook and plugin; operands stay off until the driver is loaded.
 
-    The same patch records the kubelet settings of the upgrade, if there are or were any.
+    The same patch records the settings of the upgrade on the node, if there are or were any.
     """
     labels = {
         names.LABEL_DRIVER: goal.driver_key or names.NONE,
         names.LABEL_RUNTIME: goal.runtime_key or None,
         names.LABEL_DEVICE_PLUGIN: goal.plugin_key or None,
     }
-    patch, settings = {"metadata": {"labels": labels}}, _settings_annotation(goal)
+    patch, settings = {"metadata": {"labels": labels}}, _settings_annotations(goal)
     return patch if _has_annotations(node, settings) else _add_annotations(patch, settings)
 
 
@@ -130,9 +130,12 @@ def release_node(node: Node, uid: str, revision: str) -> dict[str, Any]:
     }
 
 
-def _settings_annotation(goal: NodeState) -> dict[str, str | None]:
-    """The annotation with the kubelet settings of a node upgrade."""
-    return {names.ANNOTATION_KUBELET: settings_text(goal.kubelet_settings.items()) or None}
+def _settings_annotations(goal: NodeState) -> dict[str, str | None]:
+    """The annotations with the settings that a node upgrade has made on its node."""
+    return {
+        names.ANNOTATION_KUBELET: settings_text(goal.kubelet_settings.items()) or None,
+        names.ANNOTATION_PARAMETERS: settings_text(goal.module_parameters.items()) or None,
+    }
 
 
 def _has_annotations(node: Node, annotations: dict[str, str | None]) -> bool:

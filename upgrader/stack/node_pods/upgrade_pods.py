@@ -10,17 +10,10 @@ from upgrader.api import names
 from upgrader.api.resources import NODE_UPGRADES
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core.model.fleet import NodeFacts
-from upgrader.core.model.operands import Operand, PluginSettings
+from upgrader.core.model.operands import Operand
 from upgrader.core.model.phases import NodePhase
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.core.node_protocol.orders import (
-    KubeletSettings,
-    KubeletTarget,
-    NodeDriver,
-    PrepareOrder,
-    Reboot,
-    SurveyScope,
-    UpgradeOrder,
     ValidateDriverOrder,
     ValidateOrder,
 )
@@ -34,6 +27,7 @@ from upgrader.stack.naming import (
 )
 from upgrader.stack.node_pods.commands import HOST_NAMESPACES, LOGS_ON_ERROR, host_command, node_command
 from upgrader.stack.node_pods.node_states import expected_devices, plugin_settings
+from upgrader.stack.node_pods.upgrade_orders import MANIFEST_FOLDER, driver_of_state, prepare_order, upgrade_order
 from upgrader.stack.node_pods.validation import (
     ValidationWorkload,
     driver_check,
@@ -42,7 +36,6 @@ from upgrader.stack.node_pods.validation import (
     workload_containers,
 )
 from upgrader.stack.operands import containers
-from upgrader.stack.operands.order import hook_done_file
 from upgrader.stack.parts import (
     PULL_POLICY,
     TOLERATE_ALL,
@@ -69,7 +62,6 @@ which is run again.
 
 MAX_RETRIES = 3
 
-_MANIFEST = "/manifest"
 _STATE = "/state"
 
 
@@ -79,17 +71,9 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings, *, adopted: bool 
     It loads nothing. `adopted`: a user handed the node over from another operator.
     """
     target = upgrade.spec.target
-    order = PrepareOrder(
-        kernel=target.kernel,
-        driver=_driver_of_state(target),
-        manifest=f"{_MANIFEST}/manifest.json",
-        kubelet=_kubelet_target(upgrade, reverting=False),
-        settings=_kubelet_settings(upgrade, reverting=False),
-        reboot=_reboot_order(upgrade, reverting=False),
-        survey=_survey_scope(upgrade, settings, adopted=adopted),
-    )
+    order = prepare_order(upgrade, settings, adopted=adopted)
     container = host_command(PREPARE, order, settings)
-    container["volumeMounts"].append(volume_mount("manifest", _MANIFEST, readOnly=True))
+    container["volumeMounts"].append(volume_mount("manifest", MANIFEST_FOLDER, readOnly=True))
     volumes = [host_path("host", "/"), empty_dir_volume("manifest")]
     init_containers = [_driver_image("driver", target.driver_image, "manifest")]
     for name, image, operand in _operand_images(target):
@@ -122,17 +106,7 @@ def upgrade_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSetting
     The Job is created suspended, and a second write starts it: a leader that was frozen may send the first write
     after the end of its upgrade, when a node of the same name may be a different node.
     """
-    order = UpgradeOrder(
-        upgrade=f"{upgrade.metadata.uid}{'-revert' if reverting else ''}",
-        undoes=upgrade.metadata.uid if reverting else "",
-        unload=_former_driver(upgrade, reverting=reverting),
-        kubelet=_kubelet_target(upgrade, reverting=reverting),
-        settings=_kubelet_settings(upgrade, reverting=reverting),
-        reboot=_reboot_order(upgrade, reverting=reverting),
-        forget=_hook_files(upgrade),
-        adopted=adopted and not reverting,
-        unload_timeout=upgrade.spec.limits.driver_unload_seconds,
-    )
+    order = upgrade_order(upgrade, reverting=reverting, adopted=adopted)
     spec = {
         "containers": [host_command(UPGRADE, order, settings)],
         "volumes": [host_path("host", "/")],
@@ -183,16 +157,17 @@ def validation_pod(
     limits = _device_limits(after.resource_name, node)
     devices = sum(limits.values())
     check = ValidateDriverOrder(
-        driver=_driver_of_state(after),
+        driver=driver_of_state(after),
         boot_id=node.boot_id,
         resource=after.resource_name,
         expected=max(expected_devices(upgrade, after, upgrade.status.found.gpus), node.gpus),
+        parameters=dict(sorted(after.module_parameters.items())),
     )
     workload = ValidationWorkload(image=after.workload_image, runtime_class=after.workload_runtime)
     containers: list[Manifest]
     if not find_vendor(after.vendor or after.driver_vendor).facts.workload:
         order = ValidateOrder(
-            driver=_driver_of_state(after), boot_id=node.boot_id, devices=max(1, devices // after.shares)
+            driver=driver_of_state(after), boot_id=node.boot_id, devices=max(1, devices // after.shares)
         )
         init_containers, containers = [driver_check(check, settings)], [_builtin_workload(order, limits, settings)]
     elif not workload.image:
@@ -232,113 +207,14 @@ def _exit_codes(*values: int) -> Manifest:
     return {"containerName": UPGRADE, "operator": "In", "values": list(values)}
 
 
-def _driver_of_state(state: NodeState) -> NodeDriver:
-    return NodeDriver(vendor=state.driver_vendor, version=state.driver_version)
-
-
-def _former_driver(upgrade: NodeUpgrade, *, reverting: bool) -> NodeDriver | None:
-    """The driver to unload; None if its image stays the same: an unload would take minutes and lose the GPUs' state.
-
-    A node that joined again has no labels, but a driver of the stack may still be loaded.
-    """
-    source, target = upgrade.spec.source, upgrade.spec.target
-    if source.driver_key and source.driver_key == target.driver_key:
-        return None
-    before = target if reverting else source
-    return (
-        _driver_of_state(before)
-        if before.driver_version
-        else NodeDriver(vendor=upgrade.spec.target.driver_vendor, version="")
-    )
-
-
-def _hook_files(upgrade: NodeUpgrade) -> tuple[str, ...]:
-    """Files that managed runtime hooks left on the node, which are off while the upgrade Job runs."""
-    states = [state for state in (upgrade.spec.source, upgrade.spec.target) if state.runtime_key]
-    plugins = [
-        PluginSettings(
-            vendor=state.vendor or state.driver_vendor,
-            driver_vendor=state.driver_vendor,
-            resource_name=state.resource_name,
-        )
-        for state in states
-    ]
-    return tuple(sorted({file for plugin in plugins if (file := hook_done_file(plugin))}))
-
-
-def _kubelet_target(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletTarget | None:
-    """The kubelet to install in this direction; None if the stack does not manage it or its version does not change.
-
-    A revert installs the version before the upgrade at the path of the upgrade: an earlier revision may not have
-    managed the kubelet, and may not contain its path.
-    """
-    source, target = upgrade.spec.source, upgrade.spec.target
-    after = source if reverting else target
-    if not target.kubelet_version or not after.kubelet_version or source.kubelet_version == target.kubelet_version:
-        return None
-    return KubeletTarget(version=after.kubelet_version, binary=target.kubelet_binary)
-
-
-def _survey_scope(upgrade: NodeUpgrade, settings: StackSettings, *, adopted: bool) -> SurveyScope:
-    """What the upgrade changes, for the survey of the node."""
-    source, target = upgrade.spec.source, upgrade.spec.target
-    kubelet = _kubelet_target(upgrade, reverting=False)
-    return SurveyScope(
-        vendor=target.driver_vendor,
-        kernel=target.kernel,
-        swaps_driver=_former_driver(upgrade, reverting=False) is not None,
-        kubelet=kubelet,
-        restarts_kubelet=kubelet is not None or sets_kubelet(upgrade),
-        binary=target.kubelet_binary or source.kubelet_binary,
-        resources=tuple(sorted({target.resource_name, source.resource_name} - {""})),
-        namespace=settings.namespace,
-        ends_pods=ends_all_pods(upgrade),
-        reboots=upgrade.spec.reboot is not None,
-        adopted=adopted,
-        managed_runtime=bool(target.runtime_key),
-    )
-
-
-def ends_all_pods(upgrade: NodeUpgrade) -> bool:
-    """Whether the upgrade ends all pods on the node, with GPUs or without."""
-    return upgrade.spec.reboot is not None or sets_kubelet(upgrade)
-
-
-def sets_kubelet(upgrade: NodeUpgrade) -> bool:
-    """Whether the upgrade changes how the kubelet places pods on CPUs, which requires a node without running pods."""
-    return upgrade.spec.source.kubelet_settings != upgrade.spec.target.kubelet_settings
-
-
-def _kubelet_settings(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletSettings | None:
-    """The settings of the kubelet in this direction; None if they do not change."""
-    if not sets_kubelet(upgrade):
-        return None
-    source, target = upgrade.spec.source, upgrade.spec.target
-    after = source if reverting else target
-    return KubeletSettings(
-        binary=target.kubelet_binary or source.kubelet_binary, values=dict(sorted(after.kubelet_settings.items()))
-    )
-
-
-def _reboot_order(upgrade: NodeUpgrade, *, reverting: bool) -> Reboot | None:
-    """The reboot in this direction; a revert leads to the kernel before the upgrade and does nothing if that still
-    runs.
-    """
-    reboot = upgrade.spec.reboot
-    if reboot is None:
-        return None
-    kernel = reboot.source if reverting else reboot.target
-    return Reboot(kernel=kernel, select=tuple(reboot.select), restart=tuple(reboot.restart))
-
-
 def _driver_image(name: str, image: str, volume: str) -> Manifest:
     """A container that shows that a driver image is on the node and runs there."""
     return {
         "name": name,
         "image": image,
         "imagePullPolicy": PULL_POLICY,
-        "command": ["/driver/prepare", _MANIFEST],
-        "volumeMounts": [volume_mount(volume, _MANIFEST)],
+        "command": ["/driver/prepare", MANIFEST_FOLDER],
+        "volumeMounts": [volume_mount(volume, MANIFEST_FOLDER)],
         **LOGS_ON_ERROR,
     }
 

@@ -354,3 +354,11 @@ def test_parts_of_gpus_are_counted_only(nvidia):
         "advertises 3 x nvidia.com/gpu, expected are 4"
         in nvidia.refused(vendor="nvidia", version=NVIDIA, expected=4)[2]
     )
+
+
+def test_parameters_of_modules_must_be_in_force(nvidia):
+    (nvidia.places.proc / "driver/nvidia/params").write_text("EnableGpuFirmware: 18\n")
+    name = "nvidia.NVreg_EnableGpuFirmware"
+    assert nvidia.look("nvidia", NVIDIA, parameters={name: "0x12"}).reason is Reason.DONE
+    check, reason, _ = nvidia.refused(vendor="nvidia", version=NVIDIA, parameters={name: "0"})
+    assert (check, reason) == ("parameters", MISMATCH)

@@ -31,13 +31,14 @@ class Prepared(NodeWorld):
     def show(self, changes):
         self.manifest.write_bytes(msgspec.json.encode(MANIFEST | changes))
 
-    def run(self, *, kernel=KERNEL, kubelet="1.35.4", free=0, binary=BINARY, reboot=None):
+    def run(self, *, kernel=KERNEL, kubelet="1.35.4", free=0, binary=BINARY, reboot=None, parameters=None):
         order = PrepareOrder(
             kernel=kernel,
             driver=NodeDriver(vendor="sim", version="2.0.0"),
             manifest=str(self.manifest),
             kubelet=KubeletTarget(version=kubelet, binary=binary) if kubelet else None,
             reboot=reboot,
+            parameters=parameters or {},
             survey=self.scope,
             min_free_bytes=free,
         )
@@ -235,3 +236,12 @@ def test_problems_of_the_node_are_the_reason_of_a_refusal(world):
     assert world.refused()[0] is Reason.UNSUITABLE
     signed = SurveyScope(vendor="sim", signed=True, signer_key_id="0a1b2c")
     assert scopes == [SurveyScope(vendor="sim"), SurveyScope(vendor="sim"), signed]
+
+
+def test_a_parameter_that_the_modules_of_the_image_do_not_have(world):
+    world.show({"modules": [{"name": "nvidia", "parameters": ["NVreg_X"]}, {"name": "nvidia_uvm"}]})
+    known = {"nvidia.NVreg_X": "1", "nvidia_uvm.y": "2"}
+    assert world.run(parameters=known).facts["module parameters"] == "nvidia.NVreg_X=1, nvidia_uvm.y=2"
+    assert world.refused(parameters={"nvidia.NVreg_Y": "1"})[0] is Reason.MISSING
+    world.show({})
+    assert world.refused(parameters=known)[0] is Reason.MISSING

@@ -38,19 +38,20 @@ def upgrade(reason: UpgradeReason) -> NodeUpgrade:
     return msgspec.convert({"metadata": {"name": "v", "uid": "u1"}, "spec": spec}, NodeUpgrade)
 
 
-def goal(settings: dict[str, str]) -> NodeState:
-    return NodeState(kubelet_settings=settings)
+def goal(settings: dict[str, str], parameters: dict[str, str] | None = None) -> NodeState:
+    return NodeState(kubelet_settings=settings, module_parameters=parameters or {})
 
 
 @pytest.mark.parametrize(("reason", "revision"), [(UpgradeReason.ROLLOUT, "old"), (UpgradeReason.REPAIR, "new")])
-def test_what_the_node_had_is_kept_and_what_the_upgrade_set_of_its_kubelet_is_told(
+def test_what_the_node_had_is_kept_with_the_settings_that_the_upgrade_has_made(
     reason: UpgradeReason, revision: str
 ) -> None:
     there = node({names.ANNOTATION_KUBELET: '{"old":"1"}'})
-    patch: dict[str, Any] = node_patches.driver_away(there, upgrade(reason), goal({"new": "2"})) or {}
+    patch: dict[str, Any] = node_patches.driver_away(there, upgrade(reason), goal({"new": "2"}, {"m.p": "3"})) or {}
     annotations = patch["metadata"]["annotations"]
     assert json.loads(annotations.pop(names.ANNOTATION_REMOVED_DRIVER)) == HAD | {"revision": revision}
-    assert patch == {"metadata": {"labels": OFF, "annotations": {names.ANNOTATION_KUBELET: '{"new":"2"}'}}}
+    settings = {names.ANNOTATION_KUBELET: '{"new":"2"}', names.ANNOTATION_PARAMETERS: '{"m.p":"3"}'}
+    assert patch == {"metadata": {"labels": OFF, "annotations": settings}}
 
 
 def test_where_all_is_so_already_nothing_is_written() -> None:

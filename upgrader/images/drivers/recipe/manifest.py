@@ -16,7 +16,7 @@ class ShippedModule(Struct, frozen=True, kw_only=True):
     """A module in the image: `name` as in /proc/modules, `file` relative to /driver.
 
     `depends`: modules whose symbols it imports, of the image or of the kernel, as its own field lists them.
-    `optional`: the driver is loaded without it if the kernel rejects it.
+    `optional`: the driver is loaded without it if the kernel rejects it. `parameters`: names of its parameters.
     """
 
     name: str
@@ -26,6 +26,7 @@ class ShippedModule(Struct, frozen=True, kw_only=True):
     vermagic: str
     depends: tuple[str, ...] = ()
     optional: bool = False
+    parameters: tuple[str, ...] = ()
 
 
 class DriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -91,6 +92,7 @@ def shipped_module(path: Path, file: str, *, optional: bool = False) -> ShippedM
         vermagic=module.vermagic,
         depends=module.depends,
         optional=optional,
+        parameters=module.parameters,
     )
 
 
