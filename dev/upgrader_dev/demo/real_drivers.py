@@ -34,6 +34,8 @@ class DeclaredDriver(Struct, frozen=True, kw_only=True):
 
 OPEN = DeclaredDriver(recipe="nvidia-open", version="535.261.03")
 PROPRIETARY = DeclaredDriver(recipe="nvidia", version="535.309.01")
+PARAMETERS = {"nvidia.NVreg_EnableStreamMemOPs": "1"}
+"""Parameters of NVIDIA's modules in the stacks. The default is 0, so that a validation shows that they are used."""
 _HARDWARE = DeclaredDriver(recipe="fakebridge", version="1.0")
 
 

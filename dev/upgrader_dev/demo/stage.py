@@ -23,7 +23,7 @@ from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader_dev.demo import manifests, real_drivers
 from upgrader_dev.demo.controller import ControllerProcess
-from upgrader_dev.demo.real_drivers import DeclaredDriver
+from upgrader_dev.demo.real_drivers import PARAMETERS, DeclaredDriver
 from upgrader_dev.devcluster import (
     ClusterSpec,
     DevCluster,
@@ -80,7 +80,7 @@ class Stage:
     def real_stack(self, driver: DeclaredDriver, kubelet: str, plugin: str, **more: Any) -> manifests.Manifest:  # noqa: ANN401
         """The same with a real driver under the simulated devices; `more` are additional fields of the spec."""
         body = self.stack(driver.version, kubelet, plugin)
-        body["spec"]["driver"] |= {"recipe": driver.recipe, "version": driver.version}
+        body["spec"]["driver"] |= {"recipe": driver.recipe, "version": driver.version, "parameters": PARAMETERS}
         return body | {"spec": body["spec"] | more}
 
     def trainer(self, name: str, **options: Any) -> manifests.Manifest:  # noqa: ANN401 - the options of manifests.trainer_job

@@ -12,6 +12,9 @@ from upgrader.node.host.text_files import read_optional
 NVIDIA_PREFIX = "NVreg_"
 """Of parameters of the module nvidia, which are not in /sys; /proc/driver/nvidia/params has them without the prefix."""
 
+SHOWN_AS = {"RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
+"""Names there that differ from the parameter's (nv-reg.h of driver 535)."""
+
 _FLAGS = {"Y": "1", "N": "0"}
 
 
@@ -70,7 +73,8 @@ def _read_parameter(module: str, parameter: str, proc: Path, system: Path) -> st
     if module != "nvidia" or not parameter.startswith(NVIDIA_PREFIX):
         return None
     lines = (line.partition(":") for line in read_optional(proc / "driver/nvidia/params").splitlines())
-    return {name.strip(): value.strip() for name, _, value in lines}.get(parameter.removeprefix(NVIDIA_PREFIX))
+    shown = parameter.removeprefix(NVIDIA_PREFIX)
+    return {name.strip(): value.strip() for name, _, value in lines}.get(SHOWN_AS.get(shown, shown))
 
 
 def _plain_value(value: str) -> str:

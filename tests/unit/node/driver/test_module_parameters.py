@@ -14,6 +14,7 @@ VALUES = st.from_regex(r"[A-Za-z0-9_.,:;=+/@%-]+", fullmatch=True)
 PROC_PARAMS = """\
 ResmanDebugLevel: 4294967295
 EnableGpuFirmware: 18
+RmProfilingAdminOnly: 1
 RegistryDwords: ""
 TemporaryFilePath: "/var/tmp"
 """
@@ -71,6 +72,7 @@ def test_a_parameter_that_no_module_of_the_image_has_is_unknown():
         ("nvidia_drm.modeset", "1", "N"),
         ("nvidia.NVreg_EnableGpuFirmware", "0x12", None),
         ("nvidia.NVreg_EnableGpuFirmware", "0", "18"),
+        ("nvidia.NVreg_RestrictProfilingToAdminUsers", "0", "1"),
         ("nvidia.NVreg_TemporaryFilePath", "/var/tmp", None),
         ("nvidia.NVreg_RegistryDwords", "RMa=1", '""'),
         ("nvidia.NVreg_NotShown", "1", None),
