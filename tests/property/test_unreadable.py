@@ -176,6 +176,7 @@ def test_namespaces(annotations):
 @given(
     texts(
         names.ANNOTATION_KUBELET,
+        names.ANNOTATION_PARAMETERS,
         names.ANNOTATION_NODE_FEATURES,
         names.ANNOTATION_REMOVED_DRIVER,
         names.ANNOTATION_CLAIMED_BY,
@@ -219,12 +220,13 @@ def test_a_gang_that_asks_for_a_number_of_gpus_that_cannot_be_read_is_undeclared
     )
 
 
+@pytest.mark.parametrize("annotation", [names.ANNOTATION_KUBELET, names.ANNOTATION_PARAMETERS])
 @pytest.mark.parametrize("text", ["not json", f'{{"x":{DEEP}', '{"a":1}', '{"a":"' + "x" * 5000 + '"}'])
-def test_a_node_whose_settings_cannot_be_read_is_blocked_and_left_alone(text):
-    odd = node("c", POOL, {names.ANNOTATION_KUBELET: text})
+def test_a_node_whose_settings_cannot_be_read_is_blocked_and_left_alone(annotation, text):
+    odd = node("c", POOL, {annotation: text})
     (found,) = [one for one in check(world(odd=odd)).nodes if one.name == "c"]
     assert found.left_alone
-    assert found.unreadable.startswith("Annotation gpu-upgrader.io/kubelet-settings of node c cannot be read: ")
+    assert found.unreadable.startswith(f"Annotation {annotation} of node c cannot be read: ")
 
 
 _TERM = VALUES | st.fixed_dictionaries({"matchExpressions": VALUES | st.lists(values("key", "operator"), max_size=2)})

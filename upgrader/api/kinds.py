@@ -147,8 +147,14 @@ KINDS: tuple[CustomKind, ...] = (
             ),
             ValidationRule(
                 "spec.driver.parameters",
-                f"self.all(name, size(name) <= 128 && name.matches('{PARAMETER_NAME}'))",
-                "the name of a parameter must be module.parameter, for example nvidia.NVreg_EnableGpuFirmware",
+                f"self.all(name, size(name) <= 80 && name.matches('{PARAMETER_NAME}'))",
+                "the name of a parameter must be module.parameter with at most 80 characters, for example "
+                "nvidia.NVreg_EnableGpuFirmware",
+            ),
+            ValidationRule(
+                "spec.driver.parameters",
+                "self.map(name, size(name) + size(self[name])).sum() <= 1800",
+                "names and values of all parameters must have at most 1800 characters together",
             ),
             ValidationRule(
                 "spec.kubelet",

@@ -13,7 +13,7 @@ from upgrader.core.fields import (
     field_doc,
 )
 
-ParameterValue = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9_.,:;=+/@%-]+$")]
+ParameterValue = Annotated[str, Meta(min_length=1, max_length=160, pattern=r"^[A-Za-z0-9_.,:;=+/@%-]+$")]
 """The value of a module's parameter: without spaces, quotes and characters of a shell."""
 
 
@@ -55,7 +55,7 @@ class DriverSpec(Resource, frozen=True, kw_only=True):
             description="Parameters with which the driver's kernel modules are loaded, by `module.parameter` as on a "
             "kernel command line, for example `nvidia.NVreg_GrdmaPciTopoCheckOverride`. The options of modprobe on "
             "the node have no effect on these modules. A change unloads the driver.",
-            max_length=32,
+            max_length=16,
         ),
     ] = {}
 

@@ -9,7 +9,7 @@ from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.node_protocol.gpu_resources import PoolGpus, count_of, gpus_by_name
 from upgrader.core.node_protocol.node_features import read_record
 
-LONGEST_SETTINGS = 16384
+LONGEST_SETTINGS = 2048
 """Characters of a kubelet's settings, and of modules' parameters; those of a GpuStack have fewer."""
 
 _SETTINGS = {names.ANNOTATION_KUBELET: "kubelet", names.ANNOTATION_PARAMETERS: "driver"}
