@@ -30,6 +30,7 @@ from upgrader_dev.simulated.cluster.ports import START
 
 FOUND = Path(__file__).parent / "found"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+REPORTS = Path(__file__).parents[1] / "unit/node/driver/nvidia_smi"
 _DEEP = "[" * 100_000
 
 
@@ -205,6 +206,11 @@ def _kubeconfig() -> Iterable[str | bytes]:
     )
 
 
+def _gpu_report() -> Iterable[str | bytes]:
+    yield from (path.read_bytes() for path in sorted(REPORTS.glob("5*")))
+    yield '<!DOCTYPE a [<!ENTITY b "c">]><nvidia_smi_log>&b;</nvidia_smi_log>'
+
+
 _SEEDS = {
     "text": _text,
     "document": _document,
@@ -219,5 +225,6 @@ _SEEDS = {
     "bundle": _bundle,
     "reference": _reference,
     "kubeconfig": _kubeconfig,
+    "gpu_report": _gpu_report,
     "planted": lambda: [PLANTED],
 }

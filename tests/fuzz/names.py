@@ -14,6 +14,7 @@ NAMES = (
     "bundle",
     "reference",
     "kubeconfig",
+    "gpu_report",
 )
 
 PLANTED = b"boom"

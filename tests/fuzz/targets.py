@@ -27,6 +27,7 @@ from upgrader.images.modules.reading import read_module
 from upgrader.images.registry import attachments
 from upgrader.images.registry.reference import parse_reference
 from upgrader.images.trust.evidence import parse_bundle
+from upgrader.node.driver.gpu_report import parse_links, parse_report
 from upgrader.node.host.host import Host
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet.credentials import read_access
@@ -179,6 +180,14 @@ def fuzz_kubeconfig(data: bytes) -> None:
     _written("kubeconfig", data)
     with contextlib.suppress(OrderFailedError):
         read_access(Host(root=_PLACE), "/kubeconfig")
+
+
+def fuzz_gpu_report(data: bytes) -> None:
+    """The reports of nvidia-smi."""
+    text = data.decode(errors="replace")
+    parse_links(text)
+    with contextlib.suppress(UnreadableError):
+        assert all(gpu.uuid and gpu.address for gpu in parse_report(text).gpus)
 
 
 def fuzz_planted(data: bytes) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.support.smi_reports import make_gpu, render_report
 from upgrader.core.doctor.node_survey import SurveyReport
 from upgrader.core.node_protocol.orders import KubeletTarget, SurveyScope
 from upgrader.node.host.host import Host
@@ -29,7 +30,7 @@ alias pci:v00008086d*sv*sd*bc03sc*i* i915
 
 
 class SystemdPrograms:
-    """The node's systemctl, and the fetched kubelet with the flags that it rejects."""
+    """The node's systemctl, the fetched kubelet with the flags that it rejects, and nvidia-smi with its GPUs."""
 
     def __init__(self) -> None:
         self.properties = {
@@ -40,12 +41,18 @@ class SystemdPrograms:
         }
         self.code = 0
         self.rejected: set[str] = set()
+        self.gpus = [make_gpu(address="0000:1b:00.0")]
+        self.smi_code = 0
         self.calls: list[list[str]] = []
 
     def run(self, words, *, seconds, env=None):
         del env
         assert seconds > 0
         self.calls.append(list(words))
+        if words[-2:] == ["-q", "-x"]:
+            return ProgramResult(code=self.smi_code, output=render_report("535.261.03", self.gpus))
+        if words[-2:] == ["nvlink", "-s"]:
+            return ProgramResult(code=0, output="")
         if words[0] == "nsenter":
             assert words[:7] == ["nsenter", "-t", "1", "-m", "systemctl", "show", UNIT]
             return ProgramResult(code=self.code, output="".join(f"{k}={v}\n" for k, v in self.properties.items()))
@@ -125,6 +132,11 @@ class SurveyWorld:
         self.load_module("nvidia_uvm")
         record = {"vendor": "nvidia", "version": "535.261.03", "kernel": KERNEL, "bootId": "boot-1", "devices": 1}
         self.write("run/gpu-upgrader/nvidia/loaded.json", json.dumps(record))
+
+    def add_smi(self) -> Path:
+        """nvidia-smi of the loaded driver, which has the GPU."""
+        self.write_proc("driver/nvidia/gpus/0000:1b:00.0/information", "")
+        return self.write("var/lib/gpu-upgrader/drivers/nvidia/current/usr/bin/nvidia-smi", "")
 
     def fetch_kubelet(self, version: str = "1.36.2") -> KubeletTarget:
         self.write(f"var/lib/gpu-upgrader/kubelet/{version}/kubelet", "")

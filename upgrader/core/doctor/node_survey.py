@@ -20,6 +20,7 @@ class SurveyCheck(StrEnum):
     FIRMWARE_PATH = "FirmwarePath"
     MODULE_PARAMETERS = "ModuleParameters"
     MODULE_SIGNATURE = "ModuleSignature"
+    GPU_FAULT = "GpuFault"
     MIG = "MigDevices"
     FABRIC_MANAGER = "FabricManager"
     PEERMEM = "GpuDirectRdma"

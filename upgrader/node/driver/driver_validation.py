@@ -71,7 +71,7 @@ def validate_driver(
         absent = _run_check("module", lambda: modules.check_modules(places.run, places.sys, present))
     if wrong := find_differences(order.parameters, proc=places.proc, system=places.sys):
         raise _failed_check("parameters", Reason.DRIVER_MISMATCH, "; ".join(wrong))
-    inspected = _run_check("devices", lambda: _inspect_devices(places, present, programs))
+    inspected = _run_check("devices", lambda: _inspect_devices(places, present, programs, clock))
     faulty = {name: trouble for name, trouble in inspected.devices.items() if trouble}
     if faulty:
         faults = "; ".join(f"{name}: {trouble}" for name, trouble in faulty.items())
@@ -121,16 +121,16 @@ def _failed_check(check: str, reason: Reason, message: str) -> OrderFailedError:
     return OrderFailedError(reason, f"check {check}: {message}", facts={"check": check})
 
 
-def _inspect_devices(places: ValidationPaths, present: LoadedDriver, programs: ProgramRunner) -> DeviceFindings:
+def _inspect_devices(
+    places: ValidationPaths, present: LoadedDriver, programs: ProgramRunner, clock: NodeClock
+) -> DeviceFindings:
     match present.vendor:
         case devices.VENDOR:
             return DeviceFindings(devices=devices.inspect_devices(places.run, present.version, present.devices))
         case nvidia.VENDOR:
-            faults, facts = nvidia.inspect_gpus(
-                nvidia.NodePaths(proc=places.proc, dev=places.dev, library=places.drivers / nvidia.VENDOR / "current"),
-                present,
-                programs,
-            )
+            library = places.drivers / nvidia.VENDOR / "current"
+            paths = nvidia.NodePaths(proc=places.proc, sys=places.sys, dev=places.dev, library=library)
+            faults, facts = nvidia.inspect_gpus(paths, present, programs, clock)
             return DeviceFindings(devices=faults, facts=facts)
         case _:
             return DeviceFindings(devices=inspect_listed_devices(places.run, present.vendor, programs))

@@ -1,94 +1,151 @@
-"""Check of NVIDIA's driver on a node: its libraries, each of its GPUs, and the output of nvidia-smi.
+"""Checks of NVIDIA's driver on a node: its libraries, its device files, each of its GPUs.
 
-No GPU was available: only the libraries, the control device and two exit codes of nvidia-smi were tested.
+No GPU was available. The programs of nvidia-smi were run with a simulated library (dev/upgrader_dev/nvml).
 """
 
 import os
 import re
+import stat
+from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec import Struct
 
-from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import Reason
+from upgrader.node.driver.gpu_checks import (
+    GpuCheck,
+    GpuConnections,
+    find_gpu_faults,
+    find_missing_gpus,
+    find_unregistered_gpus,
+    summarize_gpus,
+)
+from upgrader.node.driver.gpu_report import GpuFacts
 from upgrader.node.driver.loaded_driver import LoadedDriver
-from upgrader.node.host.programs import ProgramResult, ProgramRunner
+from upgrader.node.driver.smi_program import SmiProgram, find_smi
+from upgrader.node.host.clock import NodeClock, poll_until_no_fault
+from upgrader.node.host.pci import PciDevice, read_pci_devices
+from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.host.text_files import read_optional
 
 VENDOR = "nvidia"
 LIBRARIES = ("libcuda.so.*", "libnvidia-*.so.*")
-SMI_SECONDS = 120.0
-"""It initializes every GPU that no process uses, which takes seconds for each GPU."""
-
-NO_MODULE, OTHER_MODULE = 9, 18
-"""Exit codes of nvidia-smi 535: no module is loaded; the module has another version than the library."""
+FABRIC_SECONDS, FABRIC_POLL_SECONDS = 60.0, 5.0
+"""Time for GPUs to register with the NVSwitch fabric after the driver was loaded."""
 
 _VERSION = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)?)$")
-_QUERY = 'LD_LIBRARY_PATH="$1" exec "$2" --query-gpu=uuid,driver_version --format=csv,noheader'
 
 
 class NodePaths(Struct, frozen=True, kw_only=True):
     """Paths of the node; `library` is the target of `current` of the driver and may not exist."""
 
     proc: Path
+    sys: Path
     dev: Path
     library: Path
 
 
 class _Gpu(Struct, frozen=True, kw_only=True):
+    """A GPU of the driver. Its UUID is its address until the driver has initialized it, which an open device causes."""
+
+    address: str
     uuid: str
     minor: str
 
 
 def inspect_gpus(
-    node: NodePaths, present: LoadedDriver, programs: ProgramRunner
+    node: NodePaths, present: LoadedDriver, programs: ProgramRunner, clock: NodeClock
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The fault of each GPU by its UUID, empty for a healthy GPU; and facts for the result.
 
     Raises:
-        OrderFailedError: a fault of the libraries or of the driver as a whole.
+        OrderFailedError: a fault of the libraries, of the driver as a whole, or of its device files.
     """
     facts = {"library": _check_libraries(node.library, present.version)}
-    gpus = _list_gpus(node.proc)
+    gpus = _read_gpus(node.proc)
+    functions = _read_functions(node.sys)
+    if missing := find_missing_gpus(functions, {gpu.address for gpu in gpus}):
+        raise OrderFailedError(Reason.DEVICE_FAILED, str(missing))
     if len(gpus) != present.devices:
         raise OrderFailedError(
             Reason.DEVICE_FAILED, f"the driver has {len(gpus)} GPU(s), and had {present.devices} when it was loaded"
         )
-    if fault := _open_fault(node.dev / "nvidiactl"):
-        raise OrderFailedError(Reason.DEVICE_FAILED, fault)
-    faults = {gpu.uuid: _open_fault(node.dev / f"nvidia{gpu.minor}") for gpu in gpus}
-    tool = next(iter(sorted(node.library.rglob("nvidia-smi"))), None)
-    if tool is None:
-        return faults, facts | {"nvidia-smi": "not on the node"}
-    ended = _run_smi(tool, node.library, programs)
-    smi_faults = parse_smi_output(ended, version=present.version, gpus=tuple(faults))
-    return {uuid: faults[uuid] or smi_faults.get(uuid, "") for uuid in faults}, facts | {"nvidia-smi": str(ended.code)}
+    # Open devices keep their GPUs initialized, so that each run of nvidia-smi takes less time.
+    with ExitStack() as opened:
+        if fault := _open_device(node.dev / "nvidiactl", opened) or _find_uvm_fault(node.proc, node.dev):
+            raise OrderFailedError(Reason.DEVICE_FAILED, fault)
+        opening = {gpu.address: _open_device(node.dev / f"nvidia{gpu.minor}", opened) for gpu in gpus}
+        # Read again: the driver knows the UUID of a GPU since it has initialized it.
+        uuids = {gpu.address: gpu.uuid for gpu in (*gpus, *_read_gpus(node.proc)) if gpu.address in opening}
+        smi = find_smi(node.library, programs)
+        if smi is None:
+            return {uuids[gpu.address]: opening[gpu.address] for gpu in gpus}, facts | {"nvidia-smi": "not on the node"}
+        if not gpus:
+            # Without a GPU it fails, for example with exit code 255; `run` compares module and library.
+            return {}, facts | {"nvidia-smi": str(smi.run("-q", "-x").code)}
+        reported, connections = _read_reports(smi, present, functions, clock)
+    uuids |= {gpu.address: gpu.uuid for gpu in reported if gpu.address in uuids}
+    found = _describe_faults(reported, connections)
+    faults = {
+        uuid: opening[address] or found.get(uuid, "nvidia-smi does not list it") for address, uuid in uuids.items()
+    }
+    return faults, facts | summarize_gpus(reported, connections)
 
 
-def parse_smi_output(ended: ProgramResult, *, version: str, gpus: tuple[str, ...]) -> dict[str, str]:
-    """The faults of GPUs in the output of nvidia-smi, by UUID; it must list all GPUs with this driver version.
+def _describe_faults(gpus: tuple[GpuFacts, ...], connections: GpuConnections) -> dict[str, str]:
+    """The faults of each GPU by its UUID as a text, empty for a healthy GPU."""
+    found = find_gpu_faults(gpus, connections)
+    return {gpu.uuid: "; ".join(str(fault) for fault in found if fault.uuid == gpu.uuid) for gpu in gpus}
 
-    Raises:
-        OrderFailedError: by the exit code module and library do not match, or no GPU can be used.
-    """
-    output = ended.one_line[-300:]
-    if ended.code == NO_MODULE:
-        raise OrderFailedError(Reason.DRIVER_MISMATCH, f"nvidia-smi finds no driver in the kernel: {output}")
-    if ended.code == OTHER_MODULE:
-        raise OrderFailedError(Reason.DRIVER_MISMATCH, f"nvidia-smi has another version than the module: {output}")
-    if not gpus:
-        return {}  # without a GPU nvidia-smi fails, for example with exit code 255
-    if ended.code != 0:
-        raise OrderFailedError(Reason.DEVICE_FAILED, f"nvidia-smi ended with exit code {ended.code}: {output}")
-    rows = (line.split(",") for line in ended.output.splitlines() if line.count(",") == 1)
-    listed = {uuid.strip(): driver_version.strip() for uuid, driver_version in rows}
-    faults = {}
-    for uuid in gpus:
-        if uuid not in listed:
-            faults[uuid] = "nvidia-smi does not list it"
-        elif listed[uuid] != version:
-            faults[uuid] = f"nvidia-smi reports driver {listed[uuid]}, loaded is {version}"
-    return faults
+
+def _read_reports(
+    smi: SmiProgram, present: LoadedDriver, functions: tuple[PciDevice, ...], clock: NodeClock
+) -> tuple[tuple[GpuFacts, ...], GpuConnections]:
+    """The reports of nvidia-smi about all GPUs, after a wait for GPUs that are about to join the NVSwitch fabric."""
+    gpus: tuple[GpuFacts, ...] = ()
+
+    def find_unregistered() -> str:
+        nonlocal gpus
+        report = smi.read_report()
+        if report.driver_version != present.version:
+            raise OrderFailedError(
+                Reason.DRIVER_MISMATCH,
+                f"nvidia-smi reports driver {report.driver_version or 'none'}, loaded is {present.version}",
+            )
+        gpus = report.gpus
+        return find_unregistered_gpus(gpus)
+
+    poll_until_no_fault(find_unregistered, clock=clock, seconds=FABRIC_SECONDS, every=FABRIC_POLL_SECONDS)
+    return gpus, smi.read_connections(functions)
+
+
+def _read_functions(system: Path) -> tuple[PciDevice, ...]:
+    try:
+        return read_pci_devices(system)
+    except (OSError, ValueError) as error:
+        raise OrderFailedError(Reason.MISSING, f"the PCI devices cannot be read: {error}") from error
+
+
+def _find_uvm_fault(proc: Path, dev: Path) -> str:
+    """Why CUDA cannot open the device of unified memory; empty if it can, or if the kernel does not have it."""
+    lines = (line.split() for line in read_optional(proc / "devices").splitlines())
+    major = next((words[0] for words in lines if words[1:] == ["nvidia-uvm"]), "")
+    file = dev / "nvidia-uvm"
+    if not major:
+        return ""
+    try:
+        status = file.stat()
+    except OSError as error:
+        found = error.strerror or "unreadable"
+    else:
+        found = f"major number {os.major(status.st_rdev)}" if stat.S_ISCHR(status.st_mode) else "no device file"
+    if found == f"major number {major}":
+        return ""
+    return (
+        f"{GpuCheck.UVM}: {file} must have the major number {major} of nvidia-uvm in the kernel, and is: {found}; "
+        "delete the pod of the driver, whose successor makes the file"
+    )
 
 
 def _check_libraries(folder: Path, version: str) -> str:
@@ -112,32 +169,31 @@ def _check_libraries(folder: Path, version: str) -> str:
     return f"{len(versions)} of {version}"
 
 
-def _list_gpus(proc: Path) -> list[_Gpu]:
+def list_driver_gpus(proc: Path) -> list[str]:
+    """The PCI addresses of the GPUs that the loaded driver has; none without a driver."""
     folder = proc / "driver" / "nvidia" / "gpus"
-    return [_read_gpu(entry / "information") for entry in sorted(folder.iterdir())] if folder.is_dir() else []
+    return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
 
 
-def _read_gpu(information: Path) -> _Gpu:
+def _read_gpus(proc: Path) -> list[_Gpu]:
+    return [_read_gpu(proc / "driver" / "nvidia" / "gpus" / address) for address in list_driver_gpus(proc)]
+
+
+def _read_gpu(folder: Path) -> _Gpu:
+    information = folder / "information"
     lines = (line.partition(":") for line in information.read_text(encoding="utf-8").splitlines())
     fields = {name.strip(): value.strip() for name, _, value in lines}
     try:
-        return _Gpu(uuid=fields["GPU UUID"], minor=fields["Device Minor"])
+        uuid, minor = fields["GPU UUID"], fields["Device Minor"]
     except KeyError as error:
         raise OrderFailedError(Reason.DEVICE_FAILED, f"{information} does not contain {error}") from error
+    return _Gpu(address=folder.name, uuid=folder.name if "?" in uuid else uuid, minor=minor)
 
 
-def _open_fault(path: Path) -> str:
+def _open_device(path: Path, opened: ExitStack) -> str:
     """Open a device, which makes the driver initialize its GPU; returns the fault, empty if there is none."""
     try:
-        os.close(os.open(path, os.O_RDWR))
+        opened.callback(os.close, os.open(path, os.O_RDWR))
     except OSError as error:
         return f"{path} cannot be opened: {error.strerror}"
     return ""
-
-
-def _run_smi(tool: Path, library: Path, programs: ProgramRunner) -> ProgramResult:
-    folders = sorted({str(path.parent) for path in library.rglob("libnvidia-ml.so.*")})
-    try:
-        return programs.run(["/bin/sh", "-c", _QUERY, "sh", ":".join(folders), str(tool)], seconds=SMI_SECONDS)
-    except ProcessError as error:
-        raise OrderFailedError(Reason.DEVICE_FAILED, f"nvidia-smi cannot be run to its end: {error}") from error

@@ -1,10 +1,14 @@
-"""GPUs and what belongs to them: MIG devices, NVSwitches, GPUDirect RDMA."""
+"""GPUs and what belongs to them: their faults, MIG devices, NVSwitches, GPUDirect RDMA."""
 
 from collections.abc import Iterator
 
 from upgrader.core.doctor.advice import Advice
 from upgrader.core.doctor.node_survey import SurveyCheck
-from upgrader.node.host.pci import BRIDGES, DISPLAYS, NVIDIA
+from upgrader.node.driver.gpu_checks import LASTING, GpuFault, find_gpu_faults, find_missing_gpus
+from upgrader.node.driver.loaded_driver import read_loaded_driver
+from upgrader.node.driver.nvidia import VENDOR, list_driver_gpus
+from upgrader.node.driver.smi_program import find_smi
+from upgrader.node.host.pci import BRIDGES, NVIDIA
 from upgrader.node.survey.surveyed_node import SurveyedNode, make_problem, make_warning
 
 SHOWN = 8
@@ -13,7 +17,7 @@ SHOWN = 8
 
 def count_gpus(node: SurveyedNode) -> int:
     """NVIDIA's GPUs on the PCI bus."""
-    return sum(device.vendor == NVIDIA and device.kind.startswith(DISPLAYS) for device in node.pci_devices)
+    return sum(device.is_gpu for device in node.pci_devices)
 
 
 def count_switches(node: SurveyedNode) -> int:
@@ -33,6 +37,25 @@ def find_rdma_devices(node: SurveyedNode) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
+def check_gpus(node: SurveyedNode) -> Iterator[Advice]:
+    """Faults of GPUs with the loaded driver, which the validation after an upgrade might find again."""
+    for fault in _find_faults(node) if node.scope.vendor == VENDOR else ():
+        make = make_problem if fault.check in LASTING else make_warning
+        fix = f"{fault.fix[0].upper()}{fault.fix[1:]}."
+        yield make(SurveyCheck.GPU_FAULT, fault.subject, f"{fault.check}: it {fault.message}", fix)
+
+
+def _find_faults(node: SurveyedNode) -> Iterator[GpuFault]:
+    driver_gpus = list_driver_gpus(node.host.proc)
+    if not driver_gpus:
+        return
+    if missing := find_missing_gpus(node.pci_devices, driver_gpus):
+        yield missing
+    smi = find_smi(node.host.state / "drivers" / VENDOR / "current", node.programs)
+    if smi is not None and read_loaded_driver(node.host.run, VENDOR) is not None:
+        yield from find_gpu_faults(smi.read_report().gpus, smi.read_connections(node.pci_devices))
+
+
 def check_mig(node: SurveyedNode) -> Iterator[Advice]:
     """MIG devices, which are lost when the driver is unloaded."""
     devices = find_mig_devices(node)
@@ -42,8 +65,8 @@ def check_mig(node: SurveyedNode) -> Iterator[Advice]:
             "MIG",
             f"the GPUs are partitioned ({', '.join(devices[:SHOWN])}{', …' if devices[SHOWN:] else ''}); an unload of "
             "the driver removes the partitions, and an upgrade does not create them again",
-            "Delete the partitions before the upgrade (nvidia-smi mig -dci; nvidia-smi mig -dgi), and create them "
-            "after it.",
+            "Delete the partitions and disable MIG mode before the upgrade (nvidia-smi mig -dci; nvidia-smi mig -dgi; "
+            "nvidia-smi -mig 0), and create them after it.",
         )
 
 

@@ -34,6 +34,7 @@ CHECKS: dict[str, Check] = {
     "libraries of the node": boot_modules.check_libraries,
     "firmware path": kernel_policy.check_firmware_path,
     "module signatures": kernel_policy.check_signatures,
+    "GPUs": gpu_hardware.check_gpus,
     "MIG": gpu_hardware.check_mig,
     "NVSwitch": gpu_hardware.check_fabric_manager,
     "GPUDirect RDMA": gpu_hardware.check_rdma,
