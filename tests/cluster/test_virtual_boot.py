@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.driver_on_node import DriverOnNode
+from tests.support.driver_on_node import ROOT, DriverOnNode
+from tests.support.programs import soon
 from upgrader_dev.demo.real_drivers import OPEN, build_hardware, build_layouts
 from upgrader_dev.devcluster import VmSpec, kernels_of_virtual_nodes
 
 pytestmark = [pytest.mark.vm, pytest.mark.gate, pytest.mark.timeout(900)]
 REQUIRED = {"nvidia", "nvidia_uvm"}
+HOLDER = "#!/bin/sh\nexec 3< /dev/nvidiactl\nwhile sleep 1 3<&-; do :; done\n"
+SWITCHES = f"{ROOT}/proc/driver/nvidia-nvswitch/devices"
 DISPLAY = {"nvidia_modeset", "nvidia_drm"}
 
 
@@ -23,10 +26,14 @@ def node(start_cluster):
     return started.virtual_node("vm-a")
 
 
-def test_a_whole_image_of_nvidias_modules_is_loaded_and_unloaded(node, tmp_path):
-    """All five modules; without an `ib_core` of NVIDIA's network driver the kernel rejects nvidia_peermem."""
+@pytest.fixture(scope="module")
+def driver(node, tmp_path_factory):
     (layout,) = build_layouts([(OPEN, node.wait_ready().kernel)], print)
-    driver = DriverOnNode(node, layout, tmp_path / "image")
+    return DriverOnNode(node, layout, tmp_path_factory.mktemp("driver") / "image")
+
+
+def test_a_whole_image_of_nvidias_modules_is_loaded_and_unloaded(driver):
+    """All five modules; without an `ib_core` of NVIDIA's network driver the kernel rejects nvidia_peermem."""
     log = driver.load()
     assert driver.modules() == REQUIRED | DISPLAY, log
     assert list(driver.record["notLoaded"]) == ["nvidia_peermem"], log
@@ -36,6 +43,29 @@ def test_a_whole_image_of_nvidias_modules_is_loaded_and_unloaded(node, tmp_path)
     assert driver.device_files() == devices
     driver.load()
     assert (driver.unload().text, driver.modules(), driver.device_files()) == ("unloaded", set(), set())
+
+
+def test_services_of_the_image_hold_the_driver_until_they_are_stopped(driver):
+    """nvidia-persistenced is not needed without a GPU. A script that holds the driver is in place of a fabric manager.
+
+    The driver shows no NVSwitch on this node, so a folder is mounted over its list.
+    """
+    driver.add_service("fabricmanager", OPEN.version, HOLDER)
+    driver.start_service("persistenced")
+    soon(lambda: driver.service_state("persistenced")[0] == "Waiting", 60)
+    driver.load()
+    soon(lambda: driver.service_state("persistenced") == ("Idle", "the driver has no GPU"), 60)
+    driver.node.enter("sh", "-c", f"mkdir -p /run/switches/0000:05:00.0 && mount --bind /run/switches {SWITCHES}")
+    driver.start_service("fabricmanager")
+    soon(lambda: driver.service_state("fabricmanager")[0] == "Running", 60)
+    pid = driver.service_state("fabricmanager")[1].rpartition("pid ")[2].rstrip(")")
+    busy = driver.unload()
+    assert (busy.code, busy.text) == (15, f"pid {pid} (fabricmanager)")
+    for name, state in {"persistenced": "Idle", "fabricmanager": "Waiting"}.items():
+        driver.stop_service(name)
+        assert driver.service_state(name)[0] == state
+    driver.node.enter("umount", SWITCHES)
+    assert (driver.unload().text, driver.modules()) == ("unloaded", set())
 
 
 def test_it_reboots_into_the_other_kernel(node):

@@ -30,7 +30,7 @@ from upgrader_dev.simulated.cluster.ports import START
 
 FOUND = Path(__file__).parent / "found"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-REPORTS = Path(__file__).parents[1] / "unit/node/driver/nvidia_smi"
+REPORTS = Path(__file__).parents[1] / "unit/node/validation/nvidia_smi"
 _DEEP = "[" * 100_000
 
 

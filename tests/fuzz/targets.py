@@ -27,10 +27,10 @@ from upgrader.images.modules.reading import read_module
 from upgrader.images.registry import attachments
 from upgrader.images.registry.reference import parse_reference
 from upgrader.images.trust.evidence import parse_bundle
-from upgrader.node.driver.gpu_report import parse_links, parse_report
 from upgrader.node.host.host import Host
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet.credentials import read_access
+from upgrader.node.validation.gpu_report import parse_links, parse_report
 
 POD = Pod(metadata=ObjectMeta(name="gang-0", namespace="default", uid="uid-0"))
 DIGEST = "sha256:" + "0" * 64

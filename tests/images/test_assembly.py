@@ -8,7 +8,7 @@ import pytest
 from tests.support.driver_builds import definition
 from tests.support.kernel_modules import Sample
 from tests.support.repository import ROOT
-from upgrader.images.drivers.builder.assembly import assemble_image, programs_input
+from upgrader.images.drivers.builder.assembly import ImageContents, assemble_image, programs_input
 from upgrader.images.drivers.recipe.recipes import read_recipe
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(300)]
@@ -45,9 +45,7 @@ def _made(place, mask, umask):
     layout = assemble_image(
         definition(recipe, driver="1.0"),
         recipe,
-        modules=[Sample(name="fakebridge").write(place)],
-        files=place / "files",
-        verdicts=(),
+        ImageContents(modules=(Sample(name="fakebridge").write(place),), files=place / "files"),
         base=place / "base",
         layout=place / "layout",
     )

@@ -52,8 +52,9 @@ def image(tmp_path, catalog):
     image = ModuleImage(tmp_path, vendor="nvidia", version=VERSION, modules=MODULES)
     site = Site(WorkspaceSettings(), print)
     identity = site.find_identity(catalog, driver=VERSION, kernel=KERNEL, recipe="nvidia-open")
-    definition = site.matrix_cells(catalog).define_identity(identity)
-    lay_files(definition, site.packages, image.driver / "files", tmp_path / "packages")
+    cells = site.matrix_cells(catalog)
+    definition = cells.define_identity(identity)
+    lay_files(definition, cells.recipes["nvidia-open"], site.packages, image.driver / "files", tmp_path / "packages")
     (image.proc / "driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
     return image
 

@@ -13,15 +13,15 @@ from tests.support.repository import ROOT
 from tests.support.validated_node import ValidatedNode, lay_gpus, remove_gpu
 from upgrader.core.node_protocol.orders import Reason
 from upgrader.images.drivers.workspace import Site, WorkspaceSettings
-from upgrader.node.driver.gpu_report import parse_links, parse_report
 from upgrader.node.host.programs import SystemPrograms
+from upgrader.node.validation.gpu_report import parse_links, parse_report
 from upgrader.process import run
 from upgrader_dev.nvml.description import FabricState, render_description, simulate_node
 from upgrader_dev.nvml.library import DESCRIPTION, NAME, build_library
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(300)]
 VERSION = "535.261.03"
-RECORDED = ROOT / "tests/unit/node/driver/nvidia_smi"
+RECORDED = ROOT / "tests/unit/node/validation/nvidia_smi"
 GPU = 3
 UUID, ADDRESS = (getattr(simulate_node(VERSION).gpus[GPU], name) for name in ("uuid", "address"))
 

@@ -46,6 +46,32 @@ class DriverOnNode:
         )
         return self.node.enter("sh", "-c", script, seconds=300).text
 
+    def add_service(self, name: str, version: str, script: str) -> None:
+        """Add a service to the image; the script takes the place of its program."""
+        files = f"{ROOT}/driver/files"
+        config = f"{files}/usr/share/nvidia/nvswitch/{name}.cfg"
+        program = f"{files}/usr/bin/{name}"
+        self.node.enter("mkdir", "-p", f"{files}/usr/bin", f"{files}/usr/share/nvidia/nvswitch")
+        self.node.enter("sh", "-c", f"cat > {program}; chmod 755 {program}", stdin=script.encode())
+        line = f"{name} {version} exact required usr/bin/{name}"
+        self.node.enter("sh", "-c", f"echo DAEMONIZE=1 > {config}; echo {line} >> {ROOT}/driver/services")
+
+    def start_service(self, name: str) -> None:
+        """Run a service as its container would, until it is stopped."""
+        run = f"chroot {ROOT} /driver/service {name} > /run/{name}.log 2>&1 < /dev/null"
+        self.node.enter("sh", "-c", f"{run} & echo $! > /run/{name}.pid")
+
+    def stop_service(self, name: str) -> None:
+        """Stop it, as the end of the pod does; returns when it has ended."""
+        script = f"pid=$(cat /run/{name}.pid); kill $pid; while kill -0 $pid 2>/dev/null; do sleep 0.2; done"
+        self.node.enter("sh", "-c", script, seconds=60)
+
+    def service_state(self, name: str) -> tuple[str, str]:
+        """The recorded state of a service, and its reason; empty before there is one."""
+        found = self.node.enter("cat", f"{STATE}/services/{name}.json", check=False)
+        content: dict[str, str] = json.loads(found.text) if found.code == 0 else {}
+        return content.get("state", ""), content.get("reason", "")
+
     def probe(self) -> FinishedProgram:
         return self.node.enter("chroot", ROOT, "/driver/probe", check=False)
 

@@ -40,7 +40,9 @@ done
 echo "rmmod $1" >> "$SYS/done"
 """
 _CHROOT = """#!/bin/sh
-shift; [ "$1" = modprobe ] || exit 99
+root=$1; shift
+case $1 in /*) program=$root$1; shift; exec "$program" "$@" ;; esac
+[ "$1" = modprobe ] || exit 99
 [ ! -e "$SYS/unknown/$2" ] || { echo "modprobe: FATAL: Module $2 not found" >&2; exit 1; }
 mkdir -p "$SYS/module/$2/holders"; echo 0 > "$SYS/module/$2/refcnt"; echo "modprobe $2" >> "$SYS/done"
 """
@@ -49,8 +51,8 @@ _DMESG = "#!/bin/sh\necho '[    1.0] NVRM: said by the kernel'\n"
 
 class ModuleImage:
     """One image and one node. `modules` are (name, names that it needs); `optional` are names of some, and of in-tree
-    modules. `busybox`: its commands in place of the system's, as in a container of the image; its shell cannot be used,
-    since it would call its own insmod.
+    modules; `services` are lines as in an image. `busybox`: its commands in place of the system's, as in a container
+    of the image; its shell cannot be used, since it would call its own insmod.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class ModuleImage:
         modules=(("fakebridge", ""),),
         in_tree=(),
         optional=(),
+        services=(),
         busybox="",
     ):
         self.folder, self.vendor, self.version = folder, vendor, version
@@ -70,6 +73,7 @@ class ModuleImage:
         self.run_folder = folder / "host/run/gpu-upgrader"
         self.host = self.proc / "77/root"
         self._lay_image(modules, in_tree, optional)
+        (self.driver / "services").write_text("".join(f"{line}\n" for line in services))
         if not self.proc.exists():
             self._lay_node()
         applets = folder / "applets"

@@ -14,6 +14,7 @@ from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.model.fleet import ImageFacts
 from upgrader.core.model.operands import Operand, PluginSettings
 from upgrader.core.model.phases import DriverImagePhase
+from upgrader.core.node_protocol.driver_services import DriverService
 from upgrader.stack import manifests
 from upgrader.stack.build_jobs import build_job
 from upgrader.stack.operands.nondisruptive_operands import NondisruptiveOperand
@@ -27,6 +28,7 @@ IMAGE = ImageFacts(
     kernel="6.1.0-47-amd64",
     digest="registry.example/driver@sha256:" + "b" * 64,
 )
+SERVED = msgspec.structs.replace(IMAGE, vendor="nvidia", services=tuple(DriverService))
 PLUGIN = "registry.example/plugin@sha256:" + "b" * 64
 
 FRESH = {"kubeletVersion": "1.34.4"}
@@ -114,6 +116,7 @@ MPS = {"mpsReplicas": 4, "mpsRuntime": "nvidia"}
 RENDERED = {
     "node-features-daemonset": lambda: manifests.node_features_daemonset(STACK, SETTINGS),
     "driver-daemonset": lambda: manifests.driver_daemonset("pool-a", IMAGE, SETTINGS),
+    "driver-daemonset-with-services": lambda: manifests.driver_daemonset("pool-a", SERVED, SETTINGS),
     "plugin-daemonset": lambda: plugin_of("sim", "sim"),
     "plugin-daemonset-on-a-real-driver": lambda: plugin_of("sim", "nvidia"),
     "plugin-daemonset-nvidia": lambda: plugin_of("nvidia", "nvidia"),

@@ -2,7 +2,7 @@
 
 from xml.sax.saxutils import escape, quoteattr
 
-from upgrader.node.driver.gpu_report import GpuFacts
+from upgrader.node.validation.gpu_report import GpuFacts
 
 HEAD = '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">\n'
 

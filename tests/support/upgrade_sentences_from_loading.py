@@ -24,7 +24,7 @@ from tests.support.upgrade_cases import (
     stay,
     view,
 )
-from upgrader.core.node_upgrade.upgrade_state import Act
+from upgrader.core.node_upgrade.upgrade_state import Act, OperandFacts
 from upgrader_dev.simulated.cluster.ports import START
 
 FROM_LOADING = {
@@ -38,6 +38,11 @@ FROM_LOADING = {
         view(N.LOADING, DRIVER_ON, driver=STARTING),
         ALONE,
         stay(N.LOADING, "waiting for the driver to be loaded"),
+    ),
+    "a service of the driver that fails is named": (
+        view(N.LOADING, DRIVER_ON, driver=OperandFacts(pods=1, trouble="container fabricmanager ended with 18")),
+        ALONE,
+        stay(N.LOADING, "waiting for the driver to be loaded: container fabricmanager ended with 18"),
     ),
     "the operands are switched on": (
         view(N.LOADING, DRIVER_ON, driver=ONE),

@@ -7,9 +7,9 @@ from tests.support.node_world import VirtualClock
 from tests.support.smi_reports import make_gpu, render_links, render_report
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import NodeDriver, ValidateDriverOrder
-from upgrader.node.driver.driver_validation import ValidationPaths, validate_driver
 from upgrader.node.host.programs import ProgramResult
 from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.validation.driver_validation import ValidationPaths, validate_driver
 
 RESOURCE = "nvidia.com/gpu"
 UUIDS = ("GPU-aaaa", "GPU-bbbb")

@@ -1,11 +1,12 @@
 """Labels of an image's configuration, readable without unpacking it. Some of them contain the driver's identity."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from upgrader.core.driver_build.driver_builds import Identity
+from upgrader.core.node_protocol.driver_services import SERVICES_LABEL, DriverService
 from upgrader.images.layout import Descriptor, Layout
 from upgrader.images.registry.client import RegistryClient
 from upgrader.images.registry.reference import parse_reference
@@ -35,6 +36,11 @@ class Parts(Struct, frozen=True, kw_only=True):
 def identity_labels(identity: Identity) -> dict[str, str]:
     """The labels for an identity. An empty field has no label."""
     return {f"{_PREFIX}{name}": value for name in Identity.__struct_fields__ if (value := getattr(identity, name))}
+
+
+def service_labels(services: Sequence[DriverService]) -> dict[str, str]:
+    """The label for the services of an image. An image without services has none."""
+    return {SERVICES_LABEL: ",".join(sorted(services))} if services else {}
 
 
 def labelled_identity(labels: Mapping[str, str]) -> dict[str, str]:

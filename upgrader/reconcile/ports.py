@@ -156,6 +156,10 @@ class Registry(Protocol):
         """`name@sha256:...` of the image; None if the registry reports it as absent; RegistryError otherwise."""
         ...
 
+    async def labels(self, image: str) -> Mapping[str, str] | None:
+        """Labels of `name@sha256:...`; None if it is absent; ValueError if it is an index of several images."""
+        ...
+
 
 class ImageVerifier(Protocol):
     """Verification of images."""

@@ -18,6 +18,8 @@ case.
 PULL_POLICY = "IfNotPresent"
 """Images are pinned by digest, so the image on the node is the right one; another pull would require the registry."""
 
+LOGS_ON_ERROR = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+
 PLUGIN_SOCKETS = "/var/lib/kubelet/device-plugins"
 """Hardcoded in the kubelet, independent of its --root-dir."""
 

@@ -51,6 +51,23 @@ class NoSnapshot:
         """See ports.Nodes; None means that there is no snapshot."""
 
 
+class ImageRegistry:
+    """Reads of images in their registries."""
+
+    def __init__(self, client: "RegistryClient") -> None:
+        self._client = client
+
+    async def digest(self, image: str) -> str | None:
+        """See ports.Registry."""
+        return await self._client.digest(image)
+
+    async def labels(self, image: str) -> dict[str, str] | None:
+        """See ports.Registry."""
+        from upgrader.images.labels import registry_labels  # noqa: PLC0415 - as in _open_registry
+
+        return await registry_labels(self._client, image)
+
+
 @asynccontextmanager
 async def controller_context(
     settings: Settings, cluster: Cluster, nodes: Nodes, watched: Reads, leadership: Leadership, crash: CrashPoints
@@ -61,18 +78,20 @@ async def controller_context(
         ConfigurationError: no node image is set or it is not in its registry; the key is invalid, or cosign is missing.
         RegistryError: the registry did not respond.
     """
-    async with _open_registry(settings) as registry:
+    async with _open_registry(settings) as client:
+        registry = ImageRegistry(client)
         context = create_context(
             settings, cluster, nodes, leadership, crash, registry, await _pin_node_image(settings, registry)
         )
         workloads = Workloads(seconds=SHARED_SECONDS, watched=watched)
-        yield replace(context, trust=_create_verifier(settings, registry), watched=watched, workloads=workloads)
+        yield replace(context, trust=_create_verifier(settings, client), watched=watched, workloads=workloads)
 
 
 @asynccontextmanager
 async def reader_context(settings: Settings, kubeconfig: str | None, name: str | None) -> AsyncIterator[Context]:
     """The context of the command line, without a snapshot of the nodes."""
-    async with await KubeCluster.connect(kubeconfig, name) as cluster, _open_registry(settings) as registry:
+    async with await KubeCluster.connect(kubeconfig, name) as cluster, _open_registry(settings) as client:
+        registry = ImageRegistry(client)
         yield create_context(
             settings, cluster, NoSnapshot(), UserLeadership(), NoCrashPoints(), registry, settings.node_image
         )

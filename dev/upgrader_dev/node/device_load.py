@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upgrader.node.driver import devices
+from upgrader.node.validation import devices
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -12,7 +12,7 @@ import grpc
 from msgspec import Struct
 
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
-from upgrader.node.driver import devices
+from upgrader.node.validation import devices
 from upgrader_dev.node.proto import deviceplugin_pb2 as messages
 from upgrader_dev.node.proto import deviceplugin_pb2_grpc as services
 from upgrader_dev.node.runtime import KIND, read_hook_record

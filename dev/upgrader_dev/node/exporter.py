@@ -16,10 +16,10 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from upgrader.node.driver import devices
 from upgrader.node.driver.loaded_driver import LoadedDriver, read_loaded_driver
 from upgrader.node.host.clock import NodeClock
 from upgrader.node.kubelet.pod_resources import DeviceUse, PodResources
+from upgrader.node.validation import devices
 from upgrader_dev.node.device_load import DeviceLoad, DeviceUsage
 
 PORT = 9400

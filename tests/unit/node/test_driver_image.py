@@ -11,13 +11,13 @@ import pytest
 from tests.support.programs import soon, started
 from tests.support.repository import ROOT
 from upgrader.core.node_protocol.orders import NodeDriver, Reason
-from upgrader.node.driver import devices
 from upgrader.node.driver.driver_unload import unload_driver
 from upgrader.node.driver.loaded_driver import LoadedDriver, read_loaded_driver
 from upgrader.node.host.clock import MonotonicClock
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import SystemPrograms
 from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.validation import devices
 from upgrader.process import run
 
 SHELLS = [["/bin/sh"]] + ([[shutil.which("busybox"), "sh"]] if shutil.which("busybox") else [])

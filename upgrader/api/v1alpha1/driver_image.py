@@ -8,6 +8,7 @@ from upgrader.api.kubernetes import Conditions, ObjectMeta
 from upgrader.core.driver_build.driver_builds import CheckName, FailureClass
 from upgrader.core.fields import ImageReference, Resource, Text, Timestamp, VersionText, Word, field_doc
 from upgrader.core.model.phases import DriverImagePhase
+from upgrader.core.node_protocol.driver_services import DriverService
 
 
 class DriverImageSpec(Resource, frozen=True, kw_only=True):
@@ -92,6 +93,10 @@ class DriverImageStatus(Resource, frozen=True, kw_only=True):
     ] = None
     checks: Annotated[list[ImageCheck], field_doc("Result of each check.")] = []
     failure: Annotated[ImageFailure | None, field_doc("Reason why there is no image.")] = None
+    services: Annotated[
+        list[DriverService],
+        field_doc("Services in the image. Each runs in a container of the driver's pod while the driver is loaded."),
+    ] = []
     conditions: Annotated[
         Conditions,
         field_doc(

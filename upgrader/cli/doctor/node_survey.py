@@ -8,14 +8,15 @@ from msgspec import Struct
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Node, Pod
-from upgrader.api.resources import GPU_STACKS, NODES, PODS
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES, PODS
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.cli.shared import cluster_reading
 from upgrader.core import timing, untrusted
 from upgrader.core.doctor.advice import Advice, Severity
 from upgrader.core.doctor.node_survey import SurveyCheck, SurveyReport
+from upgrader.core.driver_image.catalogue import fits_target
 from upgrader.core.errors import ClusterError, ConfigurationError, UpgraderError
-from upgrader.core.model.fleet import Target
+from upgrader.core.model.fleet import ImageFacts, Target
 from upgrader.core.node_protocol.orders import KubeletTarget, SurveyScope
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
@@ -48,7 +49,10 @@ async def survey_nodes(
     stacks = await context.cluster.list(GPU_STACKS)
     found = [await _read_node(context, name) for name in nodes]
     run = timing.format_time(context.clock.now())
-    scopes = ((node, _survey_scope(node, stacks, settings)) for node in found)
+    images = [
+        facts for image in await context.cluster.list(DRIVER_IMAGES) if (facts := cluster_snapshot.image_facts(image))
+    ]
+    scopes = ((node, _survey_scope(node, stacks, images, settings)) for node in found)
     return list(
         await asyncio.gather(*(_survey_node(context, node, run, scope, settings, sleep) for node, scope in scopes))
     )
@@ -61,23 +65,28 @@ async def _read_node(context: Context, name: str) -> Node:
     return node
 
 
-def _survey_scope(node: Node, stacks: Sequence[GpuStack], settings: StackSettings) -> SurveyScope:
+def _survey_scope(
+    node: Node, stacks: Sequence[GpuStack], images: Sequence[ImageFacts], settings: StackSettings
+) -> SurveyScope:
     """What the stack of a node would change there; without a stack, the driver of NVIDIA."""
     scope = SurveyScope(
         vendor="nvidia", namespace=settings.namespace, adopted=names.ANNOTATION_ADOPT in node.metadata.annotations
     )
     targets, _ = cluster_reading.split_targets(stacks)
     target = next((target for stack, target in targets if cluster_snapshot.in_pool(node, stack.spec)), None)
-    return scope if target is None else _add_target(scope, target, node)
+    return scope if target is None else _add_target(scope, target, node, images)
 
 
-def _add_target(scope: SurveyScope, target: Target, node: Node) -> SurveyScope:
+def _add_target(scope: SurveyScope, target: Target, node: Node, images: Sequence[ImageFacts]) -> SurveyScope:
+    kernel = target.kernel or node.status.node_info.kernel_version
+    image = next((image for image in images if image.kernel == kernel and fits_target(image, target)), None)
     swapped = target.kubelet_version not in {"", node.status.node_info.kubelet_version.removeprefix("v")}
     kubelet = KubeletTarget(version=target.kubelet_version, binary=target.kubelet_binary) if swapped else None
     return msgspec.structs.replace(
         scope,
         vendor=target.driver_vendor,
         kernel=target.kernel,
+        services=image.services if image is not None else None,
         kubelet=kubelet,
         restarts_kubelet=bool(target.kubelet_version or target.kubelet_settings),
         binary=target.kubelet_binary,

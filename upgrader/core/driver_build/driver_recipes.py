@@ -5,10 +5,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from upgrader.core.node_protocol.driver_services import DriverService
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_FOLDER = re.compile(r"(?:etc|usr/share)(?:/[A-Za-z0-9][A-Za-z0-9._+-]*)+")
+_SERVICES_OF = "nvidia"
 KNOWN_PLACEHOLDERS = frozenset({"kernel", "modules", "version"})
 
 
@@ -25,6 +29,25 @@ class RecipeModule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         _check_match(_NAME, "the name of a module", self.name)
+
+
+class RecipeService(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A service beside the driver.
+
+    `package`: the Debian package with it, in a version that fits the driver. `program`: the name of its executable
+    file. `data`: folders of the package, such as usr/share/nvidia/nvswitch, that the program reads.
+    """
+
+    name: DriverService
+    package: str
+    program: str
+    data: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_match(_PACKAGE, "the name of a Debian package", self.package)
+        _check_match(_FILE, "the name of a program", self.program)
+        for folder in self.data:
+            _check_match(_FOLDER, "a folder of a package", folder)
 
 
 class Patch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,6 +90,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             do not load a module.
         user_space: Debian packages of the driver's own version: libraries and tools.
         firmware: Debian packages of the driver's own version.
+        services: programs that run beside the driver while it is loaded.
         patches: applied to the source before the compilation.
         unsupported: kernels that are not tried. Exclusions of dkms.conf need not be repeated.
         memory_mib: the most that one process of the build may use; a build counts with this in the memory budget.
@@ -85,6 +109,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     devices: int = 0
     user_space: tuple[str, ...] = ()
     firmware: tuple[str, ...] = ()
+    services: tuple[RecipeService, ...] = ()
     patches: tuple[Patch, ...] = ()
     unsupported: tuple[UnsupportedKernels, ...] = ()
     memory_mib: int = 2048
@@ -100,6 +125,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if not self.modules:
             raise ValueError("a recipe has at least one module")
         _check_order(self.modules)
+        _check_services(self.vendor, self.services)
         for word in self.make:
             _check_placeholders(word)
         if self.memory_mib < 1 or self.minutes < 1 or self.devices < 0:
@@ -112,8 +138,9 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Every Debian package that it names, in the driver's version."""
-        return (*([self.package] if self.package else []), *self.user_space, *self.firmware)
+        """Every Debian package that it names."""
+        own = (*([self.package] if self.package else []), *self.user_space, *self.firmware)
+        return (*own, *(service.package for service in self.services))
 
     def load_order(self, wanted: Sequence[str]) -> tuple[str, ...]:
         """The wanted modules and those that they need, in load order; all of them if none is named.
@@ -156,6 +183,14 @@ def _check_order(modules: Sequence[RecipeModule]) -> None:
         if optional and not module.optional:
             raise ValueError(f"module {module.name} is required and needs {', '.join(optional)}, which is optional")
         before[module.name] = module
+
+
+def _check_services(vendor: str, services: Sequence[RecipeService]) -> None:
+    names = [service.name for service in services]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"service {twice[0]} is listed twice")
+    if names and vendor != _SERVICES_OF:
+        raise ValueError(f"service {names[0]} belongs to the driver of {_SERVICES_OF}, not of {vendor}")
 
 
 def _check_placeholders(word: str) -> None:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from upgrader.core.driver_build.build_results import BuildRefusal, BuildResult, CellState
 from upgrader.core.driver_build.driver_builds import BuildFailure, CheckName, FailureClass, Identity, Verdict
 from upgrader.core.model.phases import DriverImagePhase, transition_of
+from upgrader.core.node_protocol.driver_services import DriverService
 
 _D = DriverImagePhase
 LOOK_SECONDS = 10
@@ -57,7 +58,8 @@ class ImageView(Struct, frozen=True, kw_only=True):
     `identity` is what the image must contain, `image` the registry's answer about `reference`. `brought`: a user
     named the image, so that it is never built; `since`: when. `inputs` are the digests of the inputs of a build now,
     `made_with` those of the last build, or the digest that was refused. `slots` is how many more builds may start.
-    `verdicts` is None if no key is set for verification; `silent` is why it could not be verified now. `other_means`:
+    `verdicts` is None if no key is set for verification; `services` are those of the image; `silent` is why it could
+    not be verified now. `other_means`:
     the last build was by another builder, or for another key of modules, than are set. `unverified`: there is a key,
     and the image in service was never verified with any. `pause` is the length of the last pause, in seconds.
     """
@@ -80,6 +82,7 @@ class ImageView(Struct, frozen=True, kw_only=True):
     slots: int = 1
     job: JobSeen = JobSeen()
     verdicts: tuple[Verdict, ...] | None = None
+    services: tuple[DriverService, ...] = ()
     silent: str = ""
     inputs: str = ""
     made_with: str = ""

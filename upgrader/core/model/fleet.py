@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from upgrader.core.model.operands import OperandPod, PluginSettings
 from upgrader.core.model.phases import DriverImagePhase
+from upgrader.core.node_protocol.driver_services import DriverService
 
 
 def settings_text(values: Iterable[tuple[str, str]]) -> str:
@@ -102,6 +103,7 @@ class ImageFacts(Struct, frozen=True, kw_only=True):
     digest: str  # name@sha256:...
     recipe: str = ""  # empty: supplied by a user without a recipe
     flavour: str = ""
+    services: tuple[DriverService, ...] = ()  # that run beside the driver
     unverified: bool = False  # not verified, and its stack does not allow that: no further node gets it
 
     @property

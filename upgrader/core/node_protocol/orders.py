@@ -72,11 +72,11 @@ class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
     `kernel` is that of the driver after the upgrade; empty means the running one. `swaps_driver`: the loaded driver is
     unloaded. `signed`: a signature of the driver image's modules was checked when it was built; None means that this is
     unknown. `signer_key_id` is that of their certificate in a keyring of the kernel; empty means that it is unknown.
-    `resources` are the extended resources of the pool's GPUs: pods that request them are ended by the upgrade.
-    `namespace` is the operator's, whose pods end before the driver is unloaded. `ends_pods`: all other pods except
-    those of DaemonSets and static pods are ended too. `adopted`: a user handed the node over from another operator.
-    `managed_runtime`: the stack deploys the container toolkit. `binary` is the path of the kubelet on the node; empty
-    means any kubelet.
+    `services`: those of the driver image; None means that they are unknown. `resources` are the extended resources of
+    the pool's GPUs: pods that request them are ended by the upgrade. `namespace` is the operator's, whose pods end
+    before the driver is unloaded. `ends_pods`: all other pods except those of DaemonSets and static pods are ended too.
+    `adopted`: a user handed the node over from another operator. `managed_runtime`: the stack deploys the container
+    toolkit. `binary` is the path of the kubelet on the node; empty means any kubelet.
     """
 
     vendor: str
@@ -84,6 +84,7 @@ class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
     swaps_driver: bool = True
     signed: bool | None = None
     signer_key_id: str = ""
+    services: tuple[str, ...] | None = None
     kubelet: KubeletTarget | None = None
     restarts_kubelet: bool = False
     binary: str = ""

@@ -301,7 +301,7 @@ def _decide_loading(view: NodeView, group: GroupView, now: datetime) -> Decision
     if not view.driver_key:
         return _go_to(view, _P.RELEASING, message="nothing was installed before, so nothing is switched on")
     if not view.driver.ready:
-        return keep_phase(view, "waiting for the driver to be loaded")
+        return keep_phase(view, view.driver.explain_wait("waiting for the driver to be loaded"))
     if node.operands != "on":
         return wait_for_arrivals(view, group, now) or keep_phase(view, "switching the operands on", Act.OPERANDS_ON)
     if view.runtime_key and not view.runtime.ready:

@@ -32,10 +32,15 @@ class PodResult(Struct, frozen=True, kw_only=True):
 
 
 class OperandFacts(Struct, frozen=True, kw_only=True):
-    """Pods of one operand on the node."""
+    """Pods of one operand on the node; `trouble` is why one of them is not ready, as far as it is known."""
 
     pods: int = 0
     ready: int = 0
+    trouble: str = ""
+
+    def explain_wait(self, waiting: str) -> str:
+        """What is waited for, with the trouble of the pod."""
+        return f"{waiting}: {self.trouble}" if self.trouble else waiting
 
 
 class UpgradeJobs(Struct, frozen=True, kw_only=True):

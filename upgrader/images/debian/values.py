@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from upgrader.core.driver_build.driver_builds import Input
+from upgrader.core.node_protocol.driver_services import DriverService, fits_driver
 from upgrader.images.debian import names, versions
 from upgrader.images.debian.errors import MissingPackageError
 
@@ -146,6 +147,30 @@ class ArchiveDiscovery(Struct, frozen=True, kw_only=True):
         """
         names.check_version(driver)
         return tuple(self._find_driver_package(names.check_package(name), driver, os) for name in wanted)
+
+    def service_package(self, service: DriverService, name: str, driver: str, os: str = "") -> Package:
+        """The package of a service in a version that fits the driver; the driver's own version has priority.
+
+        Raises:
+            MissingPackageError: no archive has such a version; the error names the available versions.
+        """
+        names.check_version(driver)
+        own = versions.upstream_version(driver)
+        fitting = [
+            package
+            for package in self.packages
+            if package.name == names.check_package(name)
+            and fits_driver(service, versions.upstream_version(package.version), own)
+        ]
+        if not fitting:
+            others = ", ".join(self.driver_versions(name)) or "none"
+            raise MissingPackageError(
+                f"no archive has {name} in a version for driver {own}",
+                name=name,
+                details=f"available versions: {others}",
+            )
+        same = [package for package in fitting if versions.upstream_version(package.version) == own]
+        return max(same or fitting, key=lambda package: _preference_key(package, os))
 
     def _find_driver_package(self, name: str, driver: str, os: str) -> Package:
         candidates = [

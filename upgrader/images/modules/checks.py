@@ -140,12 +140,18 @@ def _known_crc(needed: _Import) -> int | None:
     return needed.module.versions.get(needed.symbol)
 
 
-def check_versions(driver: str, modules: Sequence[ModuleFile], others: Mapping[str, str]) -> Verdict:
-    """Check that modules, libraries and firmware have one version. `others` are versions by the file that has them."""
+def check_versions(
+    driver: str, modules: Sequence[ModuleFile], others: Mapping[str, str], faults: Sequence[str] = ()
+) -> Verdict:
+    """Check that modules, libraries and firmware have one version. `others` are versions by the file that has them.
+
+    `faults` are those of further files, to be added.
+    """
     carried = {module.file: module.version for module in modules} | dict(others)
     wrong = [
         f"{name} has version {version or 'none'}" for name, version in sorted(carried.items()) if version != driver
     ]
+    wrong += faults
     return _make_verdict(
         CheckName.VERSIONS, [f"{shorten_list(wrong)}, the driver has {driver}"] * bool(wrong), f"all {driver}"
     )

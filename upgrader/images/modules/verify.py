@@ -23,6 +23,7 @@ def verify_modules(
     driver: str,
     expected: Sequence[str],
     tree: Path | None = None,
+    faults: Sequence[str] = (),
     certificate: Path | None = None,
 ) -> tuple[Verdict, ...]:
     """Check contents, vermagic, CRCs, versions and signatures of the modules of one image, in this order.
@@ -34,6 +35,7 @@ def verify_modules(
         driver: the version that modules, libraries and firmware must have.
         expected: names of modules that must exist; further modules are allowed.
         tree: the folder with libraries (lib*.so.VERSION) and firmware (firmware/nvidia/VERSION) of the same image.
+        faults: of the versions of other files of the image.
         certificate: the modules must have its signatures; without it, signatures are not checked.
 
     Raises:
@@ -51,7 +53,7 @@ def verify_modules(
         checks.check_contents(modules, expected),
         checks.check_vermagic(modules, kernel) if kernel else _unchecked_verdict(CheckName.VERMAGIC),
         checks.check_symbols(modules, kernel) if kernel else _unchecked_verdict(CheckName.CRC),
-        checks.check_versions(driver, modules, versions_in(tree) if tree else {}),
+        checks.check_versions(driver, modules, versions_in(tree) if tree else {}, faults),
         check_signatures(paths, certificate),
     )
 

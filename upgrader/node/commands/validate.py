@@ -7,7 +7,7 @@ from pathlib import Path
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.core.node_protocol.orders import OrderResult, ValidateOrder
 from upgrader.node.commands.order import run_order
-from upgrader.node.driver.validate import validate_devices
+from upgrader.node.validation.validate import validate_devices
 
 
 def main(arguments: Sequence[str]) -> int:

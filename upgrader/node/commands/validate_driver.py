@@ -6,11 +6,11 @@ import grpc
 
 from upgrader.core.node_protocol.orders import OrderResult, Reason, ValidateDriverOrder
 from upgrader.node.commands.order import run_order
-from upgrader.node.driver.driver_validation import ValidationPaths, validate_driver
 from upgrader.node.host.clock import MonotonicClock
 from upgrader.node.host.programs import SystemPrograms
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet.pod_resources import SOCKET, PodResources
+from upgrader.node.validation.driver_validation import ValidationPaths, validate_driver
 
 
 def main(arguments: Sequence[str]) -> int:

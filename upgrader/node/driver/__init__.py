@@ -1,5 +1,5 @@
-"""The driver of the node: its record, its devices, its validation, its removal.
+"""The driver of the node: its record, its modules and their parameters, the processes that use it, its removal.
 
-Here: checks for all vendors and for NVIDIA.
-Not here: operands, which have images of their own.
+Here: programs and files of drivers of all vendors.
+Not here: checks of devices (validation); operands, which have images of their own.
 """

@@ -19,7 +19,7 @@ _VENDOR = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 class LoadedDriver(Struct, frozen=True, kw_only=True, rename="camel"):
     """The record of a loaded driver; `simulated` means that it has no kernel module.
 
-    `not_loaded`: optional modules that are not loaded, with the reason of each.
+    `not_loaded`: optional modules that are not loaded, with the reason of each. `services`: those of the image.
     """
 
     vendor: str
@@ -29,6 +29,7 @@ class LoadedDriver(Struct, frozen=True, kw_only=True, rename="camel"):
     devices: int
     simulated: bool = False
     not_loaded: dict[str, str] = {}
+    services: tuple[str, ...] = ()
 
 
 def read_loaded_driver(run: Path, vendor: str) -> LoadedDriver | None:

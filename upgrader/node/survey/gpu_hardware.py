@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 from upgrader.core.doctor.advice import Advice
 from upgrader.core.doctor.node_survey import SurveyCheck
-from upgrader.node.driver.gpu_checks import LASTING, GpuFault, find_gpu_faults, find_missing_gpus
+from upgrader.core.node_protocol.driver_services import DriverService
 from upgrader.node.driver.loaded_driver import read_loaded_driver
-from upgrader.node.driver.nvidia import VENDOR, list_driver_gpus
-from upgrader.node.driver.smi_program import find_smi
 from upgrader.node.host.pci import BRIDGES, NVIDIA
-from upgrader.node.survey.surveyed_node import SurveyedNode, make_problem, make_warning
+from upgrader.node.survey.surveyed_node import SurveyedNode, make_handled, make_problem, make_warning
+from upgrader.node.validation.gpu_checks import LASTING, GpuFault, find_gpu_faults, find_missing_gpus
+from upgrader.node.validation.gpu_inspection import VENDOR, list_driver_gpus
+from upgrader.node.validation.smi_program import find_smi
 
 SHOWN = 8
 """MIG devices that a message names."""
@@ -75,14 +76,25 @@ def check_fabric_manager(node: SurveyedNode) -> Iterator[Advice]:
     switches, gpus = count_switches(node), count_gpus(node)
     if node.scope.vendor != "nvidia" or not switches or not node.scope.swaps_driver:
         return
-    make = make_problem if gpus else make_warning  # without a GPU, no program of CUDA exists
-    yield make(
-        SurveyCheck.FABRIC_MANAGER,
-        "NVSwitch",
-        f"the node has {switches} NVSwitch(es) and {gpus} GPU(s); CUDA programs would fail with error 802, because the "
-        "driver image contains no fabric manager",
-        "Use nodes without NVSwitch; driver images with a fabric manager are not supported yet.",
-    )
+    services, hardware = node.scope.services, f"the node has {switches} NVSwitch(es) and {gpus} GPU(s)"
+    if services is None:
+        yield make_warning(
+            SurveyCheck.FABRIC_MANAGER,
+            "NVSwitch",
+            f"{hardware}; CUDA programs need a fabric manager, and the driver image was not examined",
+            "Check status.services of the DriverImage; the prepare step of an upgrade examines the image.",
+        )
+    elif DriverService.FABRIC_MANAGER in services:
+        message = f"{hardware}; the driver image contains a fabric manager"
+        yield make_handled(SurveyCheck.FABRIC_MANAGER, "NVSwitch", message)
+    else:
+        make = make_problem if gpus else make_warning  # without a GPU, no program of CUDA exists
+        yield make(
+            SurveyCheck.FABRIC_MANAGER,
+            "NVSwitch",
+            f"{hardware}; CUDA programs would fail with error 802, because the driver image contains no fabric manager",
+            "Use a driver image with the service fabricmanager, or nodes without NVSwitch.",
+        )
 
 
 def check_rdma(node: SurveyedNode) -> Iterator[Advice]:

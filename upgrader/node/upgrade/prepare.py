@@ -45,6 +45,12 @@ class NodeDriverModule(Struct, frozen=True, kw_only=True):
     parameters: tuple[str, ...] | None = None
 
 
+class NodeDriverService(Struct, frozen=True, kw_only=True):
+    """A service of a driver image."""
+
+    name: str
+
+
 class NodeDriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     """/driver/manifest.json of a driver image; `simulated` means that it contains no kernel module.
 
@@ -60,6 +66,7 @@ class NodeDriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     modules: tuple[NodeDriverModule, ...] = ()
     checks: dict[str, bool | None] = {}
     signer_key_id: str = ""
+    services: tuple[NodeDriverService, ...] = ()
 
 
 def prepare_node(
@@ -100,8 +107,12 @@ def prepare_node(
     for folder, size_needed in needed.items():
         _check_room(host, folder, size_needed)
     if order.survey is not None:
-        signed = manifest.checks.get(SIGNATURE_CHECK)
-        scope = msgspec.structs.replace(order.survey, signed=signed, signer_key_id=manifest.signer_key_id)
+        scope = msgspec.structs.replace(
+            order.survey,
+            signed=manifest.checks.get(SIGNATURE_CHECK),
+            signer_key_id=manifest.signer_key_id,
+            services=tuple(service.name for service in manifest.services),
+        )
         facts |= _check_survey(survey(scope))
     return OrderResult(reason=Reason.DONE, message="the node can be upgraded", facts=facts)
 

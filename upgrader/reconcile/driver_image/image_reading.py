@@ -20,6 +20,7 @@ from upgrader.core.driver_image.image_machine import (
 from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.errors import ConfigurationError, ProcessError, RegistryError
 from upgrader.core.model.phases import DriverImagePhase
+from upgrader.core.node_protocol.driver_services import SERVICES_LABEL, DriverService, parse_services
 from upgrader.reconcile.runtime.context import Context
 from upgrader.stack.build_jobs import BUILD, build_job_name
 from upgrader.stack.settings import BuildSettings
@@ -124,13 +125,30 @@ async def _read_digest(context: Context, name: str) -> DigestLookup:
 
 
 async def _with_verdicts(context: Context, image: DriverImage, view: ImageView) -> ImageView:
-    if context.trust is None:
-        return view
+    digest, trust, verdicts = image.status.digest or "", context.trust, None
     try:
-        verdicts = await context.trust.verify(image.status.digest or "", identity_of(image))
+        if trust is not None:
+            verdicts = await trust.verify(digest, identity_of(image))
+        services = await _read_services(context, digest)
     except (RegistryError, ProcessError, ConfigurationError) as error:
         return msgspec.structs.replace(view, silent=error.brief)
-    return msgspec.structs.replace(view, verdicts=verdicts)
+    return msgspec.structs.replace(view, verdicts=verdicts, services=services)
+
+
+async def _read_services(context: Context, digest: str) -> tuple[DriverService, ...]:
+    """The services of an image, by its label. An index of several images has no label, and thus no services.
+
+    Raises:
+        RegistryError: the registry does not answer, or has lost the image.
+        ConfigurationError: the label is invalid.
+    """
+    try:
+        labels = await context.registry.labels(digest)
+    except ValueError:
+        return ()
+    if labels is None:
+        raise RegistryError(f"the registry has no image {digest} any more")
+    return parse_services(labels.get(SERVICES_LABEL, ""))
 
 
 async def _read_job(context: Context, image: DriverImage) -> JobSeen:

@@ -112,6 +112,7 @@ def _status_patch(image: DriverImage, view: ImageView, decision: ImageDecision) 
     if decision.phase is not before.phase:
         status["checks"] = [_check_entry(verdict) for verdict in decision.checks] or None
         status["failure"] = _failure_entry(decision)
+        status["services"] = list(view.services) or None
     if decision.build_key:
         status["buildKey"] = decision.build_key
     return status | _pinned_digest(image, decision.phase, digest) | _made_with(before.phase, view, decision, digest)

@@ -39,10 +39,11 @@ def is_active_pod(pod: Pod) -> bool:
 def _pod_fields(pod: Pod) -> dict[str, Any]:
     if any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions):
         return {"node": pod.spec.node_name, "ready": True}
-    return {"node": pod.spec.node_name, "trouble": _pod_trouble(pod), "silence": silence_of(pod)}
+    return {"node": pod.spec.node_name, "trouble": pod_trouble(pod), "silence": silence_of(pod)}
 
 
-def _pod_trouble(pod: Pod) -> str:
+def pod_trouble(pod: Pod) -> str:
+    """Why a pod of an operand is not ready; empty if no fault is known."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         trouble = _container_trouble(status)
         if trouble:

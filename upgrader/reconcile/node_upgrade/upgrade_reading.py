@@ -28,6 +28,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
 from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations, nearest_declared
 from upgrader.reconcile.facts.device_claims import holds_by_claim, read_claimed
 from upgrader.reconcile.facts.node_facts import node_facts
+from upgrader.reconcile.facts.operand_pods import pod_trouble
 from upgrader.reconcile.facts.owner_reading import declared_above
 from upgrader.reconcile.facts.pod_facts import controller_of, gpus_of, is_own_pod, is_replicated, of_the_node
 from upgrader.reconcile.node_upgrade import force_requests
@@ -293,8 +294,9 @@ def _operand_facts(pods: Sequence[k.Pod], label: str, key: str, phase: NodePhase
         and pod.status.phase in OPERAND_PHASES
         and (phase is NodePhase.UNLOADING or pod.metadata.labels.get(label) == key)
     ]
-    ready = [pod for pod in operand_pods if pod.metadata.deletion_timestamp is None and _is_ready(pod)]
-    return OperandFacts(pods=len(operand_pods), ready=len(ready))
+    alive = [pod for pod in operand_pods if pod.metadata.deletion_timestamp is None]
+    trouble = next((why for pod in alive if not _is_ready(pod) and (why := pod_trouble(pod))), "")
+    return OperandFacts(pods=len(operand_pods), ready=sum(map(_is_ready, alive)), trouble=trouble)
 
 
 def _device_holders(pods: Sequence[k.Pod]) -> OperandFacts:

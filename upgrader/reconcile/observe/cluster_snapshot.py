@@ -109,6 +109,7 @@ def image_facts(image: DriverImage, *, allowed: bool = True) -> ImageFacts | Non
         digest=status.digest,
         recipe=spec.recipe or "",
         flavour=spec.flavour or "",
+        services=tuple(status.services),
         unverified=not (allowed or _is_verified(image)),
     )
 

@@ -6,10 +6,8 @@ import msgspec
 
 from upgrader.core.node_protocol.node_places import HOST_ROOT
 from upgrader.core.node_protocol.orders import NODE_VARIABLE, ORDER_VARIABLE
-from upgrader.stack.parts import NODE_PROGRAM, PULL_POLICY, Manifest, volume_mount
+from upgrader.stack.parts import LOGS_ON_ERROR, NODE_PROGRAM, PULL_POLICY, Manifest, volume_mount
 from upgrader.stack.settings import StackSettings
-
-LOGS_ON_ERROR = {"terminationMessagePolicy": "FallbackToLogsOnError"}
 
 HOST_NAMESPACES = {"hostPID": True, "hostNetwork": True}
 """/healthz of the kubelet is on the loopback interface of the node, and the kubelet is found among its processes."""

@@ -60,6 +60,7 @@ def _node_after(upgrade: NodeUpgrade, node: NodeFacts) -> NodeFacts:
 
 
 def _operand_daemonsets(stack: str, state: NodeState, settings: StackSettings) -> list[Manifest]:
+    """Without the services of the driver, whose containers differ from that of the driver in their command only."""
     image = ImageFacts(
         key=state.driver_key,
         vendor=state.driver_vendor,

@@ -25,7 +25,7 @@ from upgrader.stack.naming import (
     upgrade_name,
     validation_name,
 )
-from upgrader.stack.node_pods.commands import HOST_NAMESPACES, LOGS_ON_ERROR, host_command, node_command
+from upgrader.stack.node_pods.commands import HOST_NAMESPACES, host_command, node_command
 from upgrader.stack.node_pods.node_states import expected_devices, plugin_settings
 from upgrader.stack.node_pods.upgrade_orders import MANIFEST_FOLDER, driver_of_state, prepare_order, upgrade_order
 from upgrader.stack.node_pods.validation import (
@@ -37,6 +37,7 @@ from upgrader.stack.node_pods.validation import (
 )
 from upgrader.stack.operands import containers
 from upgrader.stack.parts import (
+    LOGS_ON_ERROR,
     PULL_POLICY,
     TOLERATE_ALL,
     Manifest,

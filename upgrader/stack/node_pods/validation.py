@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.core.node_protocol.orders import ValidateDriverOrder
-from upgrader.stack.node_pods.commands import LOGS_ON_ERROR, node_command
-from upgrader.stack.parts import POD_RESOURCES, PULL_POLICY, Manifest, host_path, volume_mount
+from upgrader.stack.node_pods.commands import node_command
+from upgrader.stack.parts import LOGS_ON_ERROR, POD_RESOURCES, PULL_POLICY, Manifest, host_path, volume_mount
 from upgrader.stack.settings import StackSettings
 
 DRIVER_CHECK, WORKLOAD = "driver", "workload"

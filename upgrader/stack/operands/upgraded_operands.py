@@ -5,6 +5,7 @@ Pure.
 from upgrader.api import names
 from upgrader.core.model.fleet import ImageFacts
 from upgrader.core.model.operands import Operand, PluginSettings
+from upgrader.core.node_protocol.driver_services import REQUIRED, DriverService
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.stack.naming import DEVICE_PLUGIN, DRIVER, RUNTIME, keyed_name
 from upgrader.stack.operands.containers import (
@@ -16,12 +17,14 @@ from upgrader.stack.operands.containers import (
     wait_container,
 )
 from upgrader.stack.operands.order import earlier_operands
-from upgrader.stack.parts import PULL_POLICY, TOLERATE_ALL, Manifest, host_path, volume_mount
+from upgrader.stack.parts import LOGS_ON_ERROR, PULL_POLICY, TOLERATE_ALL, Manifest, host_path, volume_mount
 from upgrader.stack.settings import StackSettings
 from upgrader.stack.vendors import OperandProgram, find_vendor
 
 GRACE_SECONDS = 1
 """These pods have no state to save, and a node upgrade waits for their end."""
+SERVICE_SECONDS = 15
+"""Grace period of a driver with services, whose programs release the devices when they end."""
 RESTORE_SECONDS = 30
 """Grace period of a runtime hook: that of NVIDIA restores the configuration of the container runtime when it ends."""
 
@@ -29,8 +32,8 @@ RESTORE_SECONDS = 30
 def driver_daemonset(stack: str, image: ImageFacts, settings: StackSettings) -> Manifest:
     """The DaemonSet that loads one driver image on the nodes whose label has its key.
 
-    Its pods only load the driver; their end changes nothing, so they keep running while the other operands are off.
-    Unloading is a step of the upgrade.
+    Its pods only load the driver; their end unloads nothing. Unloading is a step of the upgrade, which first waits for
+    the end of these pods, and with them of the services.
     """
     container = {
         "name": "driver",
@@ -44,11 +47,30 @@ def driver_daemonset(stack: str, image: ImageFacts, settings: StackSettings) -> 
     spec = {
         "nodeSelector": {names.LABEL_DRIVER: image.key},
         "hostPID": True,
-        "containers": [container],
+        "containers": [container, *(_service_container(service, image.digest) for service in image.services)],
         "volumes": [host_path("run", RUN_DIRECTORY)],
+        **({"terminationGracePeriodSeconds": SERVICE_SECONDS} if image.services else {}),
     }
     readable = f"{image.driver} for {image.kernel}"
     return _operand_daemonset(keyed_name(Operand.DRIVER, image.key), stack, DRIVER, image.key, spec, readable, settings)
+
+
+def _service_container(service: DriverService, image: str) -> Manifest:
+    """A container that runs a service of the driver.
+
+    Without a required service the pod is not ready, so that no GPU is used. The failure of another one has no effect.
+    """
+    command = ["/driver/service", service.value]
+    return {
+        "name": service.value,
+        "image": image,
+        "imagePullPolicy": PULL_POLICY,
+        "command": command,
+        "securityContext": {"privileged": True},
+        **(command_probes([*command, "ready"]) if service in REQUIRED else {}),
+        **LOGS_ON_ERROR,
+        "volumeMounts": [volume_mount("run", RUN_DIRECTORY)],
+    }
 
 
 def plugin_daemonset(stack: str, key: str, image: str, plugin: PluginSettings, settings: StackSettings) -> Manifest:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from upgrader.core.node_protocol.orders import NODE_VARIABLE
-from upgrader.node.driver import devices
 from upgrader.node.host.clock import MonotonicClock
 from upgrader.node.kubelet.pod_resources import PodResources
+from upgrader.node.validation import devices
 from upgrader_dev.node import exporter
 from upgrader_dev.node.commands.options import create_parser
 from upgrader_dev.node.device_load import DeviceLoad

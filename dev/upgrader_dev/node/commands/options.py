@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
-from upgrader.node.driver import devices
+from upgrader.node.validation import devices
 
 CHECK = "check the other options and exit with code 0"
 DEVICE_COUNT = 8

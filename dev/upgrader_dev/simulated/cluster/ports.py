@@ -50,6 +50,8 @@ class FakeRegistry:
 
     def __init__(self, **digests: str) -> None:
         self.digests: dict[str, str] = dict(digests)
+        self.labels_of: dict[str, dict[str, str] | None] = {}
+        """Labels of images, by `name@sha256:...`; others have none. None is an index of several images."""
         self.reachable = True
         self.error: Exception | None = None
         """An error that every request raises."""
@@ -66,12 +68,22 @@ class FakeRegistry:
         return pinned
 
     async def digest(self, image: str) -> str | None:
+        self._receive_request(image)
+        return self.digests.get(image)
+
+    async def labels(self, image: str) -> dict[str, str] | None:
+        self._receive_request(image)
+        labels = self.labels_of.get(image, {})
+        if labels is None:
+            raise ValueError(f"{image} is an index")
+        return labels
+
+    def _receive_request(self, image: str) -> None:
         self.requests.append(image)
         if self.error is not None:
             raise self.error
         if not self.reachable:
             raise RegistryError(f"no response about {image}", details="the test made the registry unreachable")
-        return self.digests.get(image)
 
 
 class FakeTrust:

@@ -94,6 +94,7 @@ def test_the_scope_is_that_of_the_stack_of_the_node(surveyed):
     assert surveyed.scopes == {
         "gpu-1": SurveyScope(
             vendor="sim",
+            services=(),
             kubelet=KubeletTarget(version="1.35.4", binary="/usr/bin/kubelet"),
             restarts_kubelet=True,
             binary="/usr/bin/kubelet",

@@ -18,6 +18,9 @@ GOOD = {
 }
 
 
+PERSISTENCED = {"name": "persistenced", "package": "nvidia-persistenced", "program": "nvidia-persistenced"}
+
+
 def recipe(**changes):
     return msgspec.convert({**GOOD, **changes}, Recipe)
 
@@ -106,3 +109,29 @@ def test_a_refused_kernel_has_its_reason():
         unsupported=(UnsupportedKernels(kernels=".*-rt-amd64", reason="not for real time"),),
     )
     assert [made.explain_refusal(one) for one in ("6.1.0-50-rt-amd64", "6.1.0-50-amd64")] == ["not for real time", ""]
+
+
+def test_the_packages_of_services_are_among_those_of_the_recipe():
+    assert recipe(user_space=["nvidia-smi"], services=[PERSISTENCED]).packages == (
+        "nvidia-kernel-dkms",
+        "nvidia-smi",
+        "nvidia-persistenced",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"services": [{**PERSISTENCED, "name": "dcgm"}]}, "dcgm"),
+        ({"services": [{**PERSISTENCED, "package": "../x"}]}, "the name of a Debian package"),
+        ({"services": [{**PERSISTENCED, "program": "usr/bin/x"}]}, "the name of a program"),
+        ({"services": [{**PERSISTENCED, "program": ".."}]}, "the name of a program"),
+        ({"services": [{**PERSISTENCED, "data": ["etc/../../x"]}]}, "a folder of a package"),
+        ({"services": [{**PERSISTENCED, "data": ["usr/lib"]}]}, "a folder of a package"),
+        ({"services": [PERSISTENCED, PERSISTENCED]}, "service persistenced is listed twice"),
+        ({"services": [PERSISTENCED], "vendor": "sim"}, "belongs to the driver of nvidia, not of sim"),
+    ],
+)
+def test_a_service_that_cannot_be_used(changes, words):
+    with pytest.raises(msgspec.ValidationError, match=words):
+        recipe(**changes)

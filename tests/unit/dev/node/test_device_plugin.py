@@ -18,7 +18,7 @@ import pytest
 from tests.support.authors import free_port
 from tests.support.device_manager import DeviceManager
 from tests.support.programs import soon, started
-from upgrader.node.driver import devices
+from upgrader.node.validation import devices
 from upgrader.process import run
 from upgrader_dev.node.device_plugin import AdvertisedDevices
 from upgrader_dev.node.registration import LIST_SECONDS, Registration

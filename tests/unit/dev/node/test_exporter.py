@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.pod_resources import RESOURCE, KubeletPods
 from tests.support.programs import soon, started
-from upgrader.node.driver import devices
+from upgrader.node.validation import devices
 from upgrader_dev.node.exporter import HELP, MEMORY_MIB
 
 FREE = {"container": "", "namespace": "", "pod": "", "vgpu": ""}

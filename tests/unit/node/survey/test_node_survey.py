@@ -199,13 +199,17 @@ def test_mig_devices(world):
 
 def test_a_machine_with_nvswitches(world):
     world.add_device("0000:05:00.0", "0x068000", SWITCH_ALIAS)
-    assert world.found() == [("FabricManager", "problem", "NVSwitch")]
+    assert world.found(services=()) == [("FabricManager", "problem", "NVSwitch")]
+    assert world.found(services=("persistenced",)) == [("FabricManager", "problem", "NVSwitch")]
+    assert world.found(services=("fabricmanager", "persistenced")) == [("FabricManager", "ok", "NVSwitch")]
+    assert world.found(services=None) == [("FabricManager", "warning", "NVSwitch")]
+    assert world.found(services=(), swaps_driver=False) == []
 
 
 def test_switches_without_a_gpu(world):
     """The virtual nodes of the tests: a bridge of NVIDIA, which the driver probes as an NVSwitch."""
     world.add_device("0000:1b:00.0", "0x068000", SWITCH_ALIAS)
-    assert world.found() == [("FabricManager", "warning", "NVSwitch")]
+    assert world.found(services=()) == [("FabricManager", "warning", "NVSwitch")]
 
 
 def test_gpudirect_by_peermem(world):

@@ -234,8 +234,12 @@ def test_problems_of_the_node_are_the_reason_of_a_refusal(world):
     assert world.refused() == (Reason.UNSUITABLE, "DriverInUse: dcgm.service holds it. Stop")
     world.show({"checks": {"signature": True}, "signerKeyId": "0a1b2c"})
     assert world.refused()[0] is Reason.UNSUITABLE
-    signed = SurveyScope(vendor="sim", signed=True, signer_key_id="0a1b2c")
-    assert scopes == [SurveyScope(vendor="sim"), SurveyScope(vendor="sim"), signed]
+    world.show({"services": [{"name": "fabricmanager", "version": "1"}]})
+    assert world.refused()[0] is Reason.UNSUITABLE
+    signed = SurveyScope(vendor="sim", signed=True, signer_key_id="0a1b2c", services=())
+    unsigned = SurveyScope(vendor="sim", services=())
+    serving = SurveyScope(vendor="sim", services=("fabricmanager",))
+    assert scopes == [unsigned, unsigned, signed, serving]
 
 
 def test_a_parameter_that_the_modules_of_the_image_do_not_have(world):

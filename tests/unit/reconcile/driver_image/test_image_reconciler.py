@@ -12,7 +12,9 @@ from upgrader.core.driver_image.image_machine import ABSENT_SECONDS, FIRST_RETRY
 from upgrader.core.driver_image.image_names import packages_name
 from upgrader.core.errors import ClusterError, ConfigurationError
 from upgrader.core.model.phases import transition_of
+from upgrader.core.node_protocol.driver_services import SERVICES_LABEL, DriverService
 from upgrader.reconcile.driver_image import image_reconciler
+from upgrader.reconcile.observe.cluster_snapshot import image_facts
 from upgrader_dev.simulated.cluster.ports import FakeCrashPoints, FakeTrust, ProcessKilled
 from upgrader_dev.simulated.cluster.rig import Rig
 
@@ -35,6 +37,45 @@ async def test_a_brought_image_is_pinned_once_it_is_there(rig: Rig) -> None:
     await look(rig)
     assert image(rig).status.digest == pinned
     assert await image_reconciler.reconcile_image(rig.context, "one") is None
+
+
+async def test_the_services_of_an_image_are_those_of_its_label(rig: Rig) -> None:
+    brought(rig)
+    pinned = rig.registry.push(REFERENCE, "ab")
+    rig.registry.labels_of[pinned] = {SERVICES_LABEL: "fabricmanager,persistenced"}
+    assert [(await look(rig))[0] for _ in range(2)] == [D.VERIFYING, D.READY]
+    assert image(rig).status.services == [DriverService.FABRIC_MANAGER, DriverService.PERSISTENCED]
+    facts = image_facts(image(rig))
+    assert facts is not None
+    assert facts.services == (DriverService.FABRIC_MANAGER, DriverService.PERSISTENCED)
+
+
+async def test_an_index_of_several_images_has_no_services(rig: Rig) -> None:
+    brought(rig)
+    rig.registry.labels_of[rig.registry.push(REFERENCE, "ab")] = None
+    assert [(await look(rig))[0] for _ in range(2)] == [D.VERIFYING, D.READY]
+    assert image(rig).status.services == []
+
+
+async def test_an_image_with_an_unknown_service_is_not_used(rig: Rig) -> None:
+    brought(rig)
+    rig.registry.labels_of[rig.registry.push(REFERENCE, "ab")] = {SERVICES_LABEL: "dcgm"}
+    await look(rig)
+    phase, message = await look(rig)
+    assert phase is D.VERIFYING
+    assert "names an unknown service" in message
+    rig.cluster.clock.advance((transition_of(D.VERIFYING).seconds or 0) + 1)
+    assert (await look(rig))[0] is D.RETRYING
+
+
+async def test_services_are_unknown_while_the_registry_does_not_answer(rig: Rig) -> None:
+    brought(rig)
+    rig.registry.push(REFERENCE, "ab")
+    await look(rig)
+    rig.registry.reachable = False
+    assert (await look(rig))[0] is D.VERIFYING
+    rig.registry.reachable = True
+    assert (await look(rig))[0] is D.READY
 
 
 async def test_only_a_registry_that_says_no_makes_it_unusable_and_it_can_still_come(rig: Rig) -> None:

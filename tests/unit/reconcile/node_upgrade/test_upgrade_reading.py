@@ -6,8 +6,10 @@ import pytest
 from tests.support.claims import NVIDIA, allocated, claim, claiming
 from tests.support.manifests import changed, node_upgrade
 from tests.support.node_upgrades import state, upgrade
+from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import NODES, PODS, owner_resource
 from upgrader.api.v1alpha1 import NodeUpgrade
+from upgrader.core.node_upgrade.upgrade_state import OperandFacts
 from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations
 from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.reconcile.facts.device_claims import CLAIM
@@ -70,6 +72,25 @@ def test_what_a_phase_waits_for_is_kept_for_its_deadline_where_the_api_server_di
     one = upgrade(phase="Preparing", message="pods is forbidden", conditions=conditions)
     seen = build_view(one, None, [], None, frozenset(), {}, namespace="gpu-upgrader")
     assert (seen.phase, seen.refused) == ("Preparing", refused)
+
+
+def test_a_container_of_the_driver_that_ended_is_the_trouble_of_its_pod():
+    one = upgrade(phase="Loading")
+    ended = {"exitCode": 18, "message": "usr/bin/nv-fabricmanager has ended"}
+    waiting = {"name": "fabricmanager", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    containers = [
+        {"name": "driver", "ready": True, "state": {"running": {}}},
+        waiting | {"lastState": {"terminated": ended}, "restartCount": 2},
+    ]
+    labels = {"gpu-upgrader.io/component": "driver", "gpu-upgrader.io/image-key": one.spec.target.driver_key}
+    pod = {
+        "metadata": {"name": "driver-x", "namespace": "gpu-upgrader", "labels": labels},
+        "spec": {"nodeName": one.spec.node.name},
+        "status": {"phase": "Running", "containerStatuses": containers},
+    }
+    driver = build_view(one, None, [msgspec.convert(pod, Pod)], None, frozenset(), {}, namespace="gpu-upgrader").driver
+    trouble = "container fabricmanager ended with 18, 2 restart(s); its output: usr/bin/nv-fabricmanager has ended"
+    assert driver == OperandFacts(pods=1, ready=0, trouble=trouble)
 
 
 METHOD = {"gpu-upgrader.io/checkpoint-method": "file"}

@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from upgrader.core.driver_build.driver_builds import Input, Verdict, hash_facts
 from upgrader.core.errors import ConfigurationError
 from upgrader.images import store
@@ -23,7 +25,9 @@ from upgrader.images.drivers.recipe.manifest import (
     shipped_module,
 )
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
-from upgrader.images.labels import identity_labels
+from upgrader.images.drivers.recipe.services import PROGRAMS as PROGRAM_FOLDER
+from upgrader.images.drivers.recipe.services import ShippedService, service_lines
+from upgrader.images.labels import identity_labels, service_labels
 from upgrader.images.layout import Layout
 from upgrader.images.modes import fix_modes
 from upgrader.images.product import SIMULATED, busybox_tree
@@ -56,6 +60,7 @@ COMMANDS = (
         "stat",
         "sync",
         "tail",
+        "touch",
         "tr",
     ),
     "wc",
@@ -86,24 +91,29 @@ def assembler_input() -> Input:
     return Input(kind="option", name=ASSEMBLER, version=version, sha256=hash_facts(version, 64))
 
 
-def lay_files(definition: BuildDefinition, packages: PackageStore, target: Path, work: Path) -> None:
-    """Copy libraries, tools and firmware of the driver's packages to their places in a root, without documentation.
+def lay_files(
+    definition: BuildDefinition, recipe: RecipeFolder, packages: PackageStore, target: Path, work: Path
+) -> None:
+    """Copy libraries, tools, firmware and services of the packages to their places in a root, without documentation.
 
     Raises:
         ArchiveError: a package is not available.
     """
-    for package in definition.user_space:
+    data = tuple(f"{folder}/" for service in recipe.recipe.services for folder in service.data)
+    for package in (*definition.user_space, *definition.services):
         folder = work / package.name
         make_root(folder)
         unpack_package(packages.fetch(package), folder)
         for path in sorted(folder.rglob("*")):
-            place = _target_path(path, str(path.relative_to(folder)), definition.identity.arch)
+            place = _target_path(path, str(path.relative_to(folder)), definition.identity.arch, data)
             if place is not None:
                 (target / place).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, target / place, follow_symlinks=False)
 
 
-def _target_path(path: Path, name: str, arch: str) -> str | None:
+def _target_path(path: Path, name: str, arch: str, data: tuple[str, ...]) -> str | None:
+    if data and name.startswith(data) and not path.is_symlink() and path.is_file():
+        return name
     if path.is_dir() or name.startswith(("usr/share/", "etc/")):
         return None
     if firmware := _FIRMWARE.fullmatch(name):
@@ -111,31 +121,35 @@ def _target_path(path: Path, name: str, arch: str) -> str | None:
     if _LIBRARY.fullmatch(path.name):
         return f"usr/lib/{_TRIPLETS[arch]}/{path.name}"
     is_program = path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o111
-    return f"usr/bin/{path.name}" if is_program else None
+    return f"{PROGRAM_FOLDER}/{path.name}" if is_program else None
+
+
+class ImageContents(Struct, frozen=True, kw_only=True):
+    """The built parts of an image.
+
+    `modules` are in load order, as they are shipped; `files` is the tree of `lay_files`, which may be missing, and
+    `services` are those in it. `verdicts`: of the checks of modules and files. `signer_key_id`: of the certificate
+    that signed the modules; empty if they are not signed.
+    """
+
+    modules: tuple[Path, ...]
+    files: Path
+    services: tuple[ShippedService, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    signer_key_id: str = ""
 
 
 def assemble_image(
-    definition: BuildDefinition,
-    recipe: RecipeFolder,
-    *,
-    modules: Sequence[Path],
-    files: Path,
-    verdicts: Sequence[Verdict],
-    base: Path,
-    layout: Path,
-    signer_key_id: str = "",
+    definition: BuildDefinition, recipe: RecipeFolder, contents: ImageContents, *, base: Path, layout: Path
 ) -> Layout:
     """Create the image of a definition. The same parts give the same digest.
 
     Args:
         definition: the identity, and the inputs for the manifest.
         recipe: in driver-images/, next to the programs.
-        modules: in load order, as they are shipped.
-        files: the tree of `lay_files`; may be missing.
-        verdicts: of the checks of these modules and files.
+        contents: the built parts.
         base: the toolchain's tree, with busybox.
         layout: a folder that does not exist yet.
-        signer_key_id: of the certificate that signed the modules; empty if they are not signed.
 
     Raises:
         ProcessError: buildah fails.
@@ -143,7 +157,7 @@ def assemble_image(
     with tempfile.TemporaryDirectory(prefix="upgrader-driver-", dir=layout.parent) as place:
         context = Path(place) / "context"
         context.mkdir()
-        manifest = _fill_tree(context / "rootfs", definition, recipe, modules, files, verdicts, base, signer_key_id)
+        manifest = _fill_tree(context / "rootfs", definition, recipe, contents, base)
         labels = _image_labels(manifest, definition)
         storage = open_storage(Path(place) / "storage")
         try:
@@ -155,14 +169,7 @@ def assemble_image(
 
 
 def _fill_tree(
-    tree: Path,
-    definition: BuildDefinition,
-    recipe: RecipeFolder,
-    modules: Sequence[Path],
-    files: Path,
-    verdicts: Sequence[Verdict],
-    base: Path,
-    signer_key_id: str,
+    tree: Path, definition: BuildDefinition, recipe: RecipeFolder, contents: ImageContents, base: Path
 ) -> DriverManifest:
     busybox_tree(tree, busybox=base / "usr/bin/busybox", commands=COMMANDS)
     driver = tree / "driver"
@@ -170,23 +177,25 @@ def _fill_tree(
     _lay_programs(recipe, definition.identity.vendor, driver)
     place = f"lib/modules/{definition.identity.kernel}/updates"
     (driver / place).mkdir(parents=True)
-    for module in modules:
+    for module in contents.modules:
         shutil.copyfile(module, driver / place / module.name)
-    if files.is_dir():
-        shutil.copytree(files, driver / "files", symlinks=True)
+    if contents.files.is_dir():
+        shutil.copytree(contents.files, driver / "files", symlinks=True)
     manifest = describe_image(
         definition.identity,
         definition.inputs,
         modules=[
             shipped_module(module, f"{place}/{module.name}", optional=recipe.recipe.is_optional(module.stem))
-            for module in modules
+            for module in contents.modules
         ],
-        verdicts=verdicts,
+        verdicts=contents.verdicts,
+        services=contents.services,
         devices=recipe.recipe.devices,
-        signer_key_id=signer_key_id,
+        signer_key_id=contents.signer_key_id,
     )
     (driver / "manifest.json").write_bytes(encode_manifest(manifest))
     (driver / "load-order").write_text(load_order(manifest), encoding="ascii")
+    (driver / "services").write_text(service_lines(manifest.services), encoding="ascii")
     (driver / "modules.sha256").write_text(checksum_lines(manifest), encoding="ascii")
     fix_modes(tree)
     return manifest
@@ -213,6 +222,7 @@ def _image_labels(manifest: DriverManifest, definition: BuildDefinition) -> list
     """The labels that a registry shows without unpacking the image."""
     return [
         *identity_labels(definition.identity).items(),
+        *service_labels([service.name for service in manifest.services]).items(),
         (BUILD_KEY, manifest.build_key),
         ("org.opencontainers.image.version", manifest.version),
         ("org.opencontainers.image.title", str(definition.identity)),

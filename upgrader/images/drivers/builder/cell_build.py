@@ -17,7 +17,7 @@ from upgrader.images import boot
 from upgrader.images.boot.values import Boot
 from upgrader.images.debian.errors import ArchiveError
 from upgrader.images.debian.store import PackageStore
-from upgrader.images.drivers.builder.assembly import assemble_image, lay_files, take_modules
+from upgrader.images.drivers.builder.assembly import ImageContents, assemble_image, lay_files, take_modules
 from upgrader.images.drivers.builder.budget import BuildBudget
 from upgrader.images.drivers.builder.compiling import Broken, Compiler
 from upgrader.images.drivers.builder.image_store import FailureStore, ImageRecord, Shelf
@@ -25,6 +25,7 @@ from upgrader.images.drivers.builder.sandbox import check_sandbox
 from upgrader.images.drivers.builder.trees import Trees
 from upgrader.images.drivers.recipe.definition import BuildDefinition
 from upgrader.images.drivers.recipe.recipes import RecipeFolder
+from upgrader.images.drivers.recipe.services import ShippedService, find_service_faults, shipped_services
 from upgrader.images.layout import Layout
 from upgrader.images.modules.signing import ModuleSigningKey, certificate_key_id, sign_module
 from upgrader.images.modules.verify import verify_modules
@@ -157,34 +158,45 @@ class Workshop:
             if self._signer is not None:
                 sign_module(module, self._signer)
         files = work / "files"
-        lay_files(definition, self._packages, files, work / "packages")
-        verdicts = self._verify_modules(definition, compiled.modules, compiled.headers, files)
+        lay_files(definition, recipe, self._packages, files, work / "packages")
+        services = shipped_services(recipe, definition.services, files)
+        verdicts = self._verify_modules(definition, compiled.modules, compiled.headers, files, services)
         if (broken := _first_failed(verdicts)) is not None:
             return broken
         self._report(definition, "checked; assembling the image")
         layout = assemble_image(
             definition,
             recipe,
-            modules=compiled.modules,
-            files=files,
-            verdicts=verdicts,
+            ImageContents(
+                modules=tuple(compiled.modules),
+                files=files,
+                services=tuple(services),
+                verdicts=verdicts,
+                signer_key_id=certificate_key_id(self._signer.certificate) if self._signer is not None else "",
+            ),
             base=compiled.base,
             layout=work / "layout",
-            signer_key_id=certificate_key_id(self._signer.certificate) if self._signer is not None else "",
         )
         booted, seen = self.boot_image(definition, layout, work / "shipped")
         broken = boot_failure(booted, seen)
         return broken if broken is not None else (layout, (*verdicts, booted))
 
     def _verify_modules(
-        self, definition: BuildDefinition, modules: tuple[Path, ...], headers: Path, files: Path
+        self,
+        definition: BuildDefinition,
+        modules: tuple[Path, ...],
+        headers: Path,
+        files: Path,
+        services: tuple[ShippedService, ...],
     ) -> tuple[Verdict, ...]:
+        driver, tree = definition.identity.driver, files if files.is_dir() else None
         return verify_modules(
             modules,
             headers=headers,
-            driver=definition.identity.driver,
+            driver=driver,
             expected=definition.modules,
-            tree=files if files.is_dir() else None,
+            tree=tree,
+            faults=tuple(find_service_faults(services, driver, tree)),
             certificate=self._signer.certificate if self._signer else None,
         )
 

@@ -111,7 +111,7 @@ class BundledCell:
                 recipe,
                 driver=packed.identity.driver,
                 kernel=packed.kernel,
-                discovery=ArchiveDiscovery(packages=(*packed.source, *packed.user_space)),
+                discovery=ArchiveDiscovery(packages=(*packed.source, *packed.user_space, *packed.services)),
                 toolchain=packed.toolchain,
                 builder=self._builder,
                 modules=packed.modules,

@@ -24,6 +24,7 @@ from upgrader.images.drivers.recipe.manifest import (
     read_manifest,
     shipped_module,
 )
+from upgrader.images.drivers.recipe.services import find_service_faults, service_lines
 from upgrader.images.layout import Layout
 from upgrader.images.modules import ModuleUnreadableError
 from upgrader.images.modules.verify import verify_modules
@@ -38,10 +39,11 @@ _MODULES = "lib/modules/"
 
 
 class ExpectedImage(Struct, frozen=True, kw_only=True):
-    """The expected identity, and the build key on the image's label."""
+    """The expected identity, and the build key and the services on the image's labels."""
 
     identity: Identity
     build_key: str
+    services: str = ""
 
 
 class KernelTrees:
@@ -163,8 +165,7 @@ def _find_contradictions(files: _Files, manifest: DriverManifest, expected: Expe
     for name, value in facts.items():
         if value != getattr(identity, name):
             yield f"its manifest has the {name} {value!r} and not {getattr(identity, name)!r}"
-    if manifest.build_key != expected.build_key:
-        yield f"its manifest has the build key {manifest.build_key}, its label {expected.build_key}"
+    yield from _find_label_contradictions(manifest, expected)
     if build_key(identity, manifest.inputs) != expected.build_key:
         yield "the inputs of its manifest do not give its build key"
     if files.odd:
@@ -183,9 +184,21 @@ def _find_contradictions(files: _Files, manifest: DriverManifest, expected: Expe
         if actual != module:
             names = [name for name in module.__struct_fields__ if getattr(actual, name) != getattr(module, name)]
             yield f"{module.file} has another {' and '.join(names)} than its manifest"
-    for name, text in (("load-order", load_order(manifest)), ("modules.sha256", checksum_lines(manifest))):
+    derived = {
+        "load-order": load_order(manifest),
+        "modules.sha256": checksum_lines(manifest),
+        "services": service_lines(manifest.services),
+    }
+    for name, text in derived.items():
         if files.read_text(name) != text:
             yield f"/driver/{name} does not match its manifest"
+
+
+def _find_label_contradictions(manifest: DriverManifest, expected: ExpectedImage) -> Iterator[str]:
+    if manifest.build_key != expected.build_key:
+        yield f"its manifest has the build key {manifest.build_key}, its label {expected.build_key}"
+    if (services := ",".join(sorted(service.name for service in manifest.services))) != expected.services:
+        yield f"its manifest has the services {services or 'none'}, its label {expected.services or 'none'}"
 
 
 def _check_modules(
@@ -207,6 +220,7 @@ def _check_modules(
         driver=identity.driver,
         expected=[module.name for module in manifest.modules],
         tree=user_space,
+        faults=tuple(find_service_faults(manifest.services, identity.driver, user_space)),
         certificate=certificate,
     )
     needs_headers = {CheckName.VERMAGIC, CheckName.CRC} if why else set()

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from upgrader.core.driver_build.driver_builds import CheckName, Identity, Verdict
 from upgrader.core.errors import ConfigurationError
+from upgrader.core.node_protocol.driver_services import SERVICES_LABEL
 from upgrader.images import trust
 from upgrader.images.drivers.publish.inspection import ExpectedImage, KernelTrees, inspect_image, unchecked_verdicts
 from upgrader.images.labels import labelled_identity, layout_labels, registry_labels
@@ -58,7 +59,11 @@ class InspectionOptions(Struct, frozen=True, kw_only=True):
         self, layout: Layout, identity: Identity, labels: Mapping[str, str], work: Path
     ) -> tuple[Verdict, ...]:
         """The verdicts on the contents."""
-        expected = ExpectedImage(identity=identity, build_key=labels.get(trust.BUILD_KEY, ""))
+        expected = ExpectedImage(
+            identity=identity,
+            build_key=labels.get(trust.BUILD_KEY, ""),
+            services=labels.get(SERVICES_LABEL, ""),
+        )
         return inspect_image(layout, expected, self.kernels, work, certificate=self.certificate, boots=self.boots)
 
 

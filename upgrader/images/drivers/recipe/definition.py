@@ -29,7 +29,8 @@ class BuildDefinition(Struct, frozen=True, kw_only=True):
     """One image before its build. `modules` are in load order; `signer` is the SHA-256 of the certificate that signs
     them.
 
-    `source` is empty if the source is in the recipe's folder. `key` covers the identity and `inputs`.
+    `source` is empty if the source is in the recipe's folder; `services` are in the recipe's order. `key` covers the
+    identity and `inputs`.
 
     Raises:
         HostileNameError: a name is invalid as a folder, a file or an argument of a command line.
@@ -42,6 +43,7 @@ class BuildDefinition(Struct, frozen=True, kw_only=True):
     toolchain: Toolchain
     source: tuple[Package, ...]
     user_space: tuple[Package, ...]
+    services: tuple[Package, ...] = ()
     inputs: tuple[Input, ...]
     signer: str = ""
 
@@ -70,7 +72,7 @@ class BuildDefinition(Struct, frozen=True, kw_only=True):
     @property
     def packages(self) -> tuple[Package, ...]:
         """All packages that the store needs for the build and the boot check."""
-        return (*self.kernel.packages, *self.toolchain.packages, *self.source, *self.user_space)
+        return (*self.kernel.packages, *self.toolchain.packages, *self.source, *self.user_space, *self.services)
 
 
 def define_image(
@@ -99,7 +101,10 @@ def define_image(
         raise ConfigurationError(str(error)) from error
     source = discovery.driver_source((facts.package,), driver, kernel.os) if facts.package else ()
     beside = discovery.driver_source((*facts.user_space, *facts.firmware), driver, kernel.os)
-    own = [package.build_input for package in (*kernel.headers, *source, *beside)]
+    services = tuple(
+        discovery.service_package(service.name, service.package, driver, kernel.os) for service in facts.services
+    )
+    own = [package.build_input for package in (*kernel.headers, *source, *beside, *services)]
     options = [_option_input("modules", " ".join(chosen)), _option_input("assembly", ASSEMBLY)]
     options += [_option_input("module-signer", signer)] if signer else []
     return BuildDefinition(
@@ -109,6 +114,7 @@ def define_image(
         toolchain=toolchain,
         source=source,
         user_space=beside,
+        services=services,
         inputs=tuple(sorted([*own, recipe.build_input, *builder, *toolchain.build_inputs, *options])),
         signer=signer,
     )

@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from upgrader.core.driver_build.driver_builds import CheckName, Identity, Input, Verdict, build_key
 from upgrader.core.errors import ConfigurationError
+from upgrader.images.drivers.recipe.services import ShippedService
 from upgrader.images.modules.reading import read_module
 
 
@@ -48,6 +49,7 @@ class DriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     devices: int | UnsetType = UNSET
     simulated: bool | UnsetType = UNSET
     modules: tuple[ShippedModule, ...]
+    services: tuple[ShippedService, ...] = ()
     inputs: tuple[Input, ...]
     checks: dict[CheckName, bool | None]
     signer_key_id: str | UnsetType = UNSET
@@ -59,6 +61,7 @@ def describe_image(
     *,
     modules: Sequence[ShippedModule],
     verdicts: Sequence[Verdict],
+    services: Sequence[ShippedService] = (),
     devices: int = 0,
     signer_key_id: str = "",
 ) -> DriverManifest:
@@ -75,6 +78,7 @@ def describe_image(
         devices=devices or UNSET,
         simulated=True if devices else UNSET,
         modules=tuple(modules),
+        services=tuple(services),
         inputs=tuple(inputs),
         checks={verdict.check: verdict.passed for verdict in verdicts},
         signer_key_id=signer_key_id or UNSET,

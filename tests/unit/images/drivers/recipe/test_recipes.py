@@ -20,6 +20,8 @@ def test_the_recipes_of_this_checkout_can_be_used():
     modules = {name: one.recipe.load_order([]) for name, one in found.items()}
     assert modules["nvidia"] == modules["nvidia-open"]
     assert modules["nvidia"] == ("nvidia", "nvidia-modeset", "nvidia-drm", "nvidia-uvm", "nvidia-peermem")
+    services = {name: [service.name for service in one.recipe.services] for name, one in found.items()}
+    assert services == {"fakebridge": [], "nvidia": ["persistenced"], "nvidia-open": ["persistenced"], "sim": []}
 
 
 def test_the_matrix_of_this_checkout_names_recipes_and_suites_that_there_are():

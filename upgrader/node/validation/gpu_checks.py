@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from upgrader.node.driver.gpu_report import GpuFacts
 from upgrader.node.host.pci import PciDevice
+from upgrader.node.validation.gpu_report import GpuFacts
 
 INACTIVE = "<inactive>"
 """State of a link in the output of `nvidia-smi nvlink -s`; an active link has a speed."""

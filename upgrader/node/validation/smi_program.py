@@ -5,11 +5,11 @@ from pathlib import Path
 
 from upgrader.core.errors import ProcessError, UnreadableError
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.node.driver.gpu_checks import GpuConnections
-from upgrader.node.driver.gpu_report import SmiReport, parse_links, parse_report
 from upgrader.node.host.pci import PciDevice
 from upgrader.node.host.programs import ProgramResult, ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.validation.gpu_checks import GpuConnections
+from upgrader.node.validation.gpu_report import SmiReport, parse_links, parse_report
 
 SMI_SECONDS = 120.0
 """It initializes every GPU that no process uses, which takes seconds for each GPU."""

@@ -14,6 +14,7 @@ from tests.support.validated_node import (
 )
 from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.host.programs import ProgramResult
+from upgrader.node.validation.gpu_inspection import FABRIC_SECONDS
 
 MISMATCH, FAILED = Reason.DRIVER_MISMATCH, Reason.DEVICE_FAILED
 
@@ -233,7 +234,7 @@ def test_gpus_that_do_not_join_the_fabric(nvidia):
     message = refused(nvidia)[2]
     assert message.startswith("check devices: 1 of 2 with faults: GPU-aaaa: Fabric: GPU 0 (0000:00:00.0) is not part")
     assert "(state In Progress, status none)" in message
-    assert nvidia.clock.now - start == 60.0
+    assert nvidia.clock.now - start == FABRIC_SECONDS
 
 
 def test_nvidia_smi_that_reports_no_links(nvidia):

@@ -6,13 +6,21 @@ No GPU was available. The programs of nvidia-smi were run with a simulated libra
 import os
 import re
 import stat
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec import Struct
 
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.node.driver.gpu_checks import (
+from upgrader.node.driver.loaded_driver import LoadedDriver
+from upgrader.node.host.clock import NodeClock, poll_until_no_fault
+from upgrader.node.host.pci import PciDevice, read_pci_devices
+from upgrader.node.host.programs import ProgramRunner
+from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.host.text_files import read_optional
+from upgrader.node.validation.fabric import count_switches, find_manager_fault
+from upgrader.node.validation.gpu_checks import (
     GpuCheck,
     GpuConnections,
     find_gpu_faults,
@@ -20,26 +28,21 @@ from upgrader.node.driver.gpu_checks import (
     find_unregistered_gpus,
     summarize_gpus,
 )
-from upgrader.node.driver.gpu_report import GpuFacts
-from upgrader.node.driver.loaded_driver import LoadedDriver
-from upgrader.node.driver.smi_program import SmiProgram, find_smi
-from upgrader.node.host.clock import NodeClock, poll_until_no_fault
-from upgrader.node.host.pci import PciDevice, read_pci_devices
-from upgrader.node.host.programs import ProgramRunner
-from upgrader.node.host.task_result import OrderFailedError
-from upgrader.node.host.text_files import read_optional
+from upgrader.node.validation.gpu_report import GpuFacts
+from upgrader.node.validation.smi_program import SmiProgram, find_smi
 
 VENDOR = "nvidia"
 LIBRARIES = ("libcuda.so.*", "libnvidia-*.so.*")
-FABRIC_SECONDS, FABRIC_POLL_SECONDS = 60.0, 5.0
-"""Time for GPUs to register with the NVSwitch fabric after the driver was loaded."""
+FABRIC_SECONDS, FABRIC_POLL_SECONDS = 180.0, 5.0
+"""Time for the training of links and the registration of GPUs, after the driver was loaded and its services started."""
 
 _VERSION = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)?)$")
 
 
 class NodePaths(Struct, frozen=True, kw_only=True):
-    """Paths of the node; `library` is the target of `current` of the driver and may not exist."""
+    """Paths of the node; `library` is the target of `current` of the driver and may not exist. `run`: RUN_DIRECTORY."""
 
+    run: Path
     proc: Path
     sys: Path
     dev: Path
@@ -80,11 +83,14 @@ def inspect_gpus(
         uuids = {gpu.address: gpu.uuid for gpu in (*gpus, *_read_gpus(node.proc)) if gpu.address in opening}
         smi = find_smi(node.library, programs)
         if smi is None:
+            unreported = tuple(GpuFacts(uuid=uuid, address=address) for address, uuid in uuids.items())
+            _wait_for_fabric(lambda: unreported, node, present, clock)
             return {uuids[gpu.address]: opening[gpu.address] for gpu in gpus}, facts | {"nvidia-smi": "not on the node"}
         if not gpus:
             # Without a GPU it fails, for example with exit code 255; `run` compares module and library.
             return {}, facts | {"nvidia-smi": str(smi.run("-q", "-x").code)}
-        reported, connections = _read_reports(smi, present, functions, clock)
+        reported = _wait_for_fabric(lambda: _read_gpu_facts(smi, present), node, present, clock)
+        connections = smi.read_connections(functions)
     uuids |= {gpu.address: gpu.uuid for gpu in reported if gpu.address in uuids}
     found = _describe_faults(reported, connections)
     faults = {
@@ -99,25 +105,41 @@ def _describe_faults(gpus: tuple[GpuFacts, ...], connections: GpuConnections) ->
     return {gpu.uuid: "; ".join(str(fault) for fault in found if fault.uuid == gpu.uuid) for gpu in gpus}
 
 
-def _read_reports(
-    smi: SmiProgram, present: LoadedDriver, functions: tuple[PciDevice, ...], clock: NodeClock
-) -> tuple[tuple[GpuFacts, ...], GpuConnections]:
-    """The reports of nvidia-smi about all GPUs, after a wait for GPUs that are about to join the NVSwitch fabric."""
+def _wait_for_fabric(
+    read_gpus: Callable[[], tuple[GpuFacts, ...]], node: NodePaths, present: LoadedDriver, clock: NodeClock
+) -> tuple[GpuFacts, ...]:
+    """The GPUs, after a wait for the fabric manager of a node with NVSwitches, and for GPUs about to join the fabric.
+
+    GPUs that have not joined in time have a fault of their own.
+
+    Raises:
+        OrderFailedError: DEVICE_FAILED: the fabric manager has a fault.
+    """
     gpus: tuple[GpuFacts, ...] = ()
+    switches = count_switches(node.proc)
 
-    def find_unregistered() -> str:
+    def find_manager() -> str:
+        return find_manager_fault(node.run, present, gpus) if switches and gpus else ""
+
+    def find_fault() -> str:
         nonlocal gpus
-        report = smi.read_report()
-        if report.driver_version != present.version:
-            raise OrderFailedError(
-                Reason.DRIVER_MISMATCH,
-                f"nvidia-smi reports driver {report.driver_version or 'none'}, loaded is {present.version}",
-            )
-        gpus = report.gpus
-        return find_unregistered_gpus(gpus)
+        gpus = read_gpus()
+        return find_manager() or find_unregistered_gpus(gpus)
 
-    poll_until_no_fault(find_unregistered, clock=clock, seconds=FABRIC_SECONDS, every=FABRIC_POLL_SECONDS)
-    return gpus, smi.read_connections(functions)
+    poll_until_no_fault(find_fault, clock=clock, seconds=FABRIC_SECONDS, every=FABRIC_POLL_SECONDS)
+    if fault := find_manager():
+        raise OrderFailedError(Reason.DEVICE_FAILED, f"{GpuCheck.FABRIC}: {switches} NVSwitch(es): {fault}")
+    return gpus
+
+
+def _read_gpu_facts(smi: SmiProgram, present: LoadedDriver) -> tuple[GpuFacts, ...]:
+    report = smi.read_report()
+    if report.driver_version != present.version:
+        raise OrderFailedError(
+            Reason.DRIVER_MISMATCH,
+            f"nvidia-smi reports driver {report.driver_version or 'none'}, loaded is {present.version}",
+        )
+    return report.gpus
 
 
 def _read_functions(system: Path) -> tuple[PciDevice, ...]:

@@ -13,13 +13,14 @@ from msgspec import Struct
 
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.core.node_protocol.orders import OrderResult, Reason, ValidateDriverOrder
-from upgrader.node.driver import devices, modules, nvidia
-from upgrader.node.driver.listed_devices import inspect_listed_devices
+from upgrader.node.driver import modules
 from upgrader.node.driver.loaded_driver import LoadedDriver, check_loaded, read_loaded_driver
 from upgrader.node.driver.module_parameters import find_differences
 from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.validation import devices, gpu_inspection
+from upgrader.node.validation.listed_devices import inspect_listed_devices
 
 T = TypeVar("T")
 KUBELET_SECONDS = 15.0
@@ -127,10 +128,12 @@ def _inspect_devices(
     match present.vendor:
         case devices.VENDOR:
             return DeviceFindings(devices=devices.inspect_devices(places.run, present.version, present.devices))
-        case nvidia.VENDOR:
-            library = places.drivers / nvidia.VENDOR / "current"
-            paths = nvidia.NodePaths(proc=places.proc, sys=places.sys, dev=places.dev, library=library)
-            faults, facts = nvidia.inspect_gpus(paths, present, programs, clock)
+        case gpu_inspection.VENDOR:
+            library = places.drivers / gpu_inspection.VENDOR / "current"
+            paths = gpu_inspection.NodePaths(
+                run=places.run, proc=places.proc, sys=places.sys, dev=places.dev, library=library
+            )
+            faults, facts = gpu_inspection.inspect_gpus(paths, present, programs, clock)
             return DeviceFindings(devices=faults, facts=facts)
         case _:
             return DeviceFindings(devices=inspect_listed_devices(places.run, present.vendor, programs))

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from upgrader.core.node_protocol.orders import NodeDriver, OrderResult, Reason, ValidateOrder
-from upgrader.node.driver.validate import validate_devices
 from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.validation.validate import validate_devices
 
 
 class Container:

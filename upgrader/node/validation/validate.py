@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from upgrader.core.node_protocol.orders import OrderResult, Reason, ValidateOrder
-from upgrader.node.driver.devices import VENDOR, VISIBLE, device_contents, parse_visible, split_shared_name
 from upgrader.node.driver.loaded_driver import check_loaded, read_loaded_driver
 from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.validation.devices import VENDOR, VISIBLE, device_contents, parse_visible, split_shared_name
 
 VECTOR_LENGTH = 1 << 12
 """Numbers that are added for each device."""

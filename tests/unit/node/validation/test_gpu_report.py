@@ -11,7 +11,7 @@ from msgspec import structs
 
 from tests.support.smi_reports import HEAD, make_gpu, render_links, render_report
 from upgrader.core.errors import UnreadableError
-from upgrader.node.driver.gpu_report import (
+from upgrader.node.validation.gpu_report import (
     DEEPEST,
     LONGEST_REPORT,
     MOST_GPUS,

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.smi_reports import make_gpu
-from upgrader.node.driver.gpu_checks import (
+from upgrader.node.host.pci import PciDevice
+from upgrader.node.validation.gpu_checks import (
     GpuCheck,
     GpuConnections,
     GpuFault,
@@ -14,7 +15,6 @@ from upgrader.node.driver.gpu_checks import (
     find_unregistered_gpus,
     summarize_gpus,
 )
-from upgrader.node.host.pci import PciDevice
 
 FIRST, SECOND = "0000:00:00.0", "0000:01:00.0"
 SPEED, INACTIVE = "26.562 GB/s", "<inactive>"
