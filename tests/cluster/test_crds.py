@@ -31,6 +31,12 @@ REBOOT = {
 }
 FORCED = changed(m.node_upgrade(), "spec.force", [FORCE])
 
+MAY_REBOOT = changed(
+    changed(m.gpu_stack(), "spec.driver.onUnloadFailure", "Reboot"),
+    "spec.reboot",
+    {"kernel": "6.1.0-50-amd64", "select": ["/sbin/choose"]},
+)
+
 REAL = changed(m.gpu_stack(), "spec.driver", {"vendor": "nvidia", "version": "535.261.03"})
 OTHER_FLAVOUR = {"vendor": "nvidia", "version": "535.261.03", "recipe": "nvidia-open", "flavour": "proprietary"}
 
@@ -59,6 +65,8 @@ REFUSED = [
     (REAL, "spec.monitoring", None, "spec.monitoring", {"management": "Managed"}),
     (m.gpu_stack(), "spec.reboot", None, "spec.reboot", {"kernel": "6.1.0-50-amd64", "select": ["grub-set-default"]}),
     (m.gpu_stack(), "spec.limits", None, "spec.limits", {"driverUnloadSeconds": 2581}),
+    (m.gpu_stack(), "spec", None, "spec.driver.onUnloadFailure", "Reboot"),
+    (MAY_REBOOT, "spec", None, "spec.limits", {"driverUnloadSeconds": 1801}),
     (m.gpu_stack(), "spec.gangs", None, "spec.gangs", [{"label": "run", "regex": "a"}]),
     (m.gpu_stack(), "spec.gangs", None, "spec.gangs", [{"label": "run"}, {}]),
     (m.upgrade_plan(), "spec.stack", m.upgrade_plan(), "spec.stack", "another"),
@@ -88,6 +96,7 @@ INVALID = [
     (m.gpu_stack(), "spec.driver", None, "Required value"),
     (m.gpu_stack(), "spec.driver.version", "two words", "should match"),
     (m.gpu_stack(), "spec.driver.vendor", "Acme!", "should match"),
+    (m.gpu_stack(), "spec.driver.onUnloadFailure", "Shrug", "Unsupported value"),
     (m.gpu_stack(), "spec.reboot", {"kernel": "two words", "select": ["/sbin/choose"]}, "should match"),
     (m.gpu_stack(), "spec.reboot", {"kernel": "6.1.0-50-amd64", "select": []}, "should have at least 1 items"),
     (m.gpu_stack(), "metadata.name", "n" * 64, "may not be more than 63|Too long"),

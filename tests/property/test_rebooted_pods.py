@@ -8,15 +8,30 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.facts import target
 from tests.support.node_upgrades import state, upgrade
-from tests.support.observed import GPUS, NOW, OWN, STACK, node, pod
+from tests.support.observed import GPUS, NOW, OWN, STACK, node, pod, wire
 from upgrader.api import names
+from upgrader.api.v1alpha1 import DriverImage, RebootSpec
 from upgrader.reconcile.facts.reading import ClusterReading
 from upgrader.reconcile.node_upgrade.upgrade_reading import build_view
 from upgrader.reconcile.observe import cluster_snapshot
 
-NEXT = "6.1.0-50-amd64"
-REBOOT = {"source": "6.1.0-47-amd64", "target": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
-NODES = {name: node(name, {"pool": "a"}, nodeInfo={"kernelVersion": "6.1.0-47-amd64"}) for name in ("a", "b")}
+NOW_RUNS, NEXT = "6.1.0-47-amd64", "6.1.0-50-amd64"
+REBOOT = {"source": NOW_RUNS, "target": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
+PERHAPS = REBOOT | {"target": NOW_RUNS, "when": "UnloadFailed"}
+NODES = {name: node(name, {"pool": "a"}, nodeInfo={"kernelVersion": NOW_RUNS}) for name in ("a", "b")}
+IMAGE = wire(
+    {
+        "metadata": {"name": "sim-570.10"},
+        "spec": {"vendor": "sim", "version": "570.10", "kernel": NOW_RUNS, "image": "registry.example/driver:1"},
+        "status": {"phase": "Ready", "key": "b" * 16, "digest": f"registry.example/driver@sha256:{'b' * 64}"},
+    },
+    DriverImage,
+)
+REBOOTING = msgspec.structs.replace(
+    STACK.spec,
+    driver=msgspec.structs.replace(STACK.spec.driver, on_unload_failure="Reboot", unverified="Allow"),
+    reboot=RebootSpec(kernel=NOW_RUNS, select=["/sbin/choose"]),
+)
 OWNERS = st.sampled_from(
     [None, *((kind, f"{kind}-x".lower()) for kind in ("Job", "ReplicaSet", "StatefulSet", "DaemonSet", "Node", "Odd"))]
 )
@@ -49,22 +64,26 @@ def pods(draw):
 
 SET = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
 EMPTYING = {
-    "a reboot": (target(kernel=NEXT), {"reboot": REBOOT}),
+    "a reboot": (STACK.spec, target(kernel=NEXT), {"reboot": REBOOT}),
+    "a reboot after a failed unload": (REBOOTING, target(kernel=NOW_RUNS), {"reboot": PERHAPS}),
     "settings": (
+        STACK.spec,
         target(kubelet_settings=tuple(SET.items())),
         {"target": state("570.10", "1.34.4", "b", kubeletSettings=SET)},
     ),
 }
 
 
-@pytest.mark.parametrize(("wanted", "ordered"), EMPTYING.values(), ids=EMPTYING)
+@pytest.mark.parametrize(("spec", "wanted", "ordered"), EMPTYING.values(), ids=EMPTYING)
 @examples(200)
 @given(seen=pods())
-def test_every_pod_that_a_node_upgrade_would_end_belongs_to_a_gang_that_the_forecast_looks_at(wanted, ordered, seen):
-    reading = ClusterReading(own_namespace=OWN, nodes=NODES, pods=seen)
+def test_every_pod_that_a_node_upgrade_would_end_belongs_to_a_gang_that_the_forecast_looks_at(
+    spec, wanted, ordered, seen
+):
+    reading = ClusterReading(own_namespace=OWN, nodes=NODES, pods=seen, images=[IMAGE])
     judged = {
         member.uid
-        for gang in cluster_snapshot.snapshot_of(reading, STACK.spec, GPUS, NOW, empties=wanted).gangs
+        for gang in cluster_snapshot.snapshot_of(reading, spec, GPUS, NOW, empties=wanted).gangs
         for member in gang.members
     }
     for name, at in NODES.items():

@@ -4,6 +4,7 @@ The kill is an exception raised by a trace function before a chosen line of upgr
 between two lines is what is left here.
 """
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.node_world import BINARY, CONFIG_DIR, CPU_STATE, Behaviour, NodeWorld
+from tests.support.node_world import BINARY, CONFIG_DIR, CPU_STATE, KERNEL, Behaviour, NodeWorld
 from upgrader.core.node_protocol.orders import (
     KubeletSettings,
     KubeletTarget,
@@ -27,7 +28,7 @@ from upgrader.core.node_protocol.orders import (
     UpgradeOrder,
 )
 from upgrader.node.host.task_result import OrderFailedError
-from upgrader.node.upgrade.upgrade import UpgradeRun
+from upgrader.node.upgrade.upgrade import NOT_UNLOADED, UpgradeRun
 
 KILLABLE = tuple(
     f"/upgrader/node/{name}.py"
@@ -147,12 +148,13 @@ def test_killed_again_and_again(new, kills):
 
 
 @examples(60)
-@given(kills=st.lists(st.integers(1, 120), max_size=6))
-def test_however_often_it_is_killed_it_reboots_once_and_last(kills):
+@given(kills=st.lists(st.integers(1, 120), max_size=6), held=st.booleans())
+def test_however_often_it_is_killed_it_reboots_once_and_last(kills, held):
     order = UpgradeOrder(upgrade="v", unload=ORDER.unload, reboot=REBOOT)
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         world = NodeWorld(Path(folder))
         world.install_kernel(NEXT)
+        world.programs.holders = ["pid 7 (trainer)"] if held else []
         for at in kills:
             try:
                 Killer(at).run(lambda: upgrade(world, order))
@@ -160,7 +162,36 @@ def test_however_often_it_is_killed_it_reboots_once_and_last(kills):
                 assert world.machine.boots == 1 or world.machine.kernel == NEXT
         result = upgrade(world, order)
         assert (result.reason, result.facts["boot id before"]) == (Reason.DONE, "boot-1")
+        assert (NOT_UNLOADED in result.facts) is held
         assert (world.machine.kernel, world.machine.boots, world.loaded()) == (NEXT, 2, False)
+
+
+@examples(60)
+@given(
+    kills=st.lists(st.integers(1, 400), max_size=6),
+    state=st.sampled_from([{}, {"code": 3}, {"holders": ["pid 7 (exporter)"]}]),
+    swap=st.booleans(),
+)
+def test_however_often_it_is_killed_it_reboots_once_if_the_unload_fails_and_else_never(kills, state, swap):
+    own = msgspec.structs.replace(REBOOT, kernel=KERNEL, only_after_failed_unload=True)
+    changed = {"kubelet": ORDER.kubelet, "settings": STATIC} if swap else {}
+    order = UpgradeOrder(upgrade="v", unload=ORDER.unload, reboot=own, **changed)
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        world = NodeWorld(Path(folder))
+        world.install_kernel(NEXT)
+        for name, value in state.items():
+            setattr(world.programs, name, value)
+        for at in kills:
+            try:
+                Killer(at).run(lambda: upgrade(world, order))
+            except (Killed, OrderFailedError):
+                assert world.machine.boots <= 1 + bool(state)
+        if "holders" in state and world.machine.boots == 1:
+            with contextlib.suppress(OrderFailedError):  # they are reported once
+                upgrade(world, order)
+        assert upgrade(world, order).reason is Reason.DONE
+        assert (world.machine.kernel, world.machine.boots, world.loaded()) == (KERNEL, 1 + bool(state), False)
+        assert world.installed() == ("1.35.4" if swap else "1.34.4")
 
 
 @given(kills=st.lists(st.integers(1, 200), min_size=1, max_size=4), pause=st.floats(0.1, 90))

@@ -180,8 +180,9 @@ class PlayedMachine:
 class PlayedPrograms:
     """The driver's own `unload`, played (`holders` are what keeps it busy), and the node's programs."""
 
-    def __init__(self, host: Host, machine: PlayedMachine) -> None:
+    def __init__(self, host: Host, machine: PlayedMachine, clock: VirtualClock) -> None:
         self._host = host
+        self._clock = clock
         self._machine = machine
         self.holders: list[str] = []
         self.calls = 0
@@ -199,6 +200,8 @@ class PlayedPrograms:
             return self._machine.run(words[2:])
         assert words[0] == "/bin/sh"
         self.calls += 1
+        if self.removal_seconds:
+            self._clock.wait(min(self.removal_seconds, seconds))
         if self.removal_seconds > seconds:
             raise ProcessError(f"unload did not end within {seconds:g} s")
         if self.missing:
@@ -228,7 +231,7 @@ class NodeWorld:
         self.host.path(CONFIG_DIR).mkdir(parents=True)
         self.fetch(self.new)
         self.kubelet = PlayedKubelet(self.host, self.clock)
-        self.programs = PlayedPrograms(self.host, self.machine)
+        self.programs = PlayedPrograms(self.host, self.machine, self.clock)
         self.clock.wait(10)
 
     def write(self, path: str, behaviour: Behaviour) -> bytes:

@@ -13,7 +13,7 @@ from upgrader.api import resources as r
 from upgrader.api.resources import ResourceKind
 from upgrader.core.model import sharing
 from upgrader.core.model.operands import Operand
-from upgrader.core.model.upgrade_limits import UNLOAD_MARGIN_SECONDS
+from upgrader.core.model.upgrade_limits import REBOOT_MARGIN_SECONDS, UNLOAD_MARGIN_SECONDS
 from upgrader.core.node_protocol.module_parameters import PARAMETER_NAME
 
 
@@ -181,6 +181,18 @@ KINDS: tuple[CustomKind, ...] = (
                 f"self.upgradingSeconds >= self.driverUnloadSeconds + {UNLOAD_MARGIN_SECONDS}",
                 f"upgradingSeconds must be at least {UNLOAD_MARGIN_SECONDS} more than driverUnloadSeconds, "
                 "which is a part of it",
+            ),
+            ValidationRule(
+                "spec",
+                "self.driver.onUnloadFailure != 'Reboot' || has(self.reboot)",
+                "driver.onUnloadFailure Reboot requires reboot, whose commands reboot the node",
+            ),
+            ValidationRule(
+                "spec",
+                "self.driver.onUnloadFailure != 'Reboot' || "
+                f"self.limits.upgradingSeconds >= self.limits.driverUnloadSeconds + {REBOOT_MARGIN_SECONDS}",
+                f"with driver.onUnloadFailure Reboot, limits.upgradingSeconds must be at least {REBOOT_MARGIN_SECONDS} "
+                "more than limits.driverUnloadSeconds, for the reboot",
             ),
             ValidationRule(
                 "spec.gangs",

@@ -82,9 +82,11 @@ MEANINGS: Mapping[str, str] = {
     "GroupForecast.nodes": "nodes of the group",
     "GroupForecast.gangs": "gangs of the group, which are stopped and restarted together",
     "GroupForecast.rebooted": "nodes of the group that are rebooted, which ends all pods on them",
+    "GroupForecast.perhaps_rebooted": "nodes of the group that are rebooted only if their driver cannot be unloaded; "
+    "all pods on them end in any case",
     "GroupForecast.reconfigured": "nodes of the group that are not rebooted but get another kubelet "
     "configuration, which also ends all pods on them",
-    "GroupForecast.other_pods": "number of pods without GPUs that end on rebooted and reconfigured nodes, "
+    "GroupForecast.other_pods": "number of pods without GPUs that end on these three kinds of nodes, "
     "without static pods and pods of DaemonSets",
     "GroupForecast.gpus": "number of GPUs out of service during the upgrade of the group, with all GPUs of its gangs "
     "counted",

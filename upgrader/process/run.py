@@ -36,6 +36,9 @@ def run(
 ) -> FinishedProgram:
     """Run a program to its end. `on_line` receives the lines of its standard error while it runs, in another thread.
 
+    A program in an uninterruptible sleep, such as the removal of a kernel module that hangs, does not end by SIGKILL.
+    It is left, and counts as killed.
+
     Raises:
         ProgramMissingError: the program cannot be started.
         ProgramTimeoutError: it did not end within `timeout` seconds.
@@ -58,7 +61,7 @@ def run(
         streams.wait_until_drained(GRACE_SECONDS)
     finished = FinishedProgram(
         command=command,
-        code=exit_code(process.wait()),
+        code=exit_code(_final_code(process)),
         stdout=streams.stdout,
         stderr=streams.stderr,
         seconds=time.monotonic() - started,
@@ -138,6 +141,13 @@ def _end_process(process: subprocess.Popen[bytes]) -> None:
         pass  # killed below
     finally:
         signal_group(process.pid, signal.SIGKILL)
+
+
+def _final_code(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        return -signal.SIGKILL
 
 
 def _kill_process(process: subprocess.Popen[bytes]) -> None:

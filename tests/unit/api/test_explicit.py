@@ -12,7 +12,13 @@ def test_every_field_is_there_also_inside():
     )
     assert explicit_json(spec) == {
         "nodeSelector": {"pool": "a"},
-        "driver": {"vendor": "sim", "version": "1.0", "unverified": "Refuse", "parameters": {}},
+        "driver": {
+            "vendor": "sim",
+            "version": "1.0",
+            "unverified": "Refuse",
+            "parameters": {},
+            "onUnloadFailure": "Fail",
+        },
         "devicePlugin": {
             "management": "Managed",
             "image": "registry/plugin:1",

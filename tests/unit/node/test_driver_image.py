@@ -13,6 +13,7 @@ from tests.support.repository import ROOT
 from upgrader.core.node_protocol.orders import NodeDriver, Reason
 from upgrader.node.driver.driver_unload import unload_driver
 from upgrader.node.driver.loaded_driver import LoadedDriver, read_loaded_driver
+from upgrader.node.driver.unload_patience import UnloadPatience
 from upgrader.node.host.clock import MonotonicClock
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import SystemPrograms
@@ -184,7 +185,7 @@ def test_prepare_leaves_the_manifest_and_loads_nothing(image):
 def unloaded(image, version="1.0.0"):
     host = Host(root=image.folder / "host")
     driver = NodeDriver(vendor="sim", version=version)
-    return unload_driver(host, driver, SystemPrograms(), MonotonicClock(), patience=0, removal_seconds=60)
+    return unload_driver(host, driver, SystemPrograms(), MonotonicClock(), patience=UnloadPatience(users=0, removal=60))
 
 
 def test_the_upgrade_unloads_with_what_the_driver_left_on_the_node(image):

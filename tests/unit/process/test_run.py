@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from upgrader.process import ProgramFailedError, ProgramMissingError, ProgramTim
 from upgrader.process.daemon import child_pids, is_alive
 from upgrader.process.in_loop import run_async
 
+FREEZER = Path("/sys/fs/cgroup/freezer")
 STUBBORN = 'trap "" TERM; echo started; while :; do sleep 0.05; done'
 
 
@@ -103,6 +105,25 @@ def test_a_program_that_ignores_sigterm_is_killed(doing):
 
     assert raised.value.finished.code == 137
     assert raised.value.finished.stdout == b"started\n"
+
+
+@pytest.mark.skipif(not os.access(FREEZER, os.W_OK), reason="needs root and the freezer of cgroup v1")
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_a_program_that_no_signal_ends_does_not_hang_the_caller():
+    """A frozen process is in an uninterruptible sleep, as one that removes a kernel module that hangs."""
+    group = FREEZER / f"upgrader-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        with pytest.raises(ProgramTimeoutError) as raised:
+            run(sh(f"echo $$ > {group}/cgroup.procs; echo FROZEN > {group}/freezer.state"), timeout=0.5)
+        assert raised.value.finished.code == 137
+        del raised
+        gc.collect()  # of the process, which is still running
+        assert (group / "cgroup.procs").read_text()
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        until(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
 
 
 def test_a_child_that_keeps_the_pipe_open_counts_as_not_ended(doing):

@@ -154,6 +154,11 @@ class GpuStackSpec(Resource, frozen=True, kw_only=True):
         ),
     ] = []
 
+    @property
+    def reboots_after_failed_unload(self) -> bool:
+        """Whether a plan's upgrade reboots a node whose driver cannot be unloaded."""
+        return self.driver.on_unload_failure == "Reboot" and self.reboot is not None
+
 
 class DriftCount(Resource, frozen=True, kw_only=True):
     reason: Annotated[str, field_doc("Reason why the nodes differ from the stack.")]

@@ -1,6 +1,6 @@
 """NodeUpgrade: the upgrade of one node."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -82,6 +82,18 @@ class RebootState(Resource, frozen=True, kw_only=True):
     target: Annotated[Text, field_doc("Kernel release that the node runs after the reboot.")]
     select: Annotated[CommandWords, field_doc("Command on the node that selects the kernel for all further boots.")]
     restart: Annotated[CommandWords, field_doc("Command on the node that reboots the node.")]
+    when: Annotated[
+        Literal["Always", "UnloadFailed"],
+        field_doc(
+            "Whether the node is rebooted in any case, or only if its driver cannot be unloaded. In the second case "
+            "the kernel stays the same. Defaults to `Always`."
+        ),
+    ] = "Always"
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the node is rebooted in any case."""
+        return self.when == "Always"
 
 
 class Force(Resource, frozen=True, kw_only=True):

@@ -58,6 +58,15 @@ class DriverSpec(Resource, frozen=True, kw_only=True):
             max_length=16,
         ),
     ] = {}
+    on_unload_failure: Annotated[
+        Literal["Fail", "Reboot"],
+        field_doc(
+            "Action of a plan's upgrade if the driver of a node cannot be unloaded. `Fail`: the upgrade fails and "
+            "reverts. `Reboot`: the node is rebooted once into the kernel that it runs. Requires `spec.reboot`, whose "
+            "commands are used; an upgrade that replaces the driver then ends all pods on its node. A change is no "
+            "drift. Defaults to `Fail`."
+        ),
+    ] = "Fail"
 
 
 class RuntimeSpec(Resource, frozen=True, kw_only=True):

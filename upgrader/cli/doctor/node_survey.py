@@ -73,17 +73,22 @@ def _survey_scope(
         vendor="nvidia", namespace=settings.namespace, adopted=names.ANNOTATION_ADOPT in node.metadata.annotations
     )
     targets, _ = cluster_reading.split_targets(stacks)
-    target = next((target for stack, target in targets if cluster_snapshot.in_pool(node, stack.spec)), None)
-    return scope if target is None else _add_target(scope, target, node, images)
+    found = next(((stack, target) for stack, target in targets if cluster_snapshot.in_pool(node, stack.spec)), None)
+    return scope if found is None else _add_target(scope, *found, node, images)
 
 
-def _add_target(scope: SurveyScope, target: Target, node: Node, images: Sequence[ImageFacts]) -> SurveyScope:
+def _add_target(
+    scope: SurveyScope, stack: GpuStack, target: Target, node: Node, images: Sequence[ImageFacts]
+) -> SurveyScope:
     kernel = target.kernel or node.status.node_info.kernel_version
     image = next((image for image in images if image.kernel == kernel and fits_target(image, target)), None)
     swapped = target.kubelet_version not in {"", node.status.node_info.kubelet_version.removeprefix("v")}
     kubelet = KubeletTarget(version=target.kubelet_version, binary=target.kubelet_binary) if swapped else None
+    reboots = target.kernel not in {"", node.status.node_info.kernel_version} or stack.spec.reboots_after_failed_unload
     return msgspec.structs.replace(
         scope,
+        ends_pods=reboots,
+        reboots=reboots,
         vendor=target.driver_vendor,
         kernel=target.kernel,
         services=image.services if image is not None else None,

@@ -195,12 +195,12 @@ def _blocked_nodes(blockers: Sequence[Blocker]) -> set[str]:
 
 
 def _emptied_nodes(groups: Sequence[GroupForecast]) -> list[str]:
-    rebooted, reconfigured = (
-        sum(len(group.rebooted) for group in groups),
-        sum(len(group.reconfigured) for group in groups),
+    counts = (
+        (sum(len(group.rebooted) for group in groups), "rebooted"),
+        (sum(len(group.perhaps_rebooted) for group in groups), "rebooted if the driver cannot be unloaded"),
+        (sum(len(group.reconfigured) for group in groups), "with other kubelet settings"),
     )
-    ways = [f"{count_things(rebooted, 'node')} rebooted"] if rebooted else []
-    ways += [f"{count_things(reconfigured, 'node')} with other kubelet settings"] if reconfigured else []
+    ways = [f"{count_things(count, 'node')} {what}" for count, what in counts if count]
     pods = sum(group.other_pods for group in groups)
     return [f"{' and '.join(ways)}, which also ends {count_things(pods, 'pod')} without GPUs"] if ways else []
 

@@ -16,8 +16,9 @@ class GroupForecast(Struct, frozen=True, kw_only=True, gc=False):
     gpus: int = 0
     added: int = 0  # those of the GPUs that are in service now
     rebooted: tuple[str, ...] = ()  # its nodes that are rebooted, which ends every pod on them
+    perhaps_rebooted: tuple[str, ...] = ()  # its nodes that are rebooted only if their driver cannot be unloaded
     reconfigured: tuple[str, ...] = ()  # its nodes with a new kubelet configuration only, which ends every pod as well
-    other_pods: int = 0  # pods without GPUs that end on both; static pods and pods of DaemonSets are not counted
+    other_pods: int = 0  # pods without GPUs that end on these; static pods and pods of DaemonSets are not counted
 
 
 class BatchKind(StrEnum):

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from upgrader.core.constraints.emptied_nodes import emptied_nodes, perhaps_rebooted_nodes
 from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.gpu_stack.drift import DriftReason, NodeDrift
 from upgrader.core.model.fleet import Gang, NodeFacts, Snapshot, Target
@@ -73,7 +74,8 @@ class IndexedSnapshot(Struct, frozen=True, kw_only=True):
     broken: frozenset[str]  # nodes whose driver is for another kernel than they run
     occupied: frozenset[str]  # nodes with members of gangs that have GPUs
     rebooted: frozenset[str]  # nodes that a node upgrade would reboot, which ends every pod on them
-    emptied: frozenset[str]  # these, and nodes on which a node upgrade would change how pods get their CPUs
+    perhaps_rebooted: frozenset[str]  # nodes that it would reboot only if their driver cannot be unloaded
+    emptied: frozenset[str]  # both, and nodes on which a node upgrade would change how pods get their CPUs
 
     @classmethod
     def of(
@@ -88,6 +90,7 @@ class IndexedSnapshot(Struct, frozen=True, kw_only=True):
     ) -> "IndexedSnapshot":
         """Index a snapshot and its drift."""
         by_node = {node.node: node for node in drift}
+        may_reboot, known = snapshot.reboots_after_failed_unload, (snapshot.nodes, target, snapshot.images)
         return cls(
             snapshot=snapshot,
             target=target,
@@ -101,7 +104,8 @@ class IndexedSnapshot(Struct, frozen=True, kw_only=True):
             broken=frozenset(name for name, node in by_node.items() if node.has(DriftReason.KERNEL)),
             occupied=frozenset().union(*(gang.nodes for gang in snapshot.gangs if gang.gpus)),
             rebooted=frozenset(node.name for node in snapshot.nodes if target.reboots(node)),
-            emptied=frozenset(node.name for node in snapshot.nodes if target.empties(node)),
+            perhaps_rebooted=perhaps_rebooted_nodes(*known) if may_reboot else frozenset(),
+            emptied=emptied_nodes(*known, reboots_after_failed_unload=may_reboot),
         )
 
 

@@ -33,12 +33,20 @@ def _with_reboot(world: IndexedSnapshot, gang: Gang, blockers: list[Found]) -> l
         return blockers
     ended = [member for member in gang.members if member.node in world.emptied]
     pods, nodes = (list_names(sorted(names)) for names in ({pod.pod for pod in ended}, {pod.node for pod in ended}))
-    rebooted = world.rebooted.issuperset(member.node for member in ended)
-    what = "the reboot" if rebooted else "a change of the kubelet's settings"
+    what = _describe_end({member.node for member in ended}, world)
     why = f"It has no GPUs, but {what} of {nodes} would end {pods}"
     freed = gang.replicated or gang.name in world.strategy.expendable
     way = "." if freed else "; move these pods, or name it expendable in the approval."
     return [(reason, f"{message} {why}{way}") for reason, message in blockers]
+
+
+def _describe_end(nodes: set[str], world: IndexedSnapshot) -> str:
+    """What ends all pods on some nodes."""
+    if nodes <= world.rebooted:
+        return "the reboot"
+    if nodes <= world.perhaps_rebooted:
+        return "a reboot, in case the driver cannot be unloaded,"
+    return "a change of the kubelet's settings"
 
 
 def _not_declared(world: IndexedSnapshot, gang: Gang) -> Found | None:

@@ -104,6 +104,7 @@ def _describe_stops(group: GroupForecast) -> list[str]:
         f"{list_names(list(names))} {'is' if len(names) == 1 else 'are'} {what}"
         for names, what in (
             (group.rebooted, "rebooted"),
+            (group.perhaps_rebooted, "rebooted if the driver cannot be unloaded"),
             (group.reconfigured, "reconfigured with other kubelet settings"),
         )
         if names

@@ -81,6 +81,7 @@ def _make_unit(unit: UpgradeGroup, load: GpuDemand, frame: Frame) -> Unit:
             gpus=load.gpus,
             added=load.added,
             rebooted=tuple(name for name in unit.nodes if name in frame.world.rebooted),
+            perhaps_rebooted=tuple(name for name in unit.nodes if name in frame.world.perhaps_rebooted),
             reconfigured=tuple(name for name in unit.nodes if _only_reconfigured(name, frame.world)),
             other_pods=_other_pods(unit, frame),
         ),
@@ -94,7 +95,7 @@ def _make_unit(unit: UpgradeGroup, load: GpuDemand, frame: Frame) -> Unit:
 
 
 def _only_reconfigured(name: str, world: IndexedSnapshot) -> bool:
-    return name in world.emptied and name not in world.rebooted
+    return name in world.emptied - world.rebooted - world.perhaps_rebooted
 
 
 def _other_pods(unit: UpgradeGroup, frame: Frame) -> int:

@@ -59,6 +59,10 @@ class Target(Struct, frozen=True, kw_only=True):
         """Whether a plan's upgrade ends every pod on the node: it reboots it, or changes the kubelet's settings."""
         return self.reboots(node) or node.kubelet_settings != settings_text(self.kubelet_settings)
 
+    def replaces_driver(self, node: NodeFacts, image: ImageFacts) -> bool:
+        """Whether an upgrade to an image unloads the driver of a node: another image, or other parameters."""
+        return image.key != node.driver_key or node.module_parameters != settings_text(self.module_parameters)
+
     def reboots(self, node: NodeFacts) -> bool:
         """Whether a plan's upgrade reboots the node, and so ends every pod on it."""
         return bool(node.kernel) and self.kernel_of(node) != node.kernel
@@ -356,3 +360,4 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     operands: tuple[OperandPod, ...] = ()  # pods of operands on these nodes
     taken_back: str = ""  # revision that a rollback leads away from; empty: none
     stopped: tuple[StoppedOwner, ...] = ()  # in the whole cluster
+    reboots_after_failed_unload: bool = False  # whether plans reboot a node whose driver cannot be unloaded

@@ -14,6 +14,9 @@ JOB_MARGIN_SECONDS = 60
 UNLOAD_MARGIN_SECONDS = 120
 """Least time of the phase Upgrading beyond the removal of the driver's modules."""
 
+REBOOT_MARGIN_SECONDS = 900
+"""The same if the node is rebooted when the driver cannot be unloaded: shutdown, and the firmware's self-test."""
+
 STOP_MARGIN_SECONDS = 600
 """Beyond the phases of a node upgrade, how long a gang stays stopped: for the steps of the controller between them."""
 

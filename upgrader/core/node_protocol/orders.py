@@ -14,6 +14,9 @@ NODE_VARIABLE = "UPGRADER_NODE"
 POD_VARIABLE = "UPGRADER_POD"
 """Uid of the pod, by the downward API."""
 
+FORMER_BOOT = "boot id before"
+"""Name of the fact with the boot that a node upgrade has ended by a reboot."""
+
 TERMINATION_LOG = "/dev/termination-log"
 
 
@@ -57,13 +60,15 @@ class Reboot(msgspec.Struct, frozen=True, kw_only=True):
     """A reboot of the machine into a kernel that is installed on it.
 
     `select` runs on the node with the kernel's release as its last word and selects that kernel for later boots;
-    `restart` ends this boot in order. Time-out in seconds.
+    `restart` ends this boot in order. Time-out in seconds. `only_after_failed_unload`: the node runs the kernel
+    already, and is rebooted only if its driver cannot be unloaded.
     """
 
     kernel: str
     select: tuple[str, ...]
     restart: tuple[str, ...]
     down_timeout: int = 300
+    only_after_failed_unload: bool = False
 
 
 class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +80,9 @@ class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
     `services`: those of the driver image; None means that they are unknown. `resources` are the extended resources of
     the pool's GPUs: pods that request them are ended by the upgrade. `namespace` is the operator's, whose pods end
     before the driver is unloaded. `ends_pods`: all other pods except those of DaemonSets and static pods are ended too.
-    `adopted`: a user handed the node over from another operator. `managed_runtime`: the stack deploys the container
-    toolkit. `binary` is the path of the kubelet on the node; empty means any kubelet.
+    `reboots`: the node is rebooted, at least if its driver cannot be unloaded. `adopted`: a user handed the node over
+    from another operator. `managed_runtime`: the stack deploys the container toolkit. `binary` is the path of the
+    kubelet on the node; empty means any kubelet.
     """
 
     vendor: str
@@ -122,10 +128,12 @@ class UpgradeOrder(msgspec.Struct, frozen=True, kw_only=True):
     `upgrade` is the NodeUpgrade's uid plus its direction, so that a revert is another upgrade. Time-outs are in
     seconds. Processes that hold a device are waited for, in the first run for `first_busy_timeout`, so that they are
     reported soon, and in each later run for `busy_timeout`, because each run is a pod. The removal of the driver's
-    modules, which the kernel does not cancel, is waited for `unload_timeout`. `undoes` is the upgrade that this one
-    reverts: the kernel that it selected for later boots is selected again. `forget` are files on the node from operands
-    that are off now, which would still report them as ready. `adopted`: a user handed the node over, so that a driver
-    that another program has loaded is unloaded too. `parameters` are written for the driver that is loaded next.
+    modules, which the kernel does not cancel, is waited for `unload_timeout`. Before a reboot, which ends the driver
+    too, each of both is waited for `reboot_patience`, and a driver that is still loaded then is no failure.
+    `undoes` is the upgrade that this one reverts: the kernel that it selected for later boots is selected again.
+    `forget` are files on the node from operands that are off now, which would still report them as ready. `adopted`: a
+    user handed the node over, so that a driver that another program has loaded is unloaded too. `parameters` are
+    written for the driver that is loaded next.
     """
 
     upgrade: str
@@ -140,6 +148,7 @@ class UpgradeOrder(msgspec.Struct, frozen=True, kw_only=True):
     first_busy_timeout: int = 10
     busy_timeout: int = 60
     unload_timeout: int = 600
+    reboot_patience: int = 60
     healthz_timeout: int = 60
     ready_timeout: int = 120
 

@@ -9,7 +9,6 @@ from datetime import datetime
 
 import msgspec
 
-from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, is_final
 from upgrader.core.node_protocol.orders import Reason
 from upgrader.core.node_upgrade.clearing import (
@@ -45,9 +44,11 @@ from upgrader.core.node_upgrade.upgrade_state import (
     is_settled,
     keep_phase,
     missing_gpus,
+    operand_keys,
     operands_left,
     pods_left,
     result_message,
+    shows_former_boot,
     turned_back,
     unplaced_gangs,
 )
@@ -284,19 +285,17 @@ def _decide_upgrading(view: NodeView, group: GroupView, now: datetime) -> Decisi
             return keep_phase(view, why, blocked=DRIVER_BUSY if busy else "")
         case PodOutcome.FAILED:
             return _revert_upgrade(view, "UpgradeFailed", result_message(view.upgrade, "the upgrade Job failed"))
+        case PodOutcome.SUCCEEDED if shows_former_boot(view):
+            return keep_phase(view, "waiting for the Node to show the boot after its reboot")
         case PodOutcome.SUCCEEDED:
             return _go_to(view, _P.LOADING, message=result_message(view.upgrade, "the upgrade Job succeeded"))
-
-
-def _operand_keys(node: NodeFacts) -> tuple[str, str, str]:
-    return (node.driver_key, node.runtime_key, node.plugin_key)
 
 
 def _decide_loading(view: NodeView, group: GroupView, now: datetime) -> Decision:
     node = view.node
     if node is not None and view.kernel not in {"", node.kernel}:
         return keep_phase(view, f"waiting for the Node to show kernel {view.kernel}; it still shows {node.kernel}")
-    if node is None or _operand_keys(node) != (view.driver_key or "none", view.runtime_key, view.plugin_key):
+    if node is None or operand_keys(node) != (view.driver_key or "none", view.runtime_key, view.plugin_key):
         return keep_phase(view, "switching the driver on", Act.DRIVER_ON)
     if not view.driver_key:
         return _go_to(view, _P.RELEASING, message="nothing was installed before, so nothing is switched on")

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, is_final
 from upgrader.core.model.pod_diagnostics import Silence
-from upgrader.core.node_protocol.orders import OrderResult
+from upgrader.core.node_protocol.orders import FORMER_BOOT, OrderResult
 
 
 class PodOutcome(StrEnum):
@@ -131,6 +131,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     runtime: OperandFacts = OperandFacts()
     other_operands: OperandFacts = OperandFacts()  # pods of operands that may hold devices open
     others: tuple[OtherPod, ...] = ()
+    may_reboot: bool = False  # it reboots into the same kernel if the driver cannot be unloaded
     empties: bool = False  # it ends every pod on the node, with GPUs or without
     forced: dict[NodePhase, str] = {}  # steps that a user forces, with user and reason
     not_evicted: str = ""  # why the last eviction was refused, as a sentence
@@ -165,7 +166,16 @@ def explain_silence(view: NodeView, otherwise: str) -> str:
         return otherwise
     if view.phase is NodePhase.UPGRADING and view.kernel not in {"", node.kernel}:
         return f"the node is not Ready: it has not returned from its reboot into kernel {view.kernel}"
+    if view.phase is NodePhase.UPGRADING and view.may_reboot:
+        return "the node is not Ready: it does not respond, or has not returned from a reboot after a failed unload"
     return "the node is not Ready: it does not respond"
+
+
+def shows_former_boot(view: NodeView) -> bool:
+    """Whether the Node still shows the boot that its upgrade has ended by a reboot."""
+    result = view.upgrade.result
+    former = result.facts.get(FORMER_BOOT) if result is not None else None
+    return view.node is not None and view.node.boot_id == former
 
 
 def explain_kernel_change(view: NodeView) -> str:
@@ -190,6 +200,11 @@ def explain_driver_change(view: NodeView) -> str:
     if node is None or view.reason is not UpgradeReason.ROLLOUT or (node.driver_key or "none") == had:
         return ""
     return f"the node has driver {node.driver_key or 'none'}, and the upgrade was ordered when it had {had}"
+
+
+def operand_keys(node: NodeFacts) -> tuple[str, str, str]:
+    """The keys of the operands that the labels of a node name."""
+    return (node.driver_key, node.runtime_key, node.plugin_key)
 
 
 def driver_to_remove(view: NodeView) -> str:

@@ -11,6 +11,7 @@ from upgrader.node.driver.device_holders import wait_until_unused
 from upgrader.node.driver.driver_programs import run_driver_program
 from upgrader.node.driver.foreign_driver import unload_foreign_driver
 from upgrader.node.driver.loaded_driver import read_loaded_driver
+from upgrader.node.driver.unload_patience import UnloadPatience
 from upgrader.node.host.clock import NodeClock
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import ProgramRunner
@@ -23,15 +24,13 @@ def unload_driver(
     programs: ProgramRunner,
     clock: NodeClock,
     *,
-    patience: float,
-    removal_seconds: float,
+    patience: UnloadPatience,
     adopted: bool = False,
     system: Path = Path("/sys"),
 ) -> str:
     """Unload a driver if it is loaded; returns a summary for the result.
 
-    A driver without a version means any version. Waits up to `patience` seconds for processes that use a device, and
-    ends no process; waits up to `removal_seconds` for the removal of the modules, which the kernel does not cancel.
+    A driver without a version means any version. Processes that use a device are waited for, and none is ended.
     `adopted`: a driver without a record, which another program has loaded, is unloaded too.
 
     Raises:
@@ -39,9 +38,7 @@ def unload_driver(
     """
     present = read_loaded_driver(host.run, driver.vendor)
     if present is None and adopted:
-        foreign = unload_foreign_driver(
-            host, system, driver.vendor, programs, clock, patience=patience, removal_seconds=removal_seconds
-        )
+        foreign = unload_foreign_driver(host, system, driver.vendor, programs, clock, patience=patience)
         if foreign:
             return foreign
     if present is None:
@@ -51,18 +48,18 @@ def unload_driver(
     name = f"{driver.vendor} {present.version}"
     wait_until_unused(
         name,
-        lambda: _run_unload(host, driver.vendor, name, programs, removal_seconds),
+        lambda: _run_unload(host, driver.vendor, name, programs, patience),
         clock=clock,
-        seconds=patience,
+        seconds=patience.users,
     )
     return f"{name} unloaded" + (" (simulated)" if present.simulated else "")
 
 
-def _run_unload(host: Host, vendor: str, name: str, programs: ProgramRunner, seconds: float) -> str:
+def _run_unload(host: Host, vendor: str, name: str, programs: ProgramRunner, patience: UnloadPatience) -> str:
     """The processes that use the driver; empty when it is unloaded."""
     program = host.run / vendor / "unload"
-    failure = f"{name} cannot be unloaded (limit: driverUnloadSeconds of the stack)"
-    ended = run_driver_program(program, programs, failure=failure, seconds=seconds)
+    failure = f"{name} cannot be unloaded (limit: {patience.origin})"
+    ended = run_driver_program(program, programs, failure=failure, seconds=patience.removal)
     if ended.code == EXIT_CODES[Reason.BUSY]:
         return ended.one_line or "unknown processes"
     if ended.code != 0:

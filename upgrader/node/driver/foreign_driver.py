@@ -9,6 +9,7 @@ from pathlib import Path
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.driver.device_holders import find_device_holders, wait_until_unused
+from upgrader.node.driver.unload_patience import UnloadPatience
 from upgrader.node.host.clock import NodeClock
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import ProgramRunner
@@ -41,19 +42,11 @@ def removal_order(system: Path, module: str) -> tuple[str, ...]:
 
 
 def unload_foreign_driver(
-    host: Host,
-    system: Path,
-    vendor: str,
-    programs: ProgramRunner,
-    clock: NodeClock,
-    *,
-    patience: float,
-    removal_seconds: float,
+    host: Host, system: Path, vendor: str, programs: ProgramRunner, clock: NodeClock, *, patience: UnloadPatience
 ) -> str:
     """Remove a driver of a vendor that has no record; returns a summary, empty if none is loaded.
 
-    Waits up to `patience` seconds for processes that use a device, and ends none. All modules are removed within
-    `removal_seconds`: the kernel does not cancel a removal, so that a short limit would only hide that it continues.
+    Processes that use a device are waited for, and none is ended.
 
     Raises:
         OrderFailedError: BUSY, with the processes or the module in use; DEVICE_FAILED: a removal did not end.
@@ -66,22 +59,20 @@ def unload_foreign_driver(
         name,
         lambda: ", ".join(map(str, find_device_holders(host.proc, DEVICES[vendor]))),
         clock=clock,
-        seconds=patience,
+        seconds=patience.users,
     )
-    end = clock.monotonic() + removal_seconds
+    end = clock.monotonic() + patience.removal
+    failure = f"of {name} cannot be removed (limit: {patience.origin})"
     for module in modules:
-        _remove_module(module, name, programs, max(1.0, end - clock.monotonic()))
+        _remove_module(module, name, programs, max(1.0, end - clock.monotonic()), failure)
     return f"{name} unloaded: {', '.join(modules)}"
 
 
-def _remove_module(module: str, name: str, programs: ProgramRunner, seconds: float) -> None:
+def _remove_module(module: str, name: str, programs: ProgramRunner, seconds: float, failure: str) -> None:
     try:
         ended = programs.run(["rmmod", module], seconds=seconds)
     except ProcessError as error:
-        raise OrderFailedError(
-            Reason.DEVICE_FAILED,
-            f"module {module} of {name} cannot be removed (limit: driverUnloadSeconds of the stack): {error}",
-        ) from error
+        raise OrderFailedError(Reason.DEVICE_FAILED, f"module {module} {failure}: {error}") from error
     if ended.code != 0:
         raise OrderFailedError(Reason.BUSY, f"module {module} of {name} is in use: {ended.one_line}")
 

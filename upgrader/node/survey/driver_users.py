@@ -119,7 +119,7 @@ def _is_ended(node: SurveyedNode, pod: NodePod) -> bool:
 def _make_finding(
     node: SurveyedNode, subject: str, message: str, fix: str, check: SurveyCheck = SurveyCheck.DRIVER_IN_USE
 ) -> Advice:
-    """A problem; a warning if the node reboots, which ends every process and unloads every module."""
+    """A problem; a warning if a reboot, also one after a failed unload, ends every process and unloads every module."""
     make = make_warning if node.scope.reboots else make_problem
     return make(check, subject, message, fix)
 

@@ -80,7 +80,8 @@ def prepare_node(
         OrderFailedError: the first failed check.
     """
     kernel = host.kernel()
-    if order.reboot is None and kernel != order.kernel:
+    changes_kernel = order.reboot is not None and not order.reboot.only_after_failed_unload
+    if not changes_kernel and kernel != order.kernel:
         raise OrderFailedError(
             Reason.KERNEL_MISMATCH, f"the node runs kernel {kernel}, the upgrade was planned for {order.kernel}"
         )
@@ -91,7 +92,7 @@ def prepare_node(
     manifest = _read_manifest(Path(order.manifest))
     _check_manifest(manifest, order.kernel, order.driver)
     facts = {"kernel": kernel, "driver": f"{manifest.vendor} {manifest.version}"}
-    if order.reboot is not None:
+    if order.reboot is not None and changes_kernel:
         facts["kernel after"] = order.reboot.kernel
     if manifest.simulated:
         facts["simulated"] = "the driver image contains no kernel module"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from upgrader.core.errors import ProcessError
-from upgrader.core.node_protocol.orders import OrderResult, Reason, Reboot
+from upgrader.core.node_protocol.orders import FORMER_BOOT, OrderResult, Reason, Reboot
 from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import ProgramRunner
@@ -71,7 +71,7 @@ def reboot_node(order: Reboot, *, host: Host, programs: ProgramRunner, clock: No
 def boot_result(order: Reboot, *, host: Host, before: str) -> OrderResult:
     """The result after the reboot; `before` is the previous boot ID."""
     kernel, boot_id = host.kernel(), host.boot_id()
-    facts = {"kernel": kernel, "boot id": boot_id, "boot id before": before}
+    facts = {"kernel": kernel, "boot id": boot_id, FORMER_BOOT: before}
     if kernel != order.kernel:
         return OrderResult(
             reason=Reason.KERNEL_MISMATCH,

@@ -8,6 +8,8 @@ second upgrade.
 import signal
 from pathlib import Path
 
+import msgspec
+
 from upgrader.core.node_protocol.orders import (
     KubeletSettings,
     KubeletTarget,
@@ -18,6 +20,7 @@ from upgrader.core.node_protocol.orders import (
 )
 from upgrader.node.driver import driver_unload
 from upgrader.node.driver.module_parameters import write_parameters
+from upgrader.node.driver.unload_patience import UnloadPatience
 from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.host import Host
 from upgrader.node.host.node_lock import hold_node_lock
@@ -33,6 +36,12 @@ from upgrader.node.upgrade.upgrade_record import FetchedKubelet, Records, find_f
 
 TERM_SECONDS = 15.0
 """Seconds after which a kubelet that ignores SIGTERM is killed; containers continue to run."""
+
+NOT_UNLOADED = "driver not unloaded before the reboot"
+"""Name of the fact why the driver was still loaded when the node was rebooted."""
+
+_ENDED_BY_REBOOT = frozenset({Reason.BUSY, Reason.DEVICE_FAILED})
+"""Failures of an unload that a reboot ends: processes that use the driver, and a removal that fails or hangs."""
 
 
 class UpgradeRun:
@@ -92,7 +101,6 @@ class UpgradeRun:
             self._host.path(file).unlink(missing_ok=True)
         if self._order.unload is not None:
             done.append(self._unload_driver(self._order.unload))
-            self._facts["driver"] = done[-1]
         if self._order.parameters is not None:
             self._facts["module parameters"] = write_parameters(self._order.parameters, self._host)
         if self._order.kubelet is not None or self._order.settings is not None:
@@ -101,33 +109,59 @@ class UpgradeRun:
                 self._records.write_restoring(fault)
                 return self._restore_kubelet(fault)
             done.append(self._change_summary())
-        if self._order.reboot is not None:
-            ordered = Records(self._host, self._order.undoes).read().boot_id if self._order.undoes else ""
-            # A reboot that was requested on this boot may still happen after the checks below.
-            if self._host.kernel() != self._order.reboot.kernel or ordered == self._host.boot_id():
-                self._records.write_rebooting(self._host.boot_id(), self._facts)
-                return self._reboot(self._host.boot_id())
-            if ordered:
+        if self._needs_reboot():
+            self._records.write_rebooting(self._host.boot_id(), self._facts)
+            return self._reboot(self._host.boot_id())
+        if self._order.reboot is not None and not self._order.reboot.only_after_failed_unload:
+            if self._requested_boot():
                 reboot.select_kernel(self._order.reboot, host=self._host, programs=self._programs)
             done.append(f"kernel {self._order.reboot.kernel} runs already")
         return OrderResult(reason=Reason.DONE, message="; ".join(done) or "driver, kubelet and kernel stay the same")
 
+    def _needs_reboot(self) -> bool:
+        """Whether the order reboots the node; a reboot that was requested on this boot may still happen."""
+        target = self._order.reboot
+        if target is None or self._requested_boot() == self._host.boot_id():
+            return target is not None
+        return NOT_UNLOADED in self._facts if target.only_after_failed_unload else self._host.kernel() != target.kernel
+
+    def _requested_boot(self) -> str:
+        """The boot on which the upgrade that this one reverts requested a reboot; empty if it did not."""
+        return Records(self._host, self._order.undoes).read().boot_id if self._order.undoes else ""
+
     def _unload_driver(self, driver: NodeDriver) -> str:
-        patience = self._order.busy_timeout if self._records.read().busy else self._order.first_busy_timeout
+        """Unload the driver; returns a summary. A reboot ends a driver that hangs or is in use, and does not wait."""
+        rebooting = self._needs_reboot()
         try:
-            return driver_unload.unload_driver(
+            summary = driver_unload.unload_driver(
                 self._host,
                 driver,
                 self._programs,
                 self._clock,
-                patience=patience,
-                removal_seconds=self._order.unload_timeout,
+                patience=self._unload_patience(rebooting=rebooting),
                 adopted=self._order.adopted,
             )
         except OrderFailedError as error:
+            if error.reason in _ENDED_BY_REBOOT and (rebooting or self._may_reboot(error)):
+                self._facts[NOT_UNLOADED] = str(error)
+                return NOT_UNLOADED
             if error.reason is Reason.BUSY:
                 self._records.write_busy()
             raise
+        self._facts["driver"] = summary
+        return summary
+
+    def _may_reboot(self, failure: OrderFailedError) -> bool:
+        """Whether a failed unload is a reason to reboot: processes that hold the driver are reported once before."""
+        conditional = self._order.reboot is not None and self._order.reboot.only_after_failed_unload
+        return conditional and (failure.reason is not Reason.BUSY or self._records.read().busy)
+
+    def _unload_patience(self, *, rebooting: bool) -> UnloadPatience:
+        if rebooting:
+            seconds = self._order.reboot_patience
+            return UnloadPatience(users=seconds, removal=seconds, origin="that of an unload before a reboot")
+        users = self._order.busy_timeout if self._records.read().busy else self._order.first_busy_timeout
+        return UnloadPatience(users=users, removal=self._order.unload_timeout)
 
     def _reboot(self, before: str) -> OrderResult:
         """Reboot, which ends this process, or, on the next boot, return the result."""
@@ -135,7 +169,23 @@ class UpgradeRun:
             raise OrderFailedError(Reason.BAD_ORDER, "an earlier run of this upgrade had a reboot in its order")
         if self._host.boot_id() == before:
             reboot.reboot_node(self._order.reboot, host=self._host, programs=self._programs, clock=self._clock)
-        return reboot.boot_result(self._order.reboot, host=self._host, before=before)
+        result = reboot.boot_result(self._order.reboot, host=self._host, before=before)
+        if NOT_UNLOADED not in self._facts:
+            return result
+        conditional = self._order.reboot.only_after_failed_unload
+        if conditional and self._order.unload is not None and result.reason is Reason.DONE:
+            self._unload_after_boot(self._order.unload)
+        return msgspec.structs.replace(result, message=f"{result.message}; {NOT_UNLOADED}: {self._facts[NOT_UNLOADED]}")
+
+    def _unload_after_boot(self, driver: NodeDriver) -> None:
+        """Unload a driver that the node itself loaded at its boot. A failure is final: one reboot did not help."""
+        patience = UnloadPatience(users=self._order.busy_timeout, removal=self._order.unload_timeout)
+        try:
+            driver_unload.unload_driver(
+                self._host, driver, self._programs, self._clock, patience=patience, adopted=self._order.adopted
+            )
+        except OrderFailedError as error:
+            raise OrderFailedError(Reason.DEVICE_FAILED, f"{error}, also after a reboot of the node") from error
 
     def _change_kubelet(self) -> str:
         """Install the kubelet and its settings, and wait until it is healthy; returns its fault, if it has one."""

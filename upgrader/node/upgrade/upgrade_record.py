@@ -74,7 +74,7 @@ class Records:
 
     def write_busy(self) -> None:
         """Record that the processes that use the driver were reported."""
-        self._write(UpgradeRecord(upgrade=self._upgrade, busy=True))
+        self._write(msgspec.structs.replace(self.read(), busy=True))
 
     def write_restoring(self, cause: str) -> None:
         """Record that this upgrade restores the previous kubelet from now on."""
@@ -83,7 +83,7 @@ class Records:
     def write_configured(self, kubelets: Iterable[RunningKubelet]) -> None:
         """Record that the settings are written, and the kubelets that ran at that time."""
         ending = tuple(EndingKubelet(pid=kubelet.pid, started=kubelet.started) for kubelet in kubelets)
-        self._write(UpgradeRecord(upgrade=self._upgrade, restoring=self.read().restoring, ending=ending))
+        self._write(msgspec.structs.replace(self.read(), ending=ending))
 
     def keep_settings(self, files: SettingsFiles) -> None:
         """Keep the settings from before this upgrade."""

@@ -8,7 +8,7 @@ import msgspec
 from upgrader.api import kubernetes as k
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS
-from upgrader.api.v1alpha1 import NodeState, NodeUpgrade, NodeUpgradeStatus
+from upgrader.api.v1alpha1 import NodeState, NodeUpgrade, NodeUpgradeStatus, RebootState
 from upgrader.core import timing
 from upgrader.core.gpu_stack import adoption
 from upgrader.core.model.fleet import NodeFacts
@@ -223,7 +223,7 @@ def build_view(
         runtime_key=goal.runtime_key,
         revision=goal.revision,
         kernel=_expected_kernel(upgrade),
-        planned=upgrade.spec.target.kernel if upgrade.spec.reboot is None or status.phase in _BOOTED else "",
+        planned=upgrade.spec.target.kernel if _kernel_reboot(upgrade) is None or status.phase in _BOOTED else "",
         former=upgrade.spec.source.kernel,
         expected_gpus=expected_gpus(upgrade),
         prepare=pod_results.prepare_result(own, upgrade),
@@ -235,6 +235,7 @@ def build_view(
         runtime=_operand_facts(own, names.LABEL_IMAGE_KEY, goal.runtime_key, status.phase, "runtime"),
         other_operands=_device_holders(own),
         others=tuple(_other_pods(upgrade, rest, members, around, _pool_gpus(upgrade, claimed or {}))),
+        may_reboot=upgrade.spec.reboot is not None and not upgrade.spec.reboot.is_certain,
         empties=manifests.ends_all_pods(upgrade),
         not_evicted=status.eviction.message if status.eviction is not None else "",
         evict_after=timing.parse_time(status.eviction.not_before) if status.eviction is not None else None,
@@ -381,11 +382,17 @@ def _failure_message(status: NodeUpgradeStatus) -> str:
 
 
 def _expected_kernel(upgrade: NodeUpgrade) -> str:
-    """The kernel that the node must run after the upgrade Job; empty if there is no reboot."""
-    reboot = upgrade.spec.reboot
+    """The kernel that the node must run after the upgrade Job; empty if it does not change."""
+    reboot = _kernel_reboot(upgrade)
     if reboot is None:
         return ""
     return reboot.source if upgrade.status.reverting else reboot.target
+
+
+def _kernel_reboot(upgrade: NodeUpgrade) -> RebootState | None:
+    """The reboot into another kernel; None if the kernel stays the same, with or without a reboot."""
+    reboot = upgrade.spec.reboot
+    return reboot if reboot is not None and reboot.is_certain else None
 
 
 def _is_terminated(pod: k.Pod) -> bool:

@@ -22,6 +22,7 @@ from upgrader.api.resources import (
 )
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec
 from upgrader.core import timing
+from upgrader.core.constraints.emptied_nodes import emptied_nodes
 from upgrader.core.driver_build.driver_builds import CheckName
 from upgrader.core.model import sharing
 from upgrader.core.model.fleet import ImageBuild, ImageFacts, NodeFacts, Snapshot, Target
@@ -184,7 +185,10 @@ def snapshot_of(
         if in_pool(node, spec)
     }
     others = [facts for name, facts in nodes.items() if name not in pool]
-    emptied = frozenset(name for name, node in pool.items() if empties is not None and empties.empties(node))
+    images, perhaps = _ready_images(seen.images, allowed=allowed), spec.reboots_after_failed_unload
+    emptied = frozenset[str]()
+    if empties is not None:
+        emptied = emptied_nodes(tuple(pool.values()), empties, images, reboots_after_failed_unload=perhaps)
     gangs = [gang for gang in kept.gangs.read(seen, gpus, spec, now, emptied) if gang.nodes & pool.keys()]
     return Snapshot(
         cluster=next(
@@ -194,7 +198,7 @@ def snapshot_of(
         taken_at=now,
         nodes=tuple(pool[name] for name in sorted(pool)),
         gangs=tuple(gangs),
-        images=_ready_images(seen.images, allowed=allowed),
+        images=images,
         builds=tuple(
             sorted((image_build(image, allowed=allowed) for image in seen.images), key=lambda build: build.name)
         ),
@@ -207,6 +211,7 @@ def snapshot_of(
         api_server_version=seen.api_server_version,
         taken_back=taken_back(seen.stacks, seen.plans, stack),
         stopped=stopped_owners(seen.works),
+        reboots_after_failed_unload=perhaps,
         operands=tuple(
             operand
             for pod in seen.pods

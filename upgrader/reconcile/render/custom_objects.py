@@ -93,17 +93,25 @@ def _read_annotation(node: NodeFacts, annotation: str, text: str) -> dict[str, s
         ) from error
 
 
-def reboot_state(node: NodeFacts, target: Target, spec: GpuStackSpec) -> RebootState | None:
-    """The reboot of a node upgrade; None if the node runs the wanted kernel.
+def reboot_state(node: NodeFacts, target: Target, image: ImageFacts, spec: GpuStackSpec) -> RebootState | None:
+    """The reboot of a node upgrade to the driver of `image`; None if the node runs the wanted kernel, and an unload
+    that fails is final or not needed.
 
     The way of the reboot is that of the present stack: the revision of a rollback may contain an older way.
     """
     kernel = target.kernel_of(node)
-    if kernel == node.kernel:
+    may_reboot = spec.reboots_after_failed_unload and target.replaces_driver(node, image)
+    if kernel == node.kernel and not may_reboot:
         return None
     ways = (target.reboot_select, target.reboot_restart)
     select, restart = ways if spec.reboot is None else (spec.reboot.select, spec.reboot.restart)
-    return RebootState(source=node.kernel, target=kernel, select=list(select), restart=list(restart))
+    return RebootState(
+        source=node.kernel,
+        target=kernel,
+        select=list(select),
+        restart=list(restart),
+        when="Always" if kernel != node.kernel else "UnloadFailed",
+    )
 
 
 def lone_group(node: str) -> str:

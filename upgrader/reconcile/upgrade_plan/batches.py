@@ -130,7 +130,7 @@ async def create_upgrades(
             reason=UpgradeReason.ROLLOUT,
             source=await source_state(context, stack, node, catalogue, target),
             target=custom_objects.wanted_state(target, image),
-            reboot=custom_objects.reboot_state(node, target, stack.spec),
+            reboot=custom_objects.reboot_state(node, target, image, stack.spec),
             limits=stack.spec.limits,
             plan=plan.metadata.name,
             batch=batch.number,

@@ -86,7 +86,7 @@ def _find_newcomer(gang: Gang, group: GroupStatus) -> str | None:
     """A new gang without GPUs that a reboot would end; a gang with GPUs is handled when its node is closed."""
     if gang.gpus or gang.replicated or gang.name in group.gangs:
         return None
-    return f"{gang.name} was created after the batch started; it has no GPUs, but the reboot would end it."
+    return f"{gang.name} was created after the batch started; it has no GPUs, but the upgrade would end it."
 
 
 def waited_pods(read: PlanReading, upgrades: Sequence[NodeUpgrade]) -> frozenset[str] | None:

@@ -121,7 +121,7 @@ def _survey_scope(upgrade: NodeUpgrade, settings: StackSettings, *, adopted: boo
 
 
 def ends_all_pods(upgrade: NodeUpgrade) -> bool:
-    """Whether the upgrade ends all pods on the node, with GPUs or without."""
+    """Whether the upgrade ends all pods on the node, with GPUs or without; a reboot that may be needed counts."""
     return upgrade.spec.reboot is not None or sets_kubelet(upgrade)
 
 
@@ -158,4 +158,5 @@ def _reboot_order(upgrade: NodeUpgrade, *, reverting: bool) -> Reboot | None:
     if reboot is None:
         return None
     kernel = reboot.source if reverting else reboot.target
-    return Reboot(kernel=kernel, select=tuple(reboot.select), restart=tuple(reboot.restart))
+    select, restart, conditional = tuple(reboot.select), tuple(reboot.restart), not reboot.is_certain
+    return Reboot(kernel=kernel, select=select, restart=restart, only_after_failed_unload=conditional)

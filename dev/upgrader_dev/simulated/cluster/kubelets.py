@@ -1,14 +1,15 @@
 """The kubelets of the simulated cluster: they offer devices, run pods and boot nodes."""
 
-import json
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+import msgspec
+
 from upgrader.api import names
 from upgrader.api.resources import NODES, PODS
 from upgrader.core import timing
-from upgrader.core.node_protocol.orders import ORDER_VARIABLE, OrderResult, Reason
+from upgrader.core.node_protocol.orders import FORMER_BOOT, ORDER_VARIABLE, OrderResult, Reason, UpgradeOrder
 from upgrader_dev.simulated.apiserver.objects import Object
 from upgrader_dev.simulated.apiserver.store import ObjectStore
 from upgrader_dev.simulated.cluster.changes import Marks, Subset
@@ -19,6 +20,8 @@ from upgrader_dev.simulated.cluster.trainers import Training
 
 READERS = frozenset({"node-features", "feature-discovery"})
 """Components whose pods report facts of their node."""
+
+_DONE = OrderResult(reason=Reason.DONE, message="done")
 
 ONE_SHOT = frozenset({"prepare", "upgrade", "validate"})
 """Components whose pods run once and end."""
@@ -55,6 +58,8 @@ class Kubelets(Training):
     """Offsets of node clocks from the API server's clock; zero by default."""
     shows_boot_after: int = 5
     """Seconds from a reboot until the Node object shows it."""
+    stuck_drivers: set[str] = field(default_factory=set)
+    """Nodes whose driver cannot be unloaded until they reboot."""
     _booting: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -145,11 +150,13 @@ class Kubelets(Training):
         component = pod["metadata"]["labels"][names.LABEL_COMPONENT]
         if component == "upgrade" and self.hangs(pod):
             return
-        result = self.pod_results(component, pod) or OrderResult(reason=Reason.DONE, message="done")
+        result = self.pod_results(component, pod)
+        if result is None:
+            result = self._upgrade_result(pod) if component == "upgrade" else _DONE
         ok = result.reason is Reason.DONE
         if component == "upgrade" and ok:
             self._apply_upgrade(pod)
-        message = json.dumps({"reason": result.reason.value, "message": result.message})
+        message = msgspec.json.encode(result).decode()
         ended = {"terminated": {"exitCode": 0 if ok else 1, "message": message}}
         statuses = [{"name": container["name"], "state": ended} for container in pod["spec"]["containers"]]
         self.store.change(
@@ -159,21 +166,33 @@ class Kubelets(Training):
             pod["metadata"]["namespace"],
         )
 
+    def _upgrade_result(self, pod: Object) -> OrderResult:
+        order, name = _upgrade_order(pod), pod["spec"]["nodeName"]
+        if name in self.stuck_drivers and order.unload is not None and order.reboot is None:
+            return OrderResult(reason=Reason.DEVICE_FAILED, message="the driver cannot be unloaded")
+        if self._rebooted_into(order, name):
+            facts = {FORMER_BOOT: self.store.read(NODES, name)["status"]["nodeInfo"].get("bootID", "")}
+            return OrderResult(reason=Reason.DONE, message="rebooted", facts=facts)
+        return _DONE
+
+    def _rebooted_into(self, order: UpgradeOrder, name: str) -> str:
+        """The kernel into which an upgrade reboots its node; empty if it does not."""
+        if order.reboot is None:
+            return ""
+        stuck = order.unload is not None and name in self.stuck_drivers
+        same = self.store.read(NODES, name)["status"]["nodeInfo"]["kernelVersion"] == order.reboot.kernel
+        return order.reboot.kernel if not same or (stuck and order.reboot.only_after_failed_unload) else ""
+
     def _apply_upgrade(self, pod: Object) -> None:
         """The effects of an upgrade: the kubelet's version now, the kernel with a boot that the Node shows later."""
-        variables = {
-            variable["name"]: variable.get("value", "")
-            for container in pod["spec"]["containers"]
-            for variable in container.get("env", [])
-        }
-        order = json.loads(variables[ORDER_VARIABLE])
-        if order.get("kubelet"):
-            version = {"nodeInfo": {"kubeletVersion": f"v{order['kubelet']['version']}"}}
-            self.store.change(NODES, pod["spec"]["nodeName"], {"status": version})
-        name, reboot = pod["spec"]["nodeName"], order.get("reboot")
-        if reboot and self.store.read(NODES, name)["status"]["nodeInfo"]["kernelVersion"] != reboot["kernel"]:
-            self.reboots.append((name, reboot["kernel"]))
-            self._booting[name] = (self.shows_boot_after, reboot["kernel"])
+        order, name = _upgrade_order(pod), pod["spec"]["nodeName"]
+        if order.kubelet is not None:
+            version = {"nodeInfo": {"kubeletVersion": f"v{order.kubelet.version}"}}
+            self.store.change(NODES, name, {"status": version})
+        if kernel := self._rebooted_into(order, name):
+            self.reboots.append((name, kernel))
+            self._booting[name] = (self.shows_boot_after, kernel)
+            self.stuck_drivers.discard(name)
 
     def _boot_nodes(self) -> None:
         for name, (seconds, kernel) in list(self._booting.items()):
@@ -183,7 +202,7 @@ class Kubelets(Training):
                 continue
             del self._booting[name]
             if not lost:
-                boot = {"kernelVersion": kernel, "bootID": f"boot-of-{kernel}-{name}"}
+                boot = {"kernelVersion": kernel, "bootID": f"boot-{len(self.reboots)}-of-{kernel}-{name}"}
                 self.store.change(NODES, name, {"status": {"nodeInfo": boot}})
 
     def _remove_pod(self, pod: Object) -> None:
@@ -192,6 +211,12 @@ class Kubelets(Training):
             trainer.lost = max(trainer.lost, trainer.step - trainer.saved)
             trainer.stops += 1
         self.store.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+
+
+def _upgrade_order(pod: Object) -> UpgradeOrder:
+    (container,) = pod["spec"]["containers"]
+    (text,) = (variable["value"] for variable in container["env"] if variable["name"] == ORDER_VARIABLE)
+    return msgspec.json.decode(text, type=UpgradeOrder)
 
 
 def _component_of(pod: Object) -> str:

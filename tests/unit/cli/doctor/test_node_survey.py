@@ -104,6 +104,19 @@ def test_the_scope_is_that_of_the_stack_of_the_node(surveyed):
     }
 
 
+@pytest.mark.parametrize(
+    ("kernel", "action", "reboots"),
+    [("6.1.0-47-amd64", "Fail", False), ("6.1.0-47-amd64", "Reboot", True), ("6.1.0-50-amd64", "Fail", True)],
+)
+def test_a_reboot_of_the_stack_is_in_the_scope_as_in_that_of_an_upgrade(surveyed, kernel, action, reboots):
+    spec = surveyed.make_spec("2.0") | {"reboot": {"kernel": kernel, "select": ["/sbin/choose"]}}
+    spec["driver"]["onUnloadFailure"] = action
+    surveyed.apply_stack(spec)
+    survey(surveyed, "--node", "gpu-1")
+    scope = surveyed.scopes["gpu-1"]
+    assert (scope.reboots, scope.ends_pods) == (reboots, reboots)
+
+
 def test_without_a_stack_it_is_the_driver_of_nvidia(surveyed):
     surveyed.cluster.store.put(NODES, {"metadata": {"name": "other"}})
     surveyed.logs["other"] = line(WARNED)

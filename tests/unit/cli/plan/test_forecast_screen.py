@@ -226,6 +226,8 @@ def test_reboots_are_counted_with_the_pods_that_they_end():
     reconfigured = GroupForecast(name="e", nodes=("d",), gpus=8, reconfigured=("d",), other_pods=1)
     both = "2 nodes rebooted and 1 node with other kubelet settings, which also ends 4 pods without GPUs"
     assert both in summed_up((*groups, reconfigured))
+    perhaps = GroupForecast(name="f", nodes=("e",), gpus=8, perhaps_rebooted=("e",), other_pods=2)
+    assert "1 node rebooted if the driver cannot be unloaded, which also ends 2 pods" in summed_up((perhaps,))
 
 
 def summed_up(groups):

@@ -378,6 +378,14 @@ def test_what_waits_for_broken_nodes_says_for_which():
     )
 
 
+def test_a_gang_without_gpus_is_told_that_its_nodes_may_be_rebooted():
+    quiet = gang("quiet", ["a", "c"], gpus=0, method="")
+    known = {"images": (image(OLD), image(NEW)), "reboots_after_failed_unload": True}
+    (blocker,) = foresee(snapshot([node("a"), node("c", NEW)], [quiet], **known)).blockers
+    assert (blocker.reason, blocker.nodes) == (H.GANG_UNDECLARED, ("a",))
+    assert "but a reboot, in case the driver cannot be unloaded, of a would end quiet-0;" in blocker.message
+
+
 def test_a_gang_without_gpus_is_told_with_the_pods_and_nodes_of_the_reboot():
     quiet = gang("quiet", ["a", "b", "c"], gpus=0, method="")
     world = snapshot([node("a"), node("b")], [quiet], images=(image(OLD), image(NEW, NEXT_KERNEL)))

@@ -98,6 +98,18 @@ def test_a_reboot_is_told_with_the_pods_that_it_ends():
     }
 
 
+def test_a_reboot_that_may_be_needed_is_told_too():
+    world = snapshot(
+        [node("a")],
+        [gang("web", ["a", "a", "z"], gpus=0, replicated=True, method="", owner=None)],
+        images=(image(OLD), image(NEW)),
+        reboots_after_failed_unload=True,
+    )
+    assert why_node("a", world, foresee_by(world)).because[-1] == (
+        "a is rebooted if the driver cannot be unloaded; 2 pods without GPUs end too."
+    )
+
+
 def test_other_settings_of_the_kubelet_are_told_as_a_reboot_is():
     settings = (("cpuManagerPolicy", "static"),)
     world = snapshot(

@@ -10,6 +10,7 @@ from upgrader.core.node_protocol.orders import NodeDriver, Reason
 from upgrader.node.driver.device_holders import DeviceHolder, find_device_holders
 from upgrader.node.driver.driver_unload import unload_driver
 from upgrader.node.driver.foreign_driver import removal_order
+from upgrader.node.driver.unload_patience import UnloadPatience
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import ProgramResult
 from upgrader.node.host.task_result import OrderFailedError
@@ -77,8 +78,8 @@ def add_process(host, pid, *, name="python3", opened="", mapped="", group="0::/"
 
 
 def unload(host, kernel, *, adopted=True, patience=4):
-    limits = {"patience": patience, "removal_seconds": 600}
-    return unload_driver(host, NVIDIA, kernel, VirtualClock(), **limits, adopted=adopted, system=kernel.system)
+    limits = UnloadPatience(users=patience, removal=600)
+    return unload_driver(host, NVIDIA, kernel, VirtualClock(), patience=limits, adopted=adopted, system=kernel.system)
 
 
 def test_modules_are_removed_users_first_as_the_kernel_shows_them(host, kernel):
@@ -123,7 +124,8 @@ def test_a_process_that_ends_while_it_is_waited_for_is_no_failure(host, kernel):
             (host.proc / "4711/fd/3").unlink(missing_ok=True)
             super().wait(seconds)
 
-    unload_driver(host, NVIDIA, kernel, Ending(), patience=4, removal_seconds=60, adopted=True, system=kernel.system)
+    patience = UnloadPatience(users=4, removal=60)
+    unload_driver(host, NVIDIA, kernel, Ending(), patience=patience, adopted=True, system=kernel.system)
     assert kernel.removed[-1] == "nvidia"
 
 
@@ -153,7 +155,8 @@ def test_all_removals_together_have_the_time_of_the_order(host, kernel):
             return super().run(words, seconds=seconds, env=env)
 
     kernel.__class__ = Slow
-    unload_driver(host, NVIDIA, kernel, clock, patience=4, removal_seconds=450, adopted=True, system=kernel.system)
+    patience = UnloadPatience(users=4, removal=450)
+    unload_driver(host, NVIDIA, kernel, clock, patience=patience, adopted=True, system=kernel.system)
     assert limits == [450, 350, 250, 150, 50]
 
 

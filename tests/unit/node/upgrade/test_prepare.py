@@ -165,6 +165,14 @@ def test_a_full_disk(world):
 REBOOT = Reboot(kernel="6.1.0-50-amd64", select=("/sbin/choose", "--default"), restart=("/sbin/reboot",))
 
 
+def test_a_reboot_after_a_failed_unload_needs_its_programs_and_the_kernel_that_runs(world):
+    own = msgspec.structs.replace(REBOOT, kernel=KERNEL, only_after_failed_unload=True)
+    assert world.refused(kubelet=None, reboot=own)[0] is Reason.MISSING
+    world.install_kernel(REBOOT.kernel)
+    assert world.run(kubelet=None, reboot=own).facts == world.run(kubelet=None).facts
+    assert world.refused(kernel=REBOOT.kernel, kubelet=None, reboot=own)[0] is Reason.KERNEL_MISMATCH
+
+
 def test_a_node_that_is_to_be_rebooted_into_a_kernel_that_is_installed(world):
     world.install_kernel(REBOOT.kernel)
     world.show({"kernel": REBOOT.kernel})

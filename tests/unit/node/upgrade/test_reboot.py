@@ -69,9 +69,41 @@ def test_going_back_leads_to_the_kernel_before(world):
     assert (result.reason, world.machine.kernel, world.machine.boots) == (Reason.DONE, KERNEL, 3)
 
 
-def test_a_driver_in_use_stops_the_upgrade_before_the_reboot(world):
+@pytest.mark.parametrize(
+    ("state", "seconds", "why"),
+    [
+        ({"holders": ["pid 7 (trainer)"]}, 60, "sim 1.0.0 is in use: pid 7 (trainer)"),
+        ({"code": 3}, 0, "`unload` of sim 1.0.0 ended with exit code 3: it went wrong"),
+        (
+            {"removal_seconds": 61},
+            60,
+            "sim 1.0.0 cannot be unloaded (limit: that of an unload before a reboot): unload did not end within 60 s",
+        ),
+    ],
+    ids=["in use", "failed", "hung"],
+)
+def test_a_reboot_waits_a_minute_for_a_driver_that_is_not_unloaded_and_ends_it(world, state, seconds, why):
+    for name, value in state.items():
+        setattr(world.programs, name, value)
+    began = world.clock.now
+    result = run(world)
+    assert result == OrderResult(
+        reason=Reason.DONE,
+        message=f"rebooted into kernel {NEXT}; driver not unloaded before the reboot: {why}",
+        seconds=result.seconds,
+        facts={
+            "driver not unloaded before the reboot": why,
+            "kernel": NEXT,
+            "boot id": "boot-2",
+            "boot id before": "boot-1",
+        },
+    )
+    assert (world.clock.now - began, world.machine.boots, world.loaded()) == (seconds, 2, False)
+
+
+def test_a_driver_in_use_stops_an_upgrade_whose_kernel_runs_already(world):
     world.programs.holders = ["pid 7 (trainer)"]
-    assert refused(world)[0] is Reason.BUSY
+    assert refused(world, reboot=BACK)[0] is Reason.BUSY
     assert (world.machine.boots, world.machine.selected) == (1, KERNEL)
 
 
@@ -132,7 +164,7 @@ def test_going_back_from_another_kernel_than_chosen_undoes_the_choice_without_a_
 
 def test_going_back_from_a_node_upgrade_that_ordered_no_reboot_chooses_nothing(world):
     world.programs.holders = ["pid 7 (trainer)"]
-    refused(world)
+    refused(world, reboot=BACK)
     world.programs.holders, world.machine.selected = [], "by hand"
     run(world, upgrade="a-revert", undoes="a", reboot=BACK)
     assert (world.machine.selected, world.machine.boots) == ("by hand", 1)

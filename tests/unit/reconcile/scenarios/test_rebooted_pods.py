@@ -146,7 +146,7 @@ async def test_one_that_comes_after_the_batch_was_started_lets_it_go_before_anyb
     (upgrade,) = rig.upgrades("up")
     assert (upgrade.status.reason, rig.requests()) == ("NotAcknowledged", [])
     assert upgrade.status.message == (
-        "default/Pod/solo was created after the batch started; it has no GPUs, but the reboot would end it."
+        "default/Pod/solo was created after the batch started; it has no GPUs, but the upgrade would end it."
     )
     rig.assert_nothing_left()
 
