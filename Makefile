@@ -121,7 +121,7 @@ nightly: test-full torch ## what takes too long for every day: test-full, more e
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -p no:xdist tests/cluster/test_driver_builds.py -m cluster
 	$(PYTEST) -p no:xdist $(DRIFT_CHAIN) -m e2e --timeout=900
 	$(MAKE) e2e-vm
-	$(PYTEST) -p no:xdist tests/e2e_vm/test_whole_stack.py tests/e2e_vm/test_lost_in_reboot.py -m vm --timeout=900
+	$(PYTEST) -p no:xdist tests/e2e_vm/test_whole_stack.py tests/e2e_vm/test_lost_in_reboot.py tests/e2e_vm/test_reboot_after_unload.py -m vm --timeout=900
 	$(MAKE) demo
 	$(MAKE) demo DEMO="--boxes 4"
 
