@@ -40,7 +40,7 @@ class DriverOnNode:
     def load(self) -> str:
         """Load, and end the container, which unloads nothing; the log."""
         script = (
-            f"chroot {ROOT} /driver/load > /run/load.log 2>&1 & pid=$!; "
+            f"rm -f /run/load.log; chroot {ROOT} /driver/load > /run/load.log 2>&1 & pid=$!; "
             "until grep -q 'device(s)' /run/load.log || ! kill -0 $pid 2>/dev/null; do sleep 0.2; done; "
             "kill $pid 2>/dev/null; cat /run/load.log"
         )
