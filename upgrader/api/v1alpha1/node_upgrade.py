@@ -142,6 +142,11 @@ class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
         ),
     ] = []
 
+    @property
+    def kernel_reboot(self) -> RebootState | None:
+        """The reboot into another kernel; None if the kernel stays the same, with or without a reboot."""
+        return self.reboot if self.reboot is not None and self.reboot.is_certain else None
+
 
 class StepStatus(Resource, frozen=True, kw_only=True):
     name: Annotated[NodePhase, field_doc("Phase of the upgrade.")]

@@ -8,7 +8,7 @@ import msgspec
 from upgrader.api import kubernetes as k
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS
-from upgrader.api.v1alpha1 import NodeState, NodeUpgrade, NodeUpgradeStatus, RebootState
+from upgrader.api.v1alpha1 import NodeState, NodeUpgrade, NodeUpgradeStatus
 from upgrader.core import timing
 from upgrader.core.gpu_stack import adoption
 from upgrader.core.model.fleet import NodeFacts
@@ -223,7 +223,7 @@ def build_view(
         runtime_key=goal.runtime_key,
         revision=goal.revision,
         kernel=_expected_kernel(upgrade),
-        planned=upgrade.spec.target.kernel if _kernel_reboot(upgrade) is None or status.phase in _BOOTED else "",
+        planned=upgrade.spec.target.kernel if upgrade.spec.kernel_reboot is None or status.phase in _BOOTED else "",
         former=upgrade.spec.source.kernel,
         expected_gpus=expected_gpus(upgrade),
         prepare=pod_results.prepare_result(own, upgrade),
@@ -383,16 +383,10 @@ def _failure_message(status: NodeUpgradeStatus) -> str:
 
 def _expected_kernel(upgrade: NodeUpgrade) -> str:
     """The kernel that the node must run after the upgrade Job; empty if it does not change."""
-    reboot = _kernel_reboot(upgrade)
+    reboot = upgrade.spec.kernel_reboot
     if reboot is None:
         return ""
     return reboot.source if upgrade.status.reverting else reboot.target
-
-
-def _kernel_reboot(upgrade: NodeUpgrade) -> RebootState | None:
-    """The reboot into another kernel; None if the kernel stays the same, with or without a reboot."""
-    reboot = upgrade.spec.reboot
-    return reboot if reboot is not None and reboot.is_certain else None
 
 
 def _is_terminated(pod: k.Pod) -> bool:
