@@ -172,20 +172,20 @@ def _check_kubelet_settings(node: NodeFacts, target: Target, _: Catalogue) -> Fi
     wanted = settings_text(target.kubelet_settings)
     if not node.driver_key or node.kubelet_settings == wanted:
         return None
-    has, asked = node.kubelet_settings or "no settings of the operator", wanted or "none"
-    return Finding(
-        reason=DriftReason.KUBELET_SETTINGS, message=f"The node's kubelet has {has}, the stack requires {asked}."
-    )
+    has = f"kubelet has {node.kubelet_settings or 'no settings of the operator'}"
+    return _settings_finding(DriftReason.KUBELET_SETTINGS, has, wanted)
 
 
 def _check_module_parameters(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     wanted = settings_text(target.module_parameters)
     if not node.driver_key or node.module_parameters == wanted:
         return None
-    has, asked = node.module_parameters or "no parameters of the operator", wanted or "none"
-    return Finding(
-        reason=DriftReason.MODULE_PARAMETERS, message=f"The node's driver has {has}, the stack requires {asked}."
-    )
+    has = f"driver has {node.module_parameters or 'no parameters of the operator'}"
+    return _settings_finding(DriftReason.MODULE_PARAMETERS, has, wanted)
+
+
+def _settings_finding(reason: DriftReason, has: str, wanted: str) -> Finding:
+    return Finding(reason=reason, message=f"The node's {has}, the stack requires {wanted or 'none'}.")
 
 
 def _check_reboot(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:

@@ -18,20 +18,19 @@ SHOWN_AS = {"RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
 _FLAGS = {"Y": "1", "N": "0"}
 
 
-def write_parameters(parameters: ModuleParameters, host: Host) -> str:
-    """Write the file that the driver image reads when it loads the modules; returns the parameters as text."""
+def write_parameters(parameters: ModuleParameters, host: Host) -> None:
+    """Write the file that the driver image reads when it loads the modules; without parameters there is none."""
     path = host.path(parameters_file(parameters.vendor))
     if parameters.values:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, render_parameters(parameters.values).encode())
     else:
         path.unlink(missing_ok=True)
-    return describe_parameters(parameters.values)
 
 
 def describe_parameters(values: Mapping[str, str]) -> str:
     """The parameters, for messages."""
-    return ", ".join(f"{name}={value}" for name, value in sorted(values.items())) or "none"
+    return ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
 
 
 def unknown_parameters(values: Mapping[str, str], known: Mapping[str, frozenset[str] | None]) -> str:

@@ -19,7 +19,7 @@ from upgrader.core.node_protocol.orders import (
     UpgradeOrder,
 )
 from upgrader.node.driver import driver_unload
-from upgrader.node.driver.module_parameters import write_parameters
+from upgrader.node.driver.module_parameters import describe_parameters, write_parameters
 from upgrader.node.driver.unload_patience import UnloadPatience
 from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.host import Host
@@ -102,7 +102,9 @@ class UpgradeRun:
         if self._order.unload is not None:
             done.append(self._unload_driver(self._order.unload))
         if self._order.parameters is not None:
-            self._facts["module parameters"] = write_parameters(self._order.parameters, self._host)
+            write_parameters(self._order.parameters, self._host)
+            if self._order.parameters.values:
+                self._facts["module parameters"] = describe_parameters(self._order.parameters.values)
         if self._order.kubelet is not None or self._order.settings is not None:
             fault = self._change_kubelet()
             if fault:

@@ -141,13 +141,14 @@ def _kubelet_settings(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletSettin
     )
 
 
-def _module_parameters(upgrade: NodeUpgrade, *, reverting: bool) -> ModuleParameters | None:
-    """The parameters of modules after the upgrade in this direction; None if there are none before and after."""
-    source, target = upgrade.spec.source, upgrade.spec.target
-    if not source.module_parameters and not target.module_parameters:
-        return None
-    after = source if reverting else target
-    return ModuleParameters(vendor=target.driver_vendor, values=dict(sorted(after.module_parameters.items())))
+def _module_parameters(upgrade: NodeUpgrade, *, reverting: bool) -> ModuleParameters:
+    """The parameters of modules after the upgrade in this direction.
+
+    Also if there are none: the disk of a node that was released may have those of an earlier stack.
+    """
+    after = upgrade.spec.source if reverting else upgrade.spec.target
+    values = dict(sorted(after.module_parameters.items()))
+    return ModuleParameters(vendor=upgrade.spec.target.driver_vendor, values=values)
 
 
 def _reboot_order(upgrade: NodeUpgrade, *, reverting: bool) -> Reboot | None:

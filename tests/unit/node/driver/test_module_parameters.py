@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from tests.support.node_world import NodeWorld
 from upgrader.core.node_protocol.module_parameters import parameters_file, render_parameters, split_name
 from upgrader.core.node_protocol.orders import ModuleParameters
-from upgrader.node.driver.module_parameters import find_differences, unknown_parameters, write_parameters
+from upgrader.node.driver.module_parameters import (
+    describe_parameters,
+    find_differences,
+    unknown_parameters,
+    write_parameters,
+)
 
 NAMES = st.builds("{}.{}".format, st.from_regex(r"[a-z0-9_]+", fullmatch=True), st.from_regex(r"\w+", fullmatch=True))
 VALUES = st.from_regex(r"[A-Za-z0-9_.,:;=+/@%-]+", fullmatch=True)
@@ -48,9 +53,10 @@ def test_the_file_has_a_line_for_each_parameter(values):
 def test_the_file_is_written_and_removed_with_the_last_parameter(tmp_path):
     host = NodeWorld(tmp_path / "host").host
     file = host.path(parameters_file("nvidia"))
-    assert write_parameters(ModuleParameters(vendor="nvidia", values={"b.c": "2", "a.b": "1"}), host) == "a.b=1, b.c=2"
-    assert file.read_text() == "a b=1\nb c=2\n"
-    assert write_parameters(ModuleParameters(vendor="nvidia", values={}), host) == "none"
+    values = {"b.c": "2", "a.b": "1"}
+    write_parameters(ModuleParameters(vendor="nvidia", values=values), host)
+    assert (file.read_text(), describe_parameters(values)) == ("a b=1\nb c=2\n", "a.b=1, b.c=2")
+    write_parameters(ModuleParameters(vendor="nvidia", values={}), host)
     assert not file.exists()
     write_parameters(ModuleParameters(vendor="nvidia", values={}), host)
 

@@ -18,6 +18,7 @@ from upgrader.core.node_protocol.orders import (
     UpgradeOrder,
 )
 from upgrader_dev.simulated.apiserver.objects import Object
+from upgrader_dev.simulated.apiserver.store import ObjectChange
 from upgrader_dev.simulated.cluster.rig import Rig
 
 WANTED = {"nvidia.NVreg_X": "1"}
@@ -25,7 +26,7 @@ WANTED = {"nvidia.NVreg_X": "1"}
 
 @pytest.fixture
 async def rig() -> Rig:
-    """Two nodes on driver 1.0 with a gang over both; `orders` are those of upgrade Jobs, in the order of creation."""
+    """Two nodes on driver 1.0 with a gang over both."""
     made = Rig()
     await pool(made, nodes=2, images=("1.0", "2.0"))
     made.fleet.add_job("gang", members=2, gpus=8)
@@ -55,21 +56,24 @@ def order_of(job: Object) -> UpgradeOrder:
     return msgspec.json.decode(variable, type=UpgradeOrder)
 
 
+def ordered_upgrades(rig: Rig) -> list[UpgradeOrder]:
+    """The orders of upgrade Jobs that are created from now on."""
+    orders: list[UpgradeOrder] = []
+
+    def record_order(change: ObjectChange) -> None:
+        created = change.after if change.before is None and change.kind.kind == JOBS.kind else None
+        if created is not None and created["metadata"]["name"].startswith("upgrade-"):
+            orders.append(order_of(created))
+
+    rig.cluster.store.listeners.append(record_order)
+    return orders
+
+
 async def test_they_wait_for_a_plan_and_the_same_driver_is_loaded_anew(rig: Rig) -> None:
     revision = rig.apply_stack(with_parameters(rig, NVreg_X="1"))
     await rig.run_until(lambda: drift(rig) == {"ModuleParameters": 2})
     assert (rig.upgrades("up"), rig.fleet.trainers["gang"].stops) == ([], 0)
-    orders: list[UpgradeOrder] = []
-    rig.cluster.store.listeners.append(
-        lambda change: (
-            orders.append(order_of(change.after))
-            if change.after is not None
-            and change.before is None
-            and change.kind.kind == JOBS.kind
-            and change.after["metadata"]["name"].startswith("upgrade-")
-            else None
-        )
-    )
+    orders = ordered_upgrades(rig)
     rig.apply_plan("up", revision)
     await rig.run_until(lambda: rig.is_over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.describe_state()
@@ -105,3 +109,11 @@ async def test_a_node_that_fails_gets_the_former_ones_back(rig: Rig) -> None:
     await rig.run_until(lambda: all(request.status.phase == "Restored" for request in rig.requests()), 3000, stride=5)
     assert on_nodes(rig) == {'{"nvidia.NVreg_X":"0"}'}
     assert rig.fleet.trainers["gang"].lost == 0
+
+
+async def test_an_upgrade_without_any_removes_those_that_the_disk_may_have(rig: Rig) -> None:
+    """A node that was released keeps the file, and its Node has no annotation any more."""
+    orders = ordered_upgrades(rig)
+    rig.apply_plan("up", rig.apply_stack(rig.make_spec("2.0")))
+    await rig.run_until(lambda: rig.is_over("up"))
+    assert [order.parameters for order in orders] == [ModuleParameters(vendor="sim", values={})] * 2

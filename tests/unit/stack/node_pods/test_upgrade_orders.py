@@ -19,6 +19,7 @@ from upgrader.core.node_protocol.orders import (
     ORDER_VARIABLE,
     KubeletSettings,
     KubeletTarget,
+    ModuleParameters,
     NodeDriver,
     PrepareOrder,
     Reason,
@@ -60,23 +61,29 @@ KUBELET = "/usr/bin/kubelet"
 STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-3"}
 SET = state("570.10", "1.34.4", "b", kubeletSettings=STATIC)
 
+
+def expected_order(**facts):
+    """An order that leaves no parameters of modules on the node."""
+    return UpgradeOrder(parameters=ModuleParameters(vendor="sim", values={}), **facts)
+
+
 UPGRADES = {
     "forward, the source's driver goes out and the target's kubelet comes": (
         {},
         False,
-        UpgradeOrder(upgrade=UID, unload=OLD, kubelet=KubeletTarget(version="1.35.4", binary=KUBELET)),
+        expected_order(upgrade=UID, unload=OLD, kubelet=KubeletTarget(version="1.35.4", binary=KUBELET)),
     ),
     "back, the target's driver goes out and the kubelet that was found comes": (
         {},
         True,
-        UpgradeOrder(
+        expected_order(
             upgrade=f"{UID}-revert", undoes=UID, unload=NEW, kubelet=KubeletTarget(version="1.34.4", binary=KUBELET)
         ),
     ),
     "what a new node may have loaded from an earlier life goes out": (
         {"source": FRESH},
         False,
-        UpgradeOrder(
+        expected_order(
             upgrade=UID,
             unload=NodeDriver(vendor="sim", version=""),
             kubelet=KubeletTarget(version="1.35.4", binary=KUBELET),
@@ -85,29 +92,29 @@ UPGRADES = {
     "a new node goes back to its kubelet, at the place where the upgrade swapped it": (
         {"source": FRESH},
         True,
-        UpgradeOrder(
+        expected_order(
             upgrade=f"{UID}-revert", undoes=UID, unload=NEW, kubelet=KubeletTarget(version="1.34.4", binary=KUBELET)
         ),
     ),
     "a reboot leads to the target's kernel": (
         {"target": SAME_KUBELET, "reboot": REBOOT},
         False,
-        UpgradeOrder(upgrade=UID, unload=OLD, reboot=Reboot(kernel="6.1.0-50-amd64", **WAYS)),
+        expected_order(upgrade=UID, unload=OLD, reboot=Reboot(kernel="6.1.0-50-amd64", **WAYS)),
     ),
     "going back, to the kernel that was found": (
         {"target": SAME_KUBELET, "reboot": REBOOT},
         True,
-        UpgradeOrder(upgrade=f"{UID}-revert", undoes=UID, unload=NEW, reboot=Reboot(kernel="6.1.0-47-amd64", **WAYS)),
+        expected_order(upgrade=f"{UID}-revert", undoes=UID, unload=NEW, reboot=Reboot(kernel="6.1.0-47-amd64", **WAYS)),
     ),
     "a kubelet whose version stays is left alone": (
         {"target": SAME_KUBELET},
         False,
-        UpgradeOrder(upgrade=UID, unload=OLD),
+        expected_order(upgrade=UID, unload=OLD),
     ),
     "files of the managed runtime hooks are forgotten, whichever way it goes": (
         {"source": HOOKED, "target": {**SAME_KUBELET, "runtimeKey": "d" * 16, "vendor": "nvidia"}},
         True,
-        UpgradeOrder(
+        expected_order(
             upgrade=f"{UID}-revert",
             undoes=UID,
             unload=NEW,
@@ -117,39 +124,39 @@ UPGRADES = {
     "that of somebody else's is not": (
         {"source": HOOKED, "target": {**SAME_KUBELET, "vendor": "nvidia"}},
         False,
-        UpgradeOrder(upgrade=UID, unload=OLD, forget=("/run/gpu-upgrader/runtime.json",)),
+        expected_order(upgrade=UID, unload=OLD, forget=("/run/gpu-upgrader/runtime.json",)),
     ),
     "a kubelet that is not managed is left alone": (
         {"target": state("570.10", "", "b")},
         False,
-        UpgradeOrder(upgrade=UID, unload=OLD),
+        expected_order(upgrade=UID, unload=OLD),
     ),
     "a kubelet that is not managed is left alone on the way back too": (
         {"target": state("570.10", "", "b")},
         True,
-        UpgradeOrder(upgrade=f"{UID}-revert", undoes=UID, unload=NEW),
+        expected_order(upgrade=f"{UID}-revert", undoes=UID, unload=NEW),
     ),
     # The driver stays loaded: its image is the same.
     "settings of the kubelet are ordered where they change": (
         {"source": SAME_KUBELET, "target": SET},
         False,
-        UpgradeOrder(upgrade=UID, settings=KubeletSettings(binary=KUBELET, values=STATIC)),
+        expected_order(upgrade=UID, settings=KubeletSettings(binary=KUBELET, values=STATIC)),
     ),
     "and those of before on the way back": (
         {"source": SAME_KUBELET, "target": SET},
         True,
-        UpgradeOrder(upgrade=f"{UID}-revert", undoes=UID, settings=KubeletSettings(binary=KUBELET)),
+        expected_order(upgrade=f"{UID}-revert", undoes=UID, settings=KubeletSettings(binary=KUBELET)),
     ),
     "settings that go are ordered too, of the kubelet where they were": (
         {"source": SET, "target": state("570.10", "", "b", kubeletBinary="")},
         False,
-        UpgradeOrder(upgrade=UID, settings=KubeletSettings(binary=KUBELET)),
+        expected_order(upgrade=UID, settings=KubeletSettings(binary=KUBELET)),
     ),
-    "settings that stay are left alone": ({"source": SET, "target": SET}, False, UpgradeOrder(upgrade=UID)),
+    "settings that stay are left alone": ({"source": SET, "target": SET}, False, expected_order(upgrade=UID)),
     "where nobody knows the former kubelet the way back keeps the new one": (
         {"source": {}},
         True,
-        UpgradeOrder(upgrade=f"{UID}-revert", undoes=UID, unload=NEW),
+        expected_order(upgrade=f"{UID}-revert", undoes=UID, unload=NEW),
     ),
 }
 
