@@ -36,6 +36,7 @@ KILLABLE = tuple(
         "upgrade/upgrade",
         "upgrade/upgrade_record",
         "upgrade/reboot",
+        "upgrade/boot_comparison",
         "host/atomic_file",
         "driver/driver_programs",
         "driver/driver_unload",

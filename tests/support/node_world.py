@@ -7,6 +7,7 @@ what is installed, as on a node.
 import hashlib
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -40,10 +41,11 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VirtualClock:
-    """Seconds pass only by waiting."""
+    """Seconds pass only by waiting. `later` is what happens at a time."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
+        self.later: dict[float, Callable[[], None]] = {}
 
     def monotonic(self) -> float:
         return self.now
@@ -51,6 +53,8 @@ class VirtualClock:
     def wait(self, seconds: float) -> None:
         assert seconds > 0
         self.now += seconds
+        for time in sorted(time for time in self.later if time <= self.now):
+            self.later.pop(time)()
 
 
 class PlayedKubelet:
@@ -154,6 +158,8 @@ class PlayedMachine:
         self.selected = kernel
         self.boots = 0
         self.stuck = False
+        self.at_boot: list[Callable[[], object]] = []
+        """What changes on the node while it boots."""
         self.boot()
 
     @property
@@ -165,6 +171,8 @@ class PlayedMachine:
         (self._proc / "osrelease").write_text(f"{self.selected}\n")
         (self._proc / "random/boot_id").write_text(f"boot-{self.boots}\n")
         shutil.rmtree(self._run, ignore_errors=True)
+        for change in self.at_boot:
+            change()
 
     def run(self, words: list[str]) -> ProgramResult:
         match words:

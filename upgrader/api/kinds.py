@@ -184,6 +184,13 @@ KINDS: tuple[CustomKind, ...] = (
             ),
             ValidationRule(
                 "spec",
+                f"!has(self.reboot) || self.limits.upgradingSeconds >= self.reboot.settleSeconds + "
+                f"{UNLOAD_MARGIN_SECONDS}",
+                f"limits.upgradingSeconds must be at least {UNLOAD_MARGIN_SECONDS} more than reboot.settleSeconds, "
+                "which is a part of it",
+            ),
+            ValidationRule(
+                "spec",
                 "self.driver.onUnloadFailure != 'Reboot' || has(self.reboot)",
                 "driver.onUnloadFailure Reboot requires reboot, whose commands reboot the node",
             ),

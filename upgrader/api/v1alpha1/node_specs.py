@@ -132,3 +132,21 @@ class RebootSpec(Resource, frozen=True, kw_only=True):
         CommandWords,
         field_doc("Command on the node, with an absolute path, that reboots the node. Defaults to `/sbin/reboot`."),
     ] = field(default_factory=lambda: ["/sbin/reboot"])
+    on_loss: Annotated[
+        Literal["Fail", "Report"],
+        field_doc(
+            "What happens if a node has less after a reboot than before: network links, InfiniBand ports, virtual "
+            "functions, mounts, out-of-tree kernel modules, or PCIe lanes. `Fail`: the upgrade fails with reason "
+            "NodeDegraded and reverts. `Report`: the upgrade continues, and the result of its step has a remark. "
+            "Defaults to `Fail`."
+        ),
+    ] = "Fail"
+    settle_seconds: Annotated[
+        int,
+        Meta(
+            description="Time in seconds that a node has after a reboot until it must have what it had before. A part "
+            "of the phase Upgrading. Defaults to 300.",
+            ge=10,
+            le=3600,
+        ),
+    ] = 300

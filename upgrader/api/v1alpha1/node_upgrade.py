@@ -89,6 +89,16 @@ class RebootState(Resource, frozen=True, kw_only=True):
             "the kernel stays the same. Defaults to `Always`."
         ),
     ] = "Always"
+    on_loss: Annotated[
+        Literal["Fail", "Report"],
+        field_doc("What happens if the node has less after the reboot than before. Defaults to `Fail`."),
+    ] = "Fail"
+    settle_seconds: Annotated[
+        int,
+        field_doc(
+            "Time in seconds that the node has after the reboot until it must have what it had before. Defaults to 300."
+        ),
+    ] = 300
 
     @property
     def is_certain(self) -> bool:

@@ -60,14 +60,17 @@ class Reboot(msgspec.Struct, frozen=True, kw_only=True):
     """A reboot of the machine into a kernel that is installed on it.
 
     `select` runs on the node with the kernel's release as its last word and selects that kernel for later boots;
-    `restart` ends this boot in order. Time-out in seconds. `only_after_failed_unload`: the node runs the kernel
-    already, and is rebooted only if its driver cannot be unloaded.
+    `restart` ends this boot in order. Time-outs in seconds. `only_after_failed_unload`: the node runs the kernel
+    already, and is rebooted only if its driver cannot be unloaded. Until `settle_timeout` after the boot the node may
+    have less than before it (see node_fingerprint); then that is a failure, or with `report_losses` a remark.
     """
 
     kernel: str
     select: tuple[str, ...]
     restart: tuple[str, ...]
     down_timeout: int = 300
+    settle_timeout: int = 300
+    report_losses: bool = False
     only_after_failed_unload: bool = False
 
 
@@ -194,6 +197,7 @@ class Reason(StrEnum):
     BAD_ORDER = "BadOrder"
     OCCUPIED = "NodeOccupied"
     UNSUITABLE = "NodeUnsuitable"
+    DEGRADED = "NodeDegraded"
 
 
 class OrderResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

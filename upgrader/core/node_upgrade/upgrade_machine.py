@@ -40,6 +40,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
     explain_kernel_change,
     explain_silence,
     extend_deadline,
+    go_to,
     is_failing,
     is_settled,
     keep_phase,
@@ -51,6 +52,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
     shows_former_boot,
     turned_back,
     unplaced_gangs,
+    upgrade_failure,
 )
 
 UNHEALTHY = "GPUsMissing"
@@ -76,7 +78,7 @@ def decide(view: NodeView, group: GroupView, now: datetime) -> Decision:
     if is_final(view.phase):
         return keep_phase(view)
     if view.node is None:
-        gone = _go_to(view, _P.NODE_DELETED, message="the node was deleted, or another node of that name joined")
+        gone = go_to(view, _P.NODE_DELETED, message="the node was deleted, or another node of that name joined")
         return end_upgrades(view, now) or gone
     if group.undo and all(node.phase in BEFORE_OFF or is_final(node.phase) for node in group.nodes):
         undone = _undo_upgrade(view)
@@ -98,28 +100,24 @@ def _leave_other_kernel(view: NodeView) -> Decision | None:
         if view.phase in {_P.PREPARING, _P.PREPARED}:
             return _untouched_or_release(view, KERNEL_CHANGED, why)
         if view.phase in {_P.TAINTING, _P.DRAINING}:
-            return _go_to(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
+            return go_to(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
         back = view.reason not in _ALONE or (view.node is not None and view.node.kernel == view.former)
         if view.phase in {_P.UNLOADING, _P.LOADING, _P.VALIDATING} and back and not view.reverting:
             return _revert_upgrade(view, KERNEL_CHANGED, why)
         if view.phase in {_P.LOADING, _P.VALIDATING}:
             if left := driver_to_remove(view):
                 return keep_phase(view, f"{why}; {left}", Act.REMOVE_DRIVER)
-            return _go_to(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
+            return go_to(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
     return None
-
-
-def _go_to(view: NodeView, phase: NodePhase, *acts: Act, message: str = "", failure: str = "") -> Decision:
-    return Decision(phase=phase, acts=acts, reverting=view.reverting, failure=failure or view.failure, message=message)
 
 
 def _undo_upgrade(view: NodeView) -> Decision | None:
     why = "the stack was deleted" if view.reason in _ALONE else "the plan was aborted"
     if view.phase in _UNTOUCHED and not (view.node and view.node.claimed_by == view.uid):
-        return _go_to(view, _P.FAILED, failure=ABORTED, message=f"{why} before the node was changed")
+        return go_to(view, _P.FAILED, failure=ABORTED, message=f"{why} before the node was changed")
     if view.phase is _P.RELEASING:
         return None
-    return _go_to(view, _P.RELEASING, failure=ABORTED, message=f"{why}; the taint and the claim are removed")
+    return go_to(view, _P.RELEASING, failure=ABORTED, message=f"{why}; the taint and the claim are removed")
 
 
 def _revert_upgrade(view: NodeView, failure: str, message: str, now: datetime | None = None) -> Decision:
@@ -129,7 +127,7 @@ def _revert_upgrade(view: NodeView, failure: str, message: str, now: datetime | 
         if not off and not (now and view.deadline and now >= view.deadline + LAST_ACT):
             return keep_phase(view, f"{message}; switching the operands off before the upgrade fails", Act.OPERANDS_OFF)
         what = "operands stay off" if off else "its operands could not be switched off"
-        return _go_to(
+        return go_to(
             view,
             _P.FAILED,
             failure="RevertFailed",
@@ -147,11 +145,11 @@ def _decide_overdue(view: NodeView, waiting: Decision, now: datetime) -> Decisio
         case _P.PREPARED:
             return _untouched_or_release(view, "NotAcknowledged", why)
         case _P.TAINTING:
-            return _go_to(view, _P.RELEASING, failure="NotClosed", message=why)
+            return go_to(view, _P.RELEASING, failure="NotClosed", message=why)
         case _P.DRAINING:
             if waiting.blocked == UNSUPPORTED:
                 return waiting  # released, it would run more pods on a driver that is for another kernel
-            return _go_to(view, _P.RELEASING, failure="NotDrained", message=why)
+            return go_to(view, _P.RELEASING, failure="NotDrained", message=why)
         case _P.UNLOADING | _P.UPGRADING if waiting.blocked == UNSUPPORTED and not view.reverting:
             return waiting
         case _P.UNLOADING if waiting.blocked == ARRIVED:
@@ -168,8 +166,8 @@ def _decide_overdue(view: NodeView, waiting: Decision, now: datetime) -> Decisio
 def _untouched_or_release(view: NodeView, failure: str, message: str) -> Decision:
     """Fail, or release first: a repair taints its node from the start, and its taint must be removed before it ends."""
     if view.node is not None and view.node.claimed_by == view.uid:
-        return _go_to(view, _P.RELEASING, failure=failure, message=message)
-    return _go_to(view, _P.FAILED, failure=failure, message=message)
+        return go_to(view, _P.RELEASING, failure=failure, message=message)
+    return go_to(view, _P.FAILED, failure=failure, message=message)
 
 
 # ------------------------------------------------------------------------------- one function per phase
@@ -177,7 +175,7 @@ def _untouched_or_release(view: NodeView, failure: str, message: str) -> Decisio
 
 def _decide_pending(view: NodeView, group: GroupView, now: datetime) -> Decision:
     del group, now
-    return _go_to(view, _P.PREPARING)
+    return go_to(view, _P.PREPARING)
 
 
 def _decide_preparing(view: NodeView, group: GroupView, now: datetime) -> Decision:
@@ -192,7 +190,7 @@ def _decide_preparing(view: NodeView, group: GroupView, now: datetime) -> Decisi
         case PodOutcome.FAILED:
             return _untouched_or_release(view, "NotPrepared", result_message(view.prepare, "the prepare pod failed"))
         case PodOutcome.SUCCEEDED:
-            return _go_to(view, _P.PREPARED, message="all images for the upgrade are on the node")
+            return go_to(view, _P.PREPARED, message="all images for the upgrade are on the node")
 
 
 def _decide_prepared(view: NodeView, group: GroupView, now: datetime) -> Decision:
@@ -212,38 +210,38 @@ def _decide_prepared(view: NodeView, group: GroupView, now: datetime) -> Decisio
         return keep_phase(
             view, f"waiting for the acknowledgement of {', '.join(silent) or 'gangs without a request yet'}"
         )
-    return _go_to(view, _P.TAINTING, message="all gangs of the upgrade group have acknowledged")
+    return go_to(view, _P.TAINTING, message="all gangs of the upgrade group have acknowledged")
 
 
 def _decide_tainting(view: NodeView, group: GroupView, now: datetime) -> Decision:
     lost = [request for request in group.requests if request.phase not in _GOING]
     if lost:
-        return _go_to(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
+        return go_to(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
     if view.node is None or view.node.claimed_by != view.uid:
         return keep_phase(view, "tainting the node", Act.CLOSE)
     if why := explain_driver_change(view):  # from here on its claim keeps other upgrades away
-        return _go_to(view, _P.RELEASING, failure=DRIVER_CHANGED, message=why)
+        return go_to(view, _P.RELEASING, failure=DRIVER_CHANGED, message=why)
     strangers = [pod for pod in view.others if pod.is_stranger]
     if strangers and view.reason is not UpgradeReason.REPAIR:
         pod = strangers[0]
         failure, what = ("NewGpuPod", "") if pod.gpus else ("NewPod", "out")
         why = f"pod {pod.namespace}/{pod.name} with{what} GPUs appeared after the acknowledgements; group is released"
-        return _go_to(view, _P.RELEASING, failure=failure, message=why)
+        return go_to(view, _P.RELEASING, failure=failure, message=why)
     if left := turned_back(group):
         why = f"node {left} of the upgrade group failed or is being released"
-        return _go_to(view, _P.RELEASING, failure="SiblingFailed", message=why)
+        return go_to(view, _P.RELEASING, failure="SiblingFailed", message=why)
     if not is_settled(view, view.node, now):
         return keep_phase(view, "listing pods once more before any gang is stopped")
-    return _go_to(view, _P.DRAINING, message="the node is tainted")
+    return go_to(view, _P.DRAINING, message="the node is tainted")
 
 
 def _decide_draining(view: NodeView, group: GroupView, now: datetime) -> Decision:
     lost = [request for request in group.requests if request.phase not in _GOING]
     if lost:
-        return _go_to(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
+        return go_to(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
     if left := turned_back(group):
         why = f"node {left} of the upgrade group failed or is being released"
-        return _go_to(view, _P.RELEASING, failure="SiblingFailed", message=why)
+        return go_to(view, _P.RELEASING, failure="SiblingFailed", message=why)
     if behind := [node.name for node in group.nodes if node.phase in {_P.PREPARED, _P.TAINTING}]:
         return keep_phase(view, f"waiting for node {behind[0]} of the upgrade group to be tainted")
     if evict := evict_pods(view, group, now):
@@ -257,12 +255,12 @@ def _decide_draining(view: NodeView, group: GroupView, now: datetime) -> Decisio
         pod = view.others[0]
         blocked = UNSUPPORTED if view.reason is UpgradeReason.REPAIR else "PodsLeft"
         return keep_phase(view, f"waiting for pod {pod.namespace}/{pod.name} to end", blocked=blocked)
-    return _go_to(view, _P.UNLOADING, message="no pod is left that the upgrade would end")
+    return go_to(view, _P.UNLOADING, message="no pod is left that the upgrade would end")
 
 
 def _decide_unloading(view: NodeView, group: GroupView, now: datetime) -> Decision:
     if is_untouched(view):
-        return _go_to(view, _P.LOADING, message="no upgrade Job was created, so there is nothing to undo")
+        return go_to(view, _P.LOADING, message="no upgrade Job was created, so there is nothing to undo")
     if view.node is None or view.node.driver_key != "none" or view.node.operands != "off" or view.node.revision:
         return keep_phase(view, "switching the operands off", Act.OPERANDS_OFF)
     if view.node.adopted and (view.node.unpaused_labels or (view.node.foreign_labels and not view.reverting)):
@@ -271,7 +269,7 @@ def _decide_unloading(view: NodeView, group: GroupView, now: datetime) -> Decisi
         return waiting
     if left := operands_left(view):
         return keep_phase(view, left)
-    return _go_to(view, _P.UPGRADING, message="operands are off")
+    return go_to(view, _P.UPGRADING, message="operands are off")
 
 
 def _decide_upgrading(view: NodeView, group: GroupView, now: datetime) -> Decision:
@@ -284,11 +282,12 @@ def _decide_upgrading(view: NodeView, group: GroupView, now: datetime) -> Decisi
             why = view.upgrade.trouble or explain_silence(view, "the upgrade Job runs")
             return keep_phase(view, why, blocked=DRIVER_BUSY if busy else "")
         case PodOutcome.FAILED:
-            return _revert_upgrade(view, "UpgradeFailed", result_message(view.upgrade, "the upgrade Job failed"))
+            failure = upgrade_failure(view.upgrade)
+            return _revert_upgrade(view, failure, result_message(view.upgrade, "the upgrade Job failed"))
         case PodOutcome.SUCCEEDED if shows_former_boot(view):
             return keep_phase(view, "waiting for the Node to show the boot after its reboot")
         case PodOutcome.SUCCEEDED:
-            return _go_to(view, _P.LOADING, message=result_message(view.upgrade, "the upgrade Job succeeded"))
+            return go_to(view, _P.LOADING, message=result_message(view.upgrade, "the upgrade Job succeeded"))
 
 
 def _decide_loading(view: NodeView, group: GroupView, now: datetime) -> Decision:
@@ -298,7 +297,7 @@ def _decide_loading(view: NodeView, group: GroupView, now: datetime) -> Decision
     if node is None or operand_keys(node) != (view.driver_key or "none", view.runtime_key, view.plugin_key):
         return keep_phase(view, "switching the driver on", Act.DRIVER_ON)
     if not view.driver_key:
-        return _go_to(view, _P.RELEASING, message="nothing was installed before, so nothing is switched on")
+        return go_to(view, _P.RELEASING, message="nothing was installed before, so nothing is switched on")
     if not view.driver.ready:
         return keep_phase(view, view.driver.explain_wait("waiting for the driver to be loaded"))
     if node.operands != "on":
@@ -313,13 +312,13 @@ def _decide_loading(view: NodeView, group: GroupView, now: datetime) -> Decision
         return keep_phase(view, f"0 GPUs allocatable, {view.expected_gpus or 'some'} expected")
     # A plugin reports all its devices at once: if only some are allocatable, a wait does not add the others. Only the
     # validation can name them.
-    return _go_to(view, _P.VALIDATING, message=missing_gpus(view) or f"{node.gpus_allocatable} GPUs allocatable")
+    return go_to(view, _P.VALIDATING, message=missing_gpus(view) or f"{node.gpus_allocatable} GPUs allocatable")
 
 
 def _decide_validating(view: NodeView, group: GroupView, now: datetime) -> Decision:
     match view.validate.outcome:
         case PodOutcome.ABSENT if why := explain_no_validation(view):
-            return _go_to(view, _P.RELEASING, message=why)
+            return go_to(view, _P.RELEASING, message=why)
         case PodOutcome.ABSENT:
             start = keep_phase(view, view.validate.trouble or "starting the validation pod", Act.VALIDATE)
             return wait_for_arrivals(view, group, now) or start
@@ -340,7 +339,7 @@ def _release_with_siblings(view: NodeView, group: GroupView) -> Decision:
     if ahead and not view.reverting:
         # It was released because all were valid, in a step that was interrupted: nodes that are still valid follow.
         why = f"validation succeeded; node {ahead[0].name} of the upgrade group is being released"
-        return _go_to(view, _P.RELEASING, message=why)
+        return go_to(view, _P.RELEASING, message=why)
     turned = [node for node in group.nodes if node.reverting or is_failing(node)]
     if turned and not view.reverting:
         return _revert_upgrade(view, "SiblingReverted", f"node {turned[0].name} of the upgrade group reverts")
@@ -348,7 +347,7 @@ def _release_with_siblings(view: NodeView, group: GroupView) -> Decision:
     if behind := [node.name for node in left if not _is_valid(node)]:
         waiting = keep_phase(view, f"validation succeeded; waiting for node {behind[0]} of the upgrade group")
         return msgspec.structs.replace(waiting, on_siblings=True)
-    return _go_to(view, _P.RELEASING, message="validation succeeded on all nodes of the upgrade group")
+    return go_to(view, _P.RELEASING, message="validation succeeded on all nodes of the upgrade group")
 
 
 def _is_valid(view: NodeView) -> bool:
@@ -381,8 +380,8 @@ def _finish_release(view: NodeView, message: str) -> Decision:
     if unclaimed or (node is not None and node.claimed_by == view.uid):
         return keep_phase(view, "releasing the node", Act.RELEASE)
     if not view.failure:
-        return _go_to(view, _P.SUCCEEDED, message=message)
-    return _go_to(view, _P.FAILED, message=f"{message}. Why it failed: {view.why}" if view.why else message)
+        return go_to(view, _P.SUCCEEDED, message=message)
+    return go_to(view, _P.FAILED, message=f"{message}. Why it failed: {view.why}" if view.why else message)
 
 
 _STEPS = {

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, is_final
 from upgrader.core.model.pod_diagnostics import Silence
-from upgrader.core.node_protocol.orders import FORMER_BOOT, OrderResult
+from upgrader.core.node_protocol.orders import FORMER_BOOT, OrderResult, Reason
 
 
 class PodOutcome(StrEnum):
@@ -78,6 +78,9 @@ DRIVER_CHANGED = "DriverChanged"
 
 KERNEL_CHANGED = "KernelChanged"
 """Failure of a node upgrade whose node booted another kernel than it was planned for."""
+
+NODE_DEGRADED = "NodeDegraded"
+"""Failure of a node upgrade whose node has less after its reboot than before."""
 
 REFUSAL = "Refused"
 """Why a node upgrade is blocked: the API server, or an admission webhook, refuses a write that its phase needs."""
@@ -244,6 +247,11 @@ def is_failing(view: NodeView) -> bool:
     return view.phase is NodePhase.FAILED or (view.phase is NodePhase.RELEASING and bool(view.failure))
 
 
+def upgrade_failure(job: PodResult) -> str:
+    """The reason of a node upgrade whose Job has failed."""
+    return NODE_DEGRADED if job.result is not None and job.result.reason is Reason.DEGRADED else "UpgradeFailed"
+
+
 def result_message(pod_result: PodResult, otherwise: str) -> str:
     """The message of a node pod's result, or why it has no result."""
     return pod_result.result.message if pod_result.result is not None else pod_result.trouble or otherwise
@@ -351,6 +359,11 @@ def keep_phase(view: NodeView, message: str = "", *acts: Act, blocked: str = "")
     return Decision(
         phase=view.phase, acts=acts, reverting=view.reverting, failure=view.failure, message=message, blocked=blocked
     )
+
+
+def go_to(view: NodeView, phase: NodePhase, *acts: Act, message: str = "", failure: str = "") -> Decision:
+    """The decision to enter a phase after these acts; a failure that is known already stays."""
+    return Decision(phase=phase, acts=acts, reverting=view.reverting, failure=failure or view.failure, message=message)
 
 
 def extend_deadline(waiting: Decision, group: GroupView) -> Decision:

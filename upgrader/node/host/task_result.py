@@ -25,6 +25,7 @@ EXIT_CODES: dict[Reason, int] = {
     Reason.NOT_REBOOTED: 20,
     Reason.OCCUPIED: 21,
     Reason.UNSUITABLE: 22,
+    Reason.DEGRADED: 23,
 }
 """1 is that of Python for an unhandled exception. The scripts of driver images use the same codes."""
 

@@ -32,6 +32,7 @@ from upgrader.node.kubelet.kubelet import Kubelet
 from upgrader.node.kubelet.kubelet_settings import SettingsFiles
 from upgrader.node.kubelet.readiness import ready_fault
 from upgrader.node.upgrade import reboot
+from upgrader.node.upgrade.boot_comparison import compare_boots, keep_fingerprint
 from upgrader.node.upgrade.upgrade_record import FetchedKubelet, Records, find_fetched_kubelet
 
 TERM_SECONDS = 15.0
@@ -112,6 +113,7 @@ class UpgradeRun:
                 return self._restore_kubelet(fault)
             done.append(self._change_summary())
         if self._needs_reboot():
+            keep_fingerprint(self._order, self._records, self._host)
             self._records.write_rebooting(self._host.boot_id(), self._facts)
             return self._reboot(self._host.boot_id())
         if self._order.reboot is not None and not self._order.reboot.only_after_failed_unload:
@@ -172,12 +174,15 @@ class UpgradeRun:
         if self._host.boot_id() == before:
             reboot.reboot_node(self._order.reboot, host=self._host, programs=self._programs, clock=self._clock)
         result = reboot.boot_result(self._order.reboot, host=self._host, before=before)
-        if NOT_UNLOADED not in self._facts:
+        if NOT_UNLOADED in self._facts:
+            conditional = self._order.reboot.only_after_failed_unload
+            if conditional and self._order.unload is not None and result.reason is Reason.DONE:
+                self._unload_after_boot(self._order.unload)
+            message = f"{result.message}; {NOT_UNLOADED}: {self._facts[NOT_UNLOADED]}"
+            result = msgspec.structs.replace(result, message=message)
+        if result.reason is not Reason.DONE:
             return result
-        conditional = self._order.reboot.only_after_failed_unload
-        if conditional and self._order.unload is not None and result.reason is Reason.DONE:
-            self._unload_after_boot(self._order.unload)
-        return msgspec.structs.replace(result, message=f"{result.message}; {NOT_UNLOADED}: {self._facts[NOT_UNLOADED]}")
+        return compare_boots(result, self._order, self._records, self._host, self._clock)
 
     def _unload_after_boot(self, driver: NodeDriver) -> None:
         """Unload a driver that the node itself loaded at its boot. A failure is final: one reboot did not help."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from upgrader.core.node_protocol.node_fingerprint import NodeFingerprint
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.node.host import atomic_file
 from upgrader.node.host.host import Host
@@ -94,6 +95,15 @@ class Records:
         kept = self._settings_path(upgrade or self._upgrade)
         return msgspec.json.decode(kept.read_bytes(), type=SettingsFiles) if kept.exists() else None
 
+    def keep_fingerprint(self, fingerprint: NodeFingerprint) -> None:
+        """Keep the fingerprint of the node from before the reboot."""
+        atomic_file.write_file(self._fingerprint_path(self._upgrade), msgspec.json.encode(fingerprint))
+
+    def read_fingerprint(self, upgrade: str = "") -> NodeFingerprint | None:
+        """The fingerprint from before the reboot of this or another upgrade; None if it kept none."""
+        kept = self._fingerprint_path(upgrade or self._upgrade)
+        return msgspec.json.decode(kept.read_bytes(), type=NodeFingerprint) if kept.exists() else None
+
     def write_rebooting(self, boot_id: str, facts: dict[str, str]) -> None:
         """Record that only the reboot remains."""
         self._write(UpgradeRecord(upgrade=self._upgrade, boot_id=boot_id, facts=facts))
@@ -125,6 +135,9 @@ class Records:
 
     def _settings_path(self, upgrade: str) -> Path:
         return self._record.with_name(f"{upgrade}.kubelet.json")
+
+    def _fingerprint_path(self, upgrade: str) -> Path:
+        return self._record.with_name(f"{upgrade}.fingerprint.json")
 
     def _write(self, record: UpgradeRecord) -> None:
         atomic_file.write_file(self._record, msgspec.json.encode(record))

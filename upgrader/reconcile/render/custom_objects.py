@@ -9,7 +9,7 @@ import msgspec
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES
-from upgrader.api.v1alpha1 import GpuStackSpec, NodeState, RebootState
+from upgrader.api.v1alpha1 import GpuStackSpec, NodeState, RebootSpec, RebootState
 from upgrader.core import timing, untrusted
 from upgrader.core.errors import ConfigurationError, UnreadableError
 from upgrader.core.model.fleet import Gang, ImageFacts, NodeFacts, Target
@@ -103,14 +103,17 @@ def reboot_state(node: NodeFacts, target: Target, image: ImageFacts, spec: GpuSt
     may_reboot = spec.reboots_after_failed_unload and target.replaces_driver(node, image)
     if kernel == node.kernel and not may_reboot:
         return None
-    ways = (target.reboot_select, target.reboot_restart)
-    select, restart = ways if spec.reboot is None else (spec.reboot.select, spec.reboot.restart)
+    way = spec.reboot or RebootSpec(
+        kernel=kernel, select=list(target.reboot_select), restart=list(target.reboot_restart)
+    )
     return RebootState(
         source=node.kernel,
         target=kernel,
-        select=list(select),
-        restart=list(restart),
+        select=way.select,
+        restart=way.restart,
         when="Always" if kernel != node.kernel else "UnloadFailed",
+        on_loss=way.on_loss,
+        settle_seconds=way.settle_seconds,
     )
 
 

@@ -159,5 +159,11 @@ def _reboot_order(upgrade: NodeUpgrade, *, reverting: bool) -> Reboot | None:
     if reboot is None:
         return None
     kernel = reboot.source if reverting else reboot.target
-    select, restart, conditional = tuple(reboot.select), tuple(reboot.restart), not reboot.is_certain
-    return Reboot(kernel=kernel, select=select, restart=restart, only_after_failed_unload=conditional)
+    return Reboot(
+        kernel=kernel,
+        select=tuple(reboot.select),
+        restart=tuple(reboot.restart),
+        settle_timeout=reboot.settle_seconds,
+        report_losses=reboot.on_loss == "Report",
+        only_after_failed_unload=not reboot.is_certain,
+    )

@@ -55,7 +55,10 @@ BUSY = 15
 OCCUPIED = 21
 """Another upgrade works on the node: the pod is run again in the same way."""
 
-REPORTED_FAILURES = (1, *range(10, BUSY), *range(BUSY + 1, OCCUPIED), OCCUPIED + 1)
+DEGRADED = 23
+"""After the reboot the node has less than before. The last of the codes."""
+
+REPORTED_FAILURES = (1, *range(10, BUSY), *range(BUSY + 1, OCCUPIED), *range(OCCUPIED + 1, DEGRADED + 1))
 """Exit codes by which an upgrade reports a failure (docs/reference/node-contract.md; 1 is that of Python). These are
 final. Any other code is that of a killed container (137, 143, 255 after a power failure, 128 if it never started),
 which is run again.
