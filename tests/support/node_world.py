@@ -17,6 +17,7 @@ from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTO
 from upgrader.node.host.host import Host
 from upgrader.node.host.processes import RunningKubelet
 from upgrader.node.host.programs import ProgramResult
+from upgrader.node.host.systemd import ENTER
 from upgrader.node.kubelet.readiness import NodeReadiness
 
 BINARY = "/opt/kube/kubelet"
@@ -160,6 +161,8 @@ class PlayedMachine:
         self.stuck = False
         self.at_boot: list[Callable[[], object]] = []
         """What changes on the node while it boots."""
+        self.ignores = False
+        """Whether its systemctl finds itself in a chroot."""
         self.boot()
 
     @property
@@ -178,7 +181,9 @@ class PlayedMachine:
         match words:
             case ["/sbin/choose", "--default", kernel]:
                 self.selected = kernel
-            case ["/sbin/reboot"] if not self.stuck:
+            case ["/sbin/reboot"] | ["systemctl", "reboot"] if not self.stuck:
+                if self.ignores:
+                    return ProgramResult(code=0, output="Running in chroot, ignoring request.\n")
                 self.boot()
             case ["/sbin/broken", *_]:
                 return ProgramResult(code=3, output="no such entry\n")
@@ -200,12 +205,15 @@ class PlayedPrograms:
         self.missing = False
         self.removal_seconds = 0
         """What the kernel needs to remove the modules."""
+        self.entered: list[str] = []
+        """Programs that ran in the namespaces of the first process."""
 
     def run(self, words: list[str], *, seconds: float, env: dict[str, str] | None = None) -> ProgramResult:
         assert seconds > 0
-        if words[:2] == ["chroot", str(self._host.root)]:
+        if (entered := words[: len(ENTER)] == list(ENTER)) or words[:2] == ["chroot", str(self._host.root)]:
+            self.entered += [" ".join(words[len(ENTER) :])] if entered else []
             assert {"/usr/local/sbin", "/usr/sbin", "/sbin"} <= set((env or {})["PATH"].split(":")), "as on the node"
-            return self._machine.run(words[2:])
+            return self._machine.run(words[len(ENTER) if entered else 2 :])
         assert words[0] == "/bin/sh"
         self.calls += 1
         if self.removal_seconds:
@@ -281,6 +289,10 @@ class NodeWorld:
             program = self.host.path(f"/sbin/{name}")
             program.parent.mkdir(exist_ok=True)
             program.touch(mode=0o755)
+
+    def run_systemd(self) -> None:
+        """Make systemd the first process."""
+        self.host.path("/run/systemd/system").mkdir(parents=True)
 
     def loaded(self) -> bool:
         """Whether a driver is loaded."""

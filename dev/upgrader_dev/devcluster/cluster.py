@@ -144,7 +144,7 @@ class DevCluster:
 
         `packages` as in ClusterSpec.vm_packages.
         """
-        node = self.record_vm(spec, find_image(progress, packages))
+        node = self.record_vm(spec, find_image(progress, packages, init=spec.init))
         node.boot()
         return node
 

@@ -79,15 +79,16 @@ def start_cluster(spec: ClusterSpec, progress: Progress, root: Path | None = Non
         if message := watchers.allow_watchers():
             progress(message)
     # before anything is started: building the first image takes a minute
-    over = find_image(progress, spec.vm_packages) if vms else None
-    if over is not None and spec.vm_images:
-        over = msgspec.structs.replace(over, preloaded=find_disk(spec.vm_images, progress))
+    images = {init: find_image(progress, spec.vm_packages, init=init) for init in sorted({vm.init for vm in vms})}
+    if vms and spec.vm_images:
+        preloaded = find_disk(spec.vm_images, progress)
+        images = {init: msgspec.structs.replace(over, preloaded=preloaded) for init, over in images.items()}
     cluster_record = _claim_addresses(spec, folder, namespaces=namespaces)
     try:
         if namespaces:
             network.make_bridge(cluster_record.addresses, _owner_of(cluster_record))
         _keep_modules(folder, spec.vm_modules)
-        return _bring_up(folder, boxes, [(vm, over) for vm in vms if over is not None], kwok, progress)
+        return _bring_up(folder, boxes, [(vm, images[vm.init]) for vm in vms], kwok, progress)
     except BaseException:
         delete_cluster(spec.name, root)
         raise

@@ -130,7 +130,10 @@ class RebootSpec(Resource, frozen=True, kw_only=True):
     ]
     restart: Annotated[
         CommandWords,
-        field_doc("Command on the node, with an absolute path, that reboots the node. Defaults to `/sbin/reboot`."),
+        field_doc(
+            "Command on the node, with an absolute path, that reboots the node. Defaults to `/sbin/reboot`, "
+            "instead of which `systemctl reboot` runs where systemd is the first process of the node."
+        ),
     ] = field(default_factory=lambda: ["/sbin/reboot"])
     on_loss: Annotated[
         Literal["Fail", "Report"],

@@ -11,6 +11,7 @@ from upgrader.core.node_protocol.orders import FORMER_BOOT, OrderResult, Reason,
 from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import ProgramRunner
+from upgrader.node.host.systemd import ENVIRONMENT, node_command, runs_systemd
 from upgrader.node.host.task_result import OrderFailedError
 
 SELECT_SECONDS = 120.0
@@ -19,9 +20,11 @@ SELECT_SECONDS = 120.0
 RESTART_SECONDS = 60.0
 """Timeout of the program that restarts the machine, which returns before the machine is down."""
 
-# The PATH of the node image does not contain /usr/sbin, where grub-set-default is.
-ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C"}
-"""Environment of programs of the node, in addition to that of the container."""
+DEFAULT_RESTART = ("/sbin/reboot",)
+"""The default of spec.reboot.restart, which is systemctl under another name where systemd is the first process."""
+
+_IGNORED = "Running in chroot, ignoring"
+"""Output of a systemctl that does nothing and ends with exit code 0."""
 
 
 def reboot_obstacle(order: Reboot, host: Host) -> str:
@@ -32,7 +35,10 @@ def reboot_obstacle(order: Reboot, host: Host) -> str:
             f"kernel {order.kernel} is not installed on the node: there is no /lib/modules/{order.kernel}/modules.dep; "
             "install its package, or correct spec.reboot.kernel of the stack"
         )
-    for field, words in (("select", order.select), ("restart", order.restart)):
+    commands = [("select", order.select)]
+    if not _restarts_by_systemd(order, host):
+        commands.append(("restart", order.restart))
+    for field, words in commands:
         program = host.path(words[0])
         if not (program.is_file() and os.access(program, os.X_OK)):
             return f"{words[0]} is not a program on the node; correct spec.reboot.{field} of the stack"
@@ -57,7 +63,8 @@ def reboot_node(order: Reboot, *, host: Host, programs: ProgramRunner, clock: No
     select_kernel(order, host=host, programs=programs)
     os.sync()  # an image that was just pulled may only be in memory
     before = host.boot_id()
-    _run_on_node(order.restart, RESTART_SECONDS, host, programs, "restarting the node")
+    words = ("systemctl", "reboot") if _restarts_by_systemd(order, host) else order.restart
+    _run_on_node(words, RESTART_SECONDS, host, programs, "restarting the node")
     fault = poll_until_no_fault(
         lambda: "the node did not shut down" if host.boot_id() == before else "",
         clock=clock,
@@ -65,7 +72,7 @@ def reboot_node(order: Reboot, *, host: Host, programs: ProgramRunner, clock: No
         every=1.0,
     )
     if fault:
-        raise OrderFailedError(Reason.NOT_REBOOTED, f"{fault} within {order.down_timeout} s of {order.restart[0]}")
+        raise OrderFailedError(Reason.NOT_REBOOTED, f"{fault} within {order.down_timeout} s of {' '.join(words)}")
 
 
 def boot_result(order: Reboot, *, host: Host, before: str) -> OrderResult:
@@ -81,12 +88,16 @@ def boot_result(order: Reboot, *, host: Host, before: str) -> OrderResult:
     return OrderResult(reason=Reason.DONE, message=f"rebooted into kernel {kernel}", facts=facts)
 
 
+def _restarts_by_systemd(order: Reboot, host: Host) -> bool:
+    return order.restart == DEFAULT_RESTART and runs_systemd(host)
+
+
 def _run_on_node(words: Sequence[str], seconds: float, host: Host, programs: ProgramRunner, step: str) -> None:
     try:
-        ended = programs.run(["chroot", str(host.root), *words], seconds=seconds, env=ENVIRONMENT)
+        ended = programs.run(node_command(host, words), seconds=seconds, env=ENVIRONMENT)
     except ProcessError as error:
         raise OrderFailedError(Reason.NOT_REBOOTED, f"{step}: {error}") from error
-    if ended.code != 0:
+    if ended.code != 0 or _IGNORED in ended.output:
         output = ended.one_line
         raise OrderFailedError(
             Reason.NOT_REBOOTED, f"{step}: {' '.join(words)} ended with exit code {ended.code}: {output}"

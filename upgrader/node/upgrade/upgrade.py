@@ -24,6 +24,7 @@ from upgrader.node.driver.unload_patience import UnloadPatience
 from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.host import Host
 from upgrader.node.host.node_lock import hold_node_lock
+from upgrader.node.host.package_lock import hold_package_lock
 from upgrader.node.host.processes import RunningKubelet
 from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
@@ -83,10 +84,11 @@ class UpgradeRun:
             return record.result
         started = self._clock.monotonic()
         self._facts = dict(record.facts)
-        if record.boot_id:
-            result = self._reboot(record.boot_id)
-        else:
-            result = self._restore_kubelet(record.restoring) if record.restoring else self._apply_order()
+        with hold_package_lock(self._host, self._clock):
+            if record.boot_id:
+                result = self._reboot(record.boot_id)
+            else:
+                result = self._restore_kubelet(record.restoring) if record.restoring else self._apply_order()
         result = OrderResult(
             reason=result.reason,
             message=result.message,

@@ -10,7 +10,7 @@ from msgspec import Struct
 from upgrader.core.errors import DevClusterError
 from upgrader.process.places import hold_lock, write_atomically
 from upgrader_dev.devcluster.base.addresses import Addresses
-from upgrader_dev.devcluster.base.spec import KwokSpec, NodeTaint
+from upgrader_dev.devcluster.base.spec import Init, KwokSpec, NodeTaint
 
 FILE = "cluster.json"
 
@@ -42,6 +42,7 @@ class VmRecord(Struct, frozen=True, kw_only=True):
     """Installed releases, oldest first."""
     labels: Mapping[str, str] = {}
     memory_mib: int
+    init: Init = "busybox"
     kernel: str = ""
     order: str = ""
     """Changes whenever `kernel` is set; empty: never set, and the disk determines the booted kernel."""

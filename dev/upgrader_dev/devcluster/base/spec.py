@@ -4,6 +4,7 @@ import re
 import string
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 
@@ -16,6 +17,7 @@ MOST_VMS = 8
 """Each requires about 1.5 GB."""
 MOST_FAST_KWOK = 100
 """In a fast cluster the lease of each kwok node is renewed every 3 s; 500 nodes use two cores, and become NotReady."""
+Init = Literal["busybox", "systemd"]
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
@@ -48,6 +50,8 @@ class VmSpec(Struct, frozen=True, kw_only=True):
     kernel: str = ""
     """The installed kernel that it boots first; empty: the newest."""
     memory_mib: int = 1536
+    init: Init = "busybox"
+    """Its first process; systemd boots more slowly."""
 
 
 class KwokSpec(Struct, frozen=True, kw_only=True):

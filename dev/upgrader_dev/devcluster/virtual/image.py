@@ -17,6 +17,7 @@ from upgrader.images.debian.values import DebianKernel
 from upgrader.images.drivers.builder.trees import Trees
 from upgrader.process.places import Progress, cache_root, hold_lock
 from upgrader_dev.devcluster.base import binaries, versions
+from upgrader_dev.devcluster.base.spec import Init
 from upgrader_dev.devcluster.virtual import disk, initramfs, kernels, rootfs
 from upgrader_dev.devcluster.virtual.preloaded import PreloadedDisk
 
@@ -61,8 +62,8 @@ class Image(Struct, frozen=True, kw_only=True):
         return self.folder / "vmlinuz"
 
 
-def find_image(progress: Progress, packages: Sequence[str] = ()) -> Image:
-    """The image; a missing image is built (about a minute; one process at a time builds).
+def find_image(progress: Progress, packages: Sequence[str] = (), *, init: Init = "busybox") -> Image:
+    """The image with this first process; a missing image is built (about a minute; one process at a time builds).
 
     `packages` are additional Debian packages; their scripts are not run, so they are not configured.
 
@@ -71,12 +72,13 @@ def find_image(progress: Progress, packages: Sequence[str] = ()) -> Image:
         ConfigurationError, ArchiveError: packages are not available.
     """
     root = cache_root() / "vm"
-    all_packages = (*rootfs.PACKAGES, *packages)
+    all_packages = (*rootfs.INIT_PACKAGES[init], *packages)
     suite = base.suite_name()
     node_kernels = kernels.find_kernels(suite, progress)
     programs = [binaries.find_program(tool, progress) for tool in versions.CONTAINERD_TOOLS]
     kubelets = {version: binaries.kubelet_program(version, progress) for version in versions.KUBELETS}
     inputs: list[bytes | str] = [
+        init,
         *(path.read_bytes() for path in (*_RECIPE, rootfs.boot_kernel())),
         suite,
         base.package_versions(cache_root() / "images", all_packages),
@@ -89,7 +91,10 @@ def find_image(progress: Progress, packages: Sequence[str] = ()) -> Image:
     if not target.is_dir():
         with hold_lock(root / ".lock", lambda: progress("virtual nodes' image: waiting for another build")):
             if not target.is_dir():
-                _build_image(target, node_kernels, all_packages, programs, kubelets, progress)
+                parts = ImageParts(
+                    kernels=node_kernels, packages=all_packages, programs=programs, kubelets=kubelets, init=init
+                )
+                _build_image(target, parts, progress)
     image.record_use()
     return image
 
@@ -103,14 +108,17 @@ def sweep_images(root: Path) -> list[Path]:
     return stale
 
 
-def _build_image(
-    target: Path,
-    node_kernels: list[DebianKernel],
-    packages_to_install: Sequence[str],
-    programs: list[Path],
-    kubelets: dict[str, Path],
-    progress: Progress,
-) -> None:
+class ImageParts(Struct, frozen=True, kw_only=True):
+    """What an image is built from; `packages` are names, `kubelets` are by version."""
+
+    kernels: list[DebianKernel]
+    packages: Sequence[str]
+    programs: list[Path]
+    kubelets: dict[str, Path]
+    init: Init
+
+
+def _build_image(target: Path, parts: ImageParts, progress: Progress) -> None:
     started = time.monotonic()
     progress(f"virtual nodes' image: building (kept in {target})")
     temporary = target.with_name(f".{target.name}.new")
@@ -119,16 +127,16 @@ def _build_image(
     packages = PackageStore(cache_root() / "packages", Fetcher(cache_root() / "apt/fetching", configured_archives()))
     trees = Trees(cache_root() / "driver-builds/trees", packages, progress)
     with packages.in_use(progress):
-        unpacked = {trees.unpacked_tree(f"kernel-{kernel.release}", kernel.image): kernel for kernel in node_kernels}
-    progress(f"virtual nodes' image: {len(packages_to_install)} packages and their dependencies")
+        unpacked = {trees.unpacked_tree(f"kernel-{kernel.release}", kernel.image): kernel for kernel in parts.kernels}
+    progress(f"virtual nodes' image: {len(parts.packages)} packages and their dependencies")
     archive, tree = temporary / "base.tar", temporary / "root"
-    base.download_packages(archive, packages_to_install)
-    rootfs.make_node_root(tree, archive, unpacked, programs, kubelets)
+    base.download_packages(archive, parts.packages)
+    rootfs.make_node_root(tree, archive, unpacked, parts.programs, parts.kubelets, init=parts.init)
     progress("virtual nodes' image: writing the disk")
     area = disk.boot_area(tree)
     rootfs.finish_root(tree)
     disk.make_disk(area, tree, temporary / "disk.img")
-    shutil.copy(tree / "boot" / f"vmlinuz-{node_kernels[-1].release}", temporary / "vmlinuz")
+    shutil.copy(tree / "boot" / f"vmlinuz-{parts.kernels[-1].release}", temporary / "vmlinuz")
     shutil.rmtree(tree)
     archive.unlink()
     temporary.rename(target)

@@ -12,6 +12,7 @@ from upgrader.images.drivers.builder.extraction import extract_archive
 from upgrader.images.drivers.builder.trees import make_root
 from upgrader.images.product import checkout_root
 from upgrader.process import run
+from upgrader_dev.devcluster.base.spec import Init
 from upgrader_dev.devcluster.virtual import initramfs
 
 PACKAGES = (
@@ -28,6 +29,11 @@ PACKAGES = (
     "runc",
     "util-linux",
 )
+INIT_PACKAGES: Mapping[Init, Sequence[str]] = {
+    "busybox": PACKAGES,
+    "systemd": (*PACKAGES, "dbus", "dpkg", "systemd", "systemd-sysv", "udev"),
+}
+"""Packages of a node by its first process."""
 FILES = Path(__file__).parent / "files"
 BOOT_ARGUMENTS = (
     # reboot after a panic, as on a real node, and for a stuck kernel; the console shows where it was stuck
@@ -39,7 +45,10 @@ BOOT_ARGUMENTS = (
 _LEFT_OUT = (*base.LEFT_OUT, "./usr/share/doc", "./usr/share/man", "./usr/share/locale", "./usr/share/perl*")
 _UNWANTED = (
     # hardware that virtual machines do not have; the core of drivers/gpu/drm stays, since nvidia.ko imports from it
-    *(f"drivers/{name}" for name in ("hid", "hwmon", "iio", "infiniband", "input", "isdn", "media", "mtd", "scsi")),
+    *(
+        f"drivers/{name}"
+        for name in ("ata", "hid", "hwmon", "iio", "infiniband", "input", "isdn", "media", "mtd", "scsi")
+    ),
     *(f"drivers/{name}" for name in ("staging", "usb", "net/can", "net/ethernet", "net/usb", "net/wireless")),
     *(f"drivers/gpu/drm/{name}" for name in ("amd", "gma500", "i915", "nouveau", "radeon", "vmwgfx")),
     "sound",
@@ -68,15 +77,18 @@ def make_node_root(
     kernels: Mapping[Path, DebianKernel],
     programs: Sequence[Path],
     kubelets: Mapping[str, Path],
+    *,
+    init: Init,
 ) -> None:
     """Create the tree.
 
     Args:
         root: the directory to create.
-        archive: the output of mmdebstrap for PACKAGES.
+        archive: the output of mmdebstrap for the packages of `init`.
         kernels: by the tree of its unpacked packages.
         programs: containerd and its programs.
         kubelets: by version.
+        init: the first process.
 
     Raises:
         ProcessError: an archive cannot be unpacked, or a program of the tree fails.
@@ -86,8 +98,12 @@ def make_node_root(
     extract_archive(["--file", archive, *excluded], root, timeout=_SECONDS)
     for folder in _FOLDERS:
         (root / folder).mkdir(parents=True, exist_ok=True)
-    _add_busybox(root)
+    _link_busybox(root)
     _add_files(root)
+    if init == "systemd":
+        _configure_systemd(root)
+    else:
+        _make_busybox_init(root)
     for program in programs:
         _copy_file(program, root / "usr/bin" / program.name, _PROGRAM)
     for version, program in kubelets.items():
@@ -115,17 +131,30 @@ def set_times(root: Path) -> None:
         os.utime(path, (_EPOCH, _EPOCH), follow_symlinks=False)
 
 
-def _add_busybox(root: Path) -> None:
-    # each of its commands that is in no package
+def _link_busybox(root: Path) -> None:
+    """Link each command of busybox that is in no package."""
     for command in run(["chroot", root, "/bin/busybox", "--list"], timeout=_SECONDS).text.split():
         places = [root / folder / command for folder in ("usr/bin", "usr/sbin")]
         if not any(place.is_symlink() or place.exists() for place in places):
             places[0].symlink_to("busybox")
-    (root / "usr/sbin/init").unlink(missing_ok=True)
-    (root / "usr/bin/init").unlink(missing_ok=True)
-    (root / "usr/sbin/init").symlink_to("../bin/busybox")
-    (root / "usr/sbin/reboot").unlink(missing_ok=True)
-    (root / "usr/sbin/reboot").symlink_to("../bin/busybox")  # the usual path
+
+
+def _make_busybox_init(root: Path) -> None:
+    _copy_file(FILES / "inittab", root / "etc/inittab", _FILE)
+    for name in ("init", "reboot"):  # the usual paths
+        for folder in ("usr/bin", "usr/sbin"):
+            (root / folder / name).unlink(missing_ok=True)
+        (root / "usr/sbin" / name).symlink_to("../bin/busybox")
+
+
+def _configure_systemd(root: Path) -> None:
+    """What the scripts of its packages do: users, an ID of the machine that is set at boot, and enabled units."""
+    units = sorted((FILES / "systemd").iterdir())
+    for unit in units:
+        _copy_file(unit, root / "etc/systemd/system" / unit.name, _FILE)
+    (root / "etc/machine-id").touch()  # without the file systemd would enable all units of the packages
+    run(["chroot", root, "systemd-sysusers"], timeout=_SECONDS, env={"SOURCE_DATE_EPOCH": str(_EPOCH)})
+    run(["chroot", root, "systemctl", "enable", *(unit.name for unit in units)], timeout=_SECONDS)
 
 
 def _add_files(root: Path) -> None:
@@ -137,7 +166,6 @@ def _add_files(root: Path) -> None:
     (root / "etc/group").write_text("root:x:0:\n")
     (root / "etc/mtab").unlink(missing_ok=True)
     (root / "etc/mtab").symlink_to("/proc/self/mounts")
-    _copy_file(FILES / "inittab", root / "etc/inittab", _FILE)
     for name in _SCRIPTS:
         _copy_file(FILES / name, root / "etc/node" / name, _PROGRAM)
     (root / "usr/local/sbin").mkdir(parents=True, exist_ok=True)

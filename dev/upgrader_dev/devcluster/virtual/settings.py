@@ -46,7 +46,7 @@ def seed_files(cluster_record: ClusterRecord, vm: VmRecord, pki: Credentials) ->
         **node_settings,
         **boot_order,
         **images_disk,
-        "containerd.toml": containerd_config(),
+        "containerd.toml": containerd_config(systemd=vm.init == "systemd"),
         "hostname": f"{vm.name}\n".encode(),
         "kubelet-version": f"{vm.kubelet}\n".encode(),
         "kubelet-words": "".join(f"{word}\n" for word in words).encode(),
@@ -54,6 +54,9 @@ def seed_files(cluster_record: ClusterRecord, vm: VmRecord, pki: Credentials) ->
     }
 
 
-def containerd_config() -> bytes:
-    """containerd.toml for containerd 2.3, which supports CDI device names."""
-    return _CONTAINERD.encode()
+def containerd_config(*, systemd: bool = False) -> bytes:
+    """containerd.toml for containerd 2.3, which supports CDI device names. The kubelet uses its cgroup driver.
+
+    `systemd`: control groups of pods are created by systemd, not by containerd itself.
+    """
+    return _CONTAINERD.replace("SystemdCgroup = false", f"SystemdCgroup = {str(systemd).lower()}").encode()

@@ -71,7 +71,7 @@ def test_boxes_and_virtual_nodes_share_one_row_of_indexes(tmp_path):
     cluster.record_box(BoxSpec(name="gpu-a"))
     cluster.record_vm(VmSpec(name="vm-a", kernel="6.1.0-47-amd64"), image)
     cluster.record_box(BoxSpec(name="gpu-b"))
-    cluster.record_vm(VmSpec(name="vm-b"), image)
+    cluster.record_vm(VmSpec(name="vm-b", init="systemd"), image)
 
     kept = record.read_record(tmp_path / "dev")
     assert [(one.name, one.index) for one in (*kept.boxes, *kept.vms)] == [
@@ -80,7 +80,10 @@ def test_boxes_and_virtual_nodes_share_one_row_of_indexes(tmp_path):
         ("vm-a", 2),
         ("vm-b", 4),
     ]
-    assert [(vm.kernel, bool(vm.order)) for vm in kept.vms] == [("6.1.0-47-amd64", True), ("", False)]
+    assert [(vm.kernel, bool(vm.order), vm.init) for vm in kept.vms] == [
+        ("6.1.0-47-amd64", True, "busybox"),
+        ("", False, "systemd"),
+    ]
     with pytest.raises(DevClusterError, match="a node or folder named vm-a already exists"):
         cluster.record_box(BoxSpec(name="vm-a"))
     with pytest.raises(DevClusterError, match="a node or folder named shared already exists"):

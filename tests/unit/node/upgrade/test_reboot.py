@@ -52,6 +52,37 @@ def test_a_node_upgrade_reboots_last_and_tells_both_boots(world):
     assert (world.machine.kernel, world.machine.boots, world.installed(), world.loaded()) == (NEXT, 2, "1.35.4", False)
 
 
+def test_systemd_reboots_the_node_where_it_is_the_first_process(world):
+    world.run_systemd()
+    world.host.path("/sbin/reboot").unlink()
+    result = run(world)
+    assert (result.reason, world.machine.kernel, world.machine.boots) == (Reason.DONE, NEXT, 2)
+    assert world.programs.entered == [f"/sbin/choose --default {NEXT}", "systemctl reboot"]
+
+
+def test_a_command_of_the_stack_reboots_the_node_in_the_namespaces_of_systemd(world):
+    world.run_systemd()
+    own = msgspec.structs.replace(REBOOT, restart=("/sbin/reboot", "--force"))
+    assert refused(world, reboot=own) == (
+        Reason.NOT_REBOOTED,
+        "the node did not shut down within 300 s of /sbin/reboot --force",
+    )
+    assert world.programs.entered == [f"/sbin/choose --default {NEXT}", "/sbin/reboot --force"]
+
+
+@pytest.mark.parametrize(("systemd", "command"), [(False, "/sbin/reboot"), (True, "systemctl reboot")])
+def test_a_systemctl_that_ignores_the_request_is_reported_immediately(world, systemd, command):
+    if systemd:
+        world.run_systemd()
+    world.machine.ignores = True
+    began = world.clock.now
+    assert refused(world) == (
+        Reason.NOT_REBOOTED,
+        f"restarting the node: {command} ended with exit code 0: Running in chroot, ignoring request.",
+    )
+    assert (world.clock.now, world.machine.boots) == (began, 1)
+
+
 def test_the_same_upgrade_again_does_not_reboot_again(world):
     first = run(world)
     assert (run(world), world.machine.boots) == (first, 2)

@@ -35,6 +35,13 @@ def test_containerd_serves_cdi_and_pulls_from_the_clusters_registry_only():
     assert read["io.containerd.cri.v1.images"]["registry"] == {"config_path": "/var/lib/box/certs.d"}
 
 
+@pytest.mark.parametrize(("init", "by_systemd"), [("busybox", False), ("systemd", True)])
+def test_systemd_creates_the_control_groups_of_pods_where_it_is_the_first_process(pki, init, by_systemd):
+    made = settings.seed_files(FOUND, msgspec.structs.replace(VM, init=init), pki)["containerd.toml"].decode()
+    runtimes = tomllib.loads(made)["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]["runtimes"]
+    assert runtimes["runc"]["options"] == {"SystemdCgroup": by_systemd}
+
+
 def test_a_node_has_what_is_its_own(pki):
     made = settings.seed_files(FOUND, VM, pki)
 
