@@ -35,6 +35,7 @@ def upgrade(
     target: dict[str, Any] | None = None,
     node: str = "node-1",
     reboot: dict[str, Any] | None = None,
+    level: str = "",
     **status: Any,
 ) -> NodeUpgrade:
     """From driver 560.1 and kubelet 1.34.4 to 570.10 and 1.35.4."""
@@ -47,4 +48,6 @@ def upgrade(
     }
     if reboot is not None:
         body["spec"]["reboot"] = reboot
+    if level:
+        body["spec"]["validation"] = level
     return msgspec.convert(body | {"status": status}, NodeUpgrade)

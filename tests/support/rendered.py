@@ -77,6 +77,9 @@ STACK = GpuStack(
     ),
 )
 
+NCCL = {"image": "registry.example/nccl-tests@sha256:" + "f" * 64, "minBusBandwidth": 400.0}
+DCGM = {"image": "registry.example/dcgm@sha256:" + "f" * 64}
+
 UPGRADED = node("node-1", boot_id="boot-7")
 CUDA_SAMPLE = {"workloadImage": "registry.example/cuda-sample@sha256:" + "e" * 64, "workloadRuntime": "nvidia"}
 
@@ -112,6 +115,8 @@ def runtime_of(vendor, driver):
 HOOK = {"runtimeImage": "registry.example/hook@sha256:" + "b" * 64, "runtimeKey": "b" * 16}
 REAL = {"driverVendor": "nvidia", "driverVersion": "535.309.01"}
 MPS = {"mpsReplicas": 4, "mpsRuntime": "nvidia"}
+
+PROGRAMS = state("535.309.01", "1.34.4", "b", **REAL, **CUDA_SAMPLE, allReduce=NCCL, diagnostics=DCGM)
 
 RENDERED = {
     "node-features-daemonset": lambda: manifests.node_features_daemonset(STACK, SETTINGS),
@@ -158,5 +163,10 @@ RENDERED = {
     "validation-pod": validation,
     "validation-pod-back": lambda: validation(reverting=True),
     "validation-pod-nvidia": lambda: validation(target=state("535.309.01", "1.34.4", "b", **REAL, **CUDA_SAMPLE)),
+    "validation-pod-nvidia-diagnostics": lambda: validation(target=PROGRAMS, level="Diagnostics"),
+    "validation-pod-back-without-programs": lambda: validation(target=PROGRAMS, level="Diagnostics", reverting=True),
+    "prepare-pod-nvidia-diagnostics": lambda: manifests.prepare_pod(
+        upgrade(source={}, target=PROGRAMS, level="Diagnostics"), SETTINGS
+    ),
     "validation-pod-nvidia-without-a-workload": lambda: validation(target=state("535.309.01", "1.34.4", "b", **REAL)),
 }

@@ -142,8 +142,8 @@ KINDS: tuple[CustomKind, ...] = (
             ),
             ValidationRule(
                 "spec.validation",
-                "!has(self.runtimeClass) || has(self.workloadImage)",
-                "runtimeClass requires workloadImage",
+                "!has(self.runtimeClass) || has(self.workloadImage) || has(self.allReduce) || has(self.diagnostics)",
+                "runtimeClass requires workloadImage, allReduce or diagnostics",
             ),
             ValidationRule(
                 "spec.driver.parameters",

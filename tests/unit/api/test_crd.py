@@ -90,6 +90,7 @@ def test_defaults_of_the_spec_are_stored_with_the_object():
         "minAvailableGPUs": 0,
         "canary": {"enabled": True, "soakSeconds": 600},
         "waitForCompletionSeconds": 3600,
+        "validation": "Devices",
         "onFailure": "Pause",
     }
     assert spec["strategy"]["properties"]["maxUnavailable"]["default"] == "25%"

@@ -29,9 +29,9 @@ def test_a_file_has_400_lines_at_most() -> None:
     assert house.long_files(400) == {}
 
 
-def test_the_node_image_is_an_eighth_of_the_package() -> None:
-    """Every node stores it. With the survey of the node; without operands."""
-    assert house.lines(house.image_parts.NODE_PARTS) < house.lines(("",)) / 8
+def test_the_node_image_is_a_seventh_of_the_package() -> None:
+    """Every node stores it. With the survey, the fingerprint and the checks of GPUs; without operands."""
+    assert house.lines(house.image_parts.NODE_PARTS) < house.lines(("",)) / 7
 
 
 def test_the_image_of_the_controller_has_no_laboratory() -> None:

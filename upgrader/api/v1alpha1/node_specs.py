@@ -13,6 +13,7 @@ from upgrader.core.fields import (
     Text,
     field_doc,
 )
+from upgrader.core.model.validation import AllReduce, Diagnostics
 
 CpuList = Annotated[str, Meta(pattern=r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$", max_length=253)]
 
@@ -90,9 +91,7 @@ class KubeletSpec(Resource, frozen=True, kw_only=True):
 
 
 class ValidationSpec(Resource, frozen=True, kw_only=True):
-    """Workload that runs on the GPUs of a node before its release, in addition to the checks of driver and
-    devices.
-    """
+    """Programs that run on the GPUs of a node before its release, in addition to the checks of driver and devices."""
 
     workload_image: Annotated[
         ImageReference | None,
@@ -105,8 +104,22 @@ class ValidationSpec(Resource, frozen=True, kw_only=True):
     runtime_class: Annotated[
         Text | None,
         field_doc(
-            "RuntimeClass that makes GPUs available to the workload. If unset, the default runtime is "
-            "used. Requires `workloadImage`."
+            "RuntimeClass that makes GPUs available to the programs. If unset, the default runtime is "
+            "used. Requires `workloadImage`, `allReduce` or `diagnostics`."
+        ),
+    ] = None
+    all_reduce: Annotated[
+        AllReduce | None,
+        field_doc(
+            "All-reduce over all GPUs of a node, in plans with the validation level AllReduce or Diagnostics. If "
+            "unset, no plan can request these levels."
+        ),
+    ] = None
+    diagnostics: Annotated[
+        Diagnostics | None,
+        field_doc(
+            "Diagnostics of all GPUs of a node, in plans with the validation level Diagnostics. If unset, no plan can "
+            "request this level."
         ),
     ] = None
 

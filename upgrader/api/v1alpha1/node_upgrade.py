@@ -8,6 +8,7 @@ from upgrader.api.kubernetes import Conditions, ObjectMeta
 from upgrader.core.fields import CommandWords, Resource, Text, Timestamp, field_doc
 from upgrader.core.model.phases import NodePhase, UpgradeReason
 from upgrader.core.model.upgrade_limits import UpgradeLimits
+from upgrader.core.model.validation import AllReduce, Diagnostics, ValidationLevel
 
 
 class NodeRef(Resource, frozen=True, kw_only=True):
@@ -53,7 +54,15 @@ class NodeState(Resource, frozen=True, kw_only=True):
             "Empty means no workload."
         ),
     ] = ""
-    workload_runtime: Annotated[str, field_doc("RuntimeClass of the workload. Empty means the default runtime.")] = ""
+    workload_runtime: Annotated[
+        str, field_doc("RuntimeClass of the programs of the validation. Empty means the default runtime.")
+    ] = ""
+    all_reduce: Annotated[
+        AllReduce | None, field_doc("Program of the validation level AllReduce, with its image by digest.")
+    ] = None
+    diagnostics: Annotated[
+        Diagnostics | None, field_doc("Program of the validation level Diagnostics, with its image by digest.")
+    ] = None
     kubelet_version: Annotated[str, field_doc("Kubelet version. Empty if the stack does not manage the kubelet.")] = ""
     kubelet_artifact: Annotated[str, field_doc("Image that contains the kubelet binary, by digest.")] = ""
     kubelet_binary: Annotated[str, field_doc("Path of the kubelet binary on the node.")] = ""
@@ -143,6 +152,10 @@ class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
         UpgradeLimits,
         field_doc("Maximum durations of the phases, from the stack at the creation of the upgrade."),
     ] = UpgradeLimits()
+    validation: Annotated[
+        ValidationLevel,
+        field_doc("Level of the validation of the node before its release. Defaults to Devices."),
+    ] = ValidationLevel.DEVICES
     force: Annotated[
         list[Force],
         Meta(

@@ -15,6 +15,7 @@ from upgrader.core.fields import (
 )
 from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import TopologyBudget, Window
+from upgrader.core.model.validation import ValidationLevel
 
 
 class Canary(Resource, frozen=True, kw_only=True):
@@ -33,6 +34,10 @@ class Canary(Resource, frozen=True, kw_only=True):
             le=604800,
         ),
     ] = 600
+    validation: Annotated[
+        ValidationLevel | None,
+        field_doc("Level of the validation of canaries. If unset, that of the strategy is used."),
+    ] = None
 
 
 class Strategy(Resource, frozen=True, kw_only=True):
@@ -88,6 +93,14 @@ class Strategy(Resource, frozen=True, kw_only=True):
             "plan fails if nodes remain. If unset, there is no deadline."
         ),
     ] = None
+    validation: Annotated[
+        ValidationLevel,
+        field_doc(
+            "Level of the validation of nodes before their release. `Devices`: checks of the driver and its devices, "
+            "and the workload of the stack. `AllReduce`: also an all-reduce over all GPUs of a node. `Diagnostics`: "
+            "also NVIDIA's diagnostics. Defaults to Devices."
+        ),
+    ] = ValidationLevel.DEVICES
     on_failure: Annotated[
         OnFailure,
         field_doc(

@@ -6,7 +6,11 @@ from typing import Any
 
 import click
 
+from upgrader.core.model.validation import ValidationLevel
+
 Command = Callable[..., Any]
+
+LEVELS = [level.value for level in ValidationLevel]
 
 max_unavailable_option = click.option(
     "--max-unavailable",
@@ -51,6 +55,19 @@ OPTIONS = {
         show_default=True,
         metavar="DURATION",
         help="Time that canaries are watched before the next batch starts, for example 30m or 2h.",
+    ),
+    "validation": click.option(
+        "--validation",
+        type=click.Choice(LEVELS),
+        default="Devices",
+        show_default=True,
+        help="Validation of nodes before their release. AllReduce also measures an all-reduce over all GPUs of a node, "
+        "Diagnostics also runs NVIDIA's diagnostics; the stack must have programs for them (spec.validation).",
+    ),
+    "canary_validation": click.option(
+        "--canary-validation",
+        type=click.Choice(LEVELS),
+        help="Validation of canaries, if it differs from --validation.",
     ),
     "wait_for_completion": click.option(
         "--wait-for-completion",

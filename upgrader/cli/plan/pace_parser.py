@@ -14,6 +14,7 @@ from upgrader.core.explain.gang_explanation import find_gangs
 from upgrader.core.model.fleet import Snapshot
 from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Weekday, Window
+from upgrader.core.model.validation import ValidationLevel
 from upgrader.core.workloads.checkpoint_annotations import METHODS, parse_seconds
 
 DAYS = tuple(Weekday)
@@ -38,6 +39,8 @@ def parse_strategy(pace: Mapping[str, Any], now: datetime) -> StrategyFacts:
         min_available_gpus=pace["min_available_gpus"],
         canary=pace["canary"],
         soak_seconds=parse_duration("--soak", pace["soak"], least=0),
+        validation=ValidationLevel(pace["validation"]),
+        canary_validation=ValidationLevel(pace["canary_validation"]) if pace["canary_validation"] else None,
         completion_until=now + timedelta(seconds=wait) if wait else None,
         deadline=_parse_deadline(pace["deadline"], now) if pace["deadline"] is not None else None,
         windows=tuple(parse_window(text) for text in pace["windows"]),

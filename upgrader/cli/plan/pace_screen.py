@@ -6,6 +6,7 @@ from upgrader.cli.base import humanize
 from upgrader.cli.plan.pace_parser import shown_window
 from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import StrategyFacts
+from upgrader.core.model.validation import ValidationLevel
 
 
 def strategy_sentences(strategy: StrategyFacts, now: datetime) -> list[str]:
@@ -19,6 +20,7 @@ def strategy_sentences(strategy: StrategyFacts, now: datetime) -> list[str]:
     if strategy.canary:
         soak = f", then a soak of {humanize.show_duration(strategy.soak_seconds)}" if strategy.soak_seconds else ""
         lines.append(f"Canaries: one idle node of each class first{soak}.")
+    lines += _validation_sentences(strategy)
     if strategy.completion_until is not None:
         until = humanize.show_time(strategy.completion_until, now)
         lines.append(f"Wait for completion of jobs that end before {until}.")
@@ -36,4 +38,21 @@ def strategy_sentences(strategy: StrategyFacts, now: datetime) -> list[str]:
         lines.append(
             "When more nodes or gangs fail than are tolerated, the nodes are rolled back to the previous revision."
         )
+    return lines
+
+
+_CHECKS = {
+    ValidationLevel.DEVICES: "checks of devices",
+    ValidationLevel.ALL_REDUCE: "checks of devices and an all-reduce over all GPUs",
+    ValidationLevel.DIAGNOSTICS: "checks of devices, an all-reduce over all GPUs, and diagnostics",
+}
+
+
+def _validation_sentences(strategy: StrategyFacts) -> list[str]:
+    of_canaries = strategy.canary_validation if strategy.canary else None
+    lines = []
+    if of_canaries is not None and of_canaries is not strategy.validation:
+        lines.append(f"Validation of canaries: {_CHECKS[of_canaries]}.")
+    if strategy.validation is not ValidationLevel.DEVICES:
+        lines.append(f"Validation of each node: {_CHECKS[strategy.validation]}.")
     return lines

@@ -1,13 +1,16 @@
 """Source revisions of a rollout: for each revision that nodes carry now, its differences to the target."""
 
+import shlex
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from upgrader.core.model.fleet import NodeFacts, Target
+from upgrader.core.model.validation import AllReduce, Diagnostics
 
 NOT_MANAGED = "not managed"
 _LOOK = "no workload"
+NO_PROGRAM = "no program"
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -35,6 +38,8 @@ def revision_changes(before: Target, after: Target) -> tuple[Change, ...]:
         ("device plugin", before.plugin_image or NOT_MANAGED, after.plugin_image or NOT_MANAGED),
         ("sharing", _show_sharing(before), _show_sharing(after)),
         ("validation", before.workload_image or _LOOK, after.workload_image or _LOOK),
+        ("all-reduce", _show_program(before.all_reduce), _show_program(after.all_reduce)),
+        ("diagnostics", _show_program(before.diagnostics), _show_program(after.diagnostics)),
         ("resource", before.resource_name, after.resource_name),
         ("kernel", before.kernel or NOT_MANAGED, after.kernel or NOT_MANAGED),
         ("kubelet", before.kubelet_version or NOT_MANAGED, after.kubelet_version or NOT_MANAGED),
@@ -42,6 +47,15 @@ def revision_changes(before: Target, after: Target) -> tuple[Change, ...]:
         ("module parameters", _show_settings(before.module_parameters), _show_settings(after.module_parameters)),
     )
     return tuple(Change(what=what, before=old, after=new) for what, old, new in pairs if old != new)
+
+
+def _show_program(program: AllReduce | Diagnostics | None) -> str:
+    if program is None:
+        return NO_PROGRAM
+    bounds = [f"tolerance {program.tolerance_percent} %"] if isinstance(program, AllReduce) else []
+    if isinstance(program, AllReduce) and program.min_bus_bandwidth is not None:
+        bounds.append(f"minimum {program.min_bus_bandwidth:g} GB/s")
+    return ", ".join((f"{program.image}: {shlex.join(program.command)}", *bounds))
 
 
 def _show_settings(settings: tuple[tuple[str, str], ...]) -> str:

@@ -16,6 +16,7 @@ from upgrader.core.constraints.budget import pool_availability
 from upgrader.core.constraints.capacity import pool_capacity
 from upgrader.core.constraints.node_blockers import node_blockers
 from upgrader.core.constraints.upgrade_groups import build_groups
+from upgrader.core.errors import ConfigurationError
 from upgrader.core.forecast.batch_order import batches_of, course_of, free_nodes, late_blockers, legs_of
 from upgrader.core.forecast.context import Frame, frame_of
 from upgrader.core.forecast.duration_model import GroupDurations
@@ -26,6 +27,7 @@ from upgrader.core.gpu_stack.drift import DriftReason, NodeDrift, find_drift
 from upgrader.core.model.fleet import Snapshot, Target
 from upgrader.core.model.prediction import Completion, Durations, Prediction
 from upgrader.core.model.strategy import StrategyFacts
+from upgrader.core.model.validation import find_missing_programs
 
 __all__ = [
     "BatchForecast",
@@ -94,9 +96,11 @@ def forecast_rollout(
     `durations`: durations on this stack; the defaults if none was measured.
 
     Raises:
-        ConfigurationError: a budget is neither a number nor a percentage, or a window has a time, day or zone that does
-            not exist.
+        ConfigurationError: a budget is neither a number nor a percentage, a window has a time, day or zone that does
+            not exist, or the stack has no program for a level of validation.
     """
+    if missing := find_missing_programs(target, strategy.validation_levels):
+        raise ConfigurationError("; ".join(missing))
     drifts = find_drift(snapshot, target)
     world = IndexedSnapshot.of(snapshot, target, strategy, drift=drifts, already=already, stopped_gangs=stopped_gangs)
     open_nodes = [node.node for node in drifts if node.drifted and node.node not in already]

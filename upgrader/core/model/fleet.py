@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from upgrader.core.model.operands import OperandPod, PluginSettings
 from upgrader.core.model.phases import DriverImagePhase
+from upgrader.core.model.validation import AllReduce, Diagnostics
 from upgrader.core.node_protocol.driver_services import DriverService
 
 
@@ -46,7 +47,11 @@ class Target(Struct, frozen=True, kw_only=True):
     module_parameters: tuple[tuple[str, str], ...] = ()  # of the driver's modules, by module.parameter
     workload_image: str = ""  # runs on the GPUs before a node is released; empty: they are only checked
     workload_digest: str = ""  # the same pinned, no part of the revision
-    workload_runtime: str = ""  # its RuntimeClass
+    workload_runtime: str = ""  # RuntimeClass of all programs of the validation
+    all_reduce: AllReduce | None = None  # program of the level AllReduce
+    all_reduce_digest: str = ""  # its image pinned, no part of the revision
+    diagnostics: Diagnostics | None = None  # program of the level Diagnostics
+    diagnostics_digest: str = ""  # its image pinned, no part of the revision
     kernel: str = ""  # that every node is to run; empty: the one that it runs
     reboot_select: tuple[str, ...] = ()  # how a node's next kernel is chosen; no part of the revision
     reboot_restart: tuple[str, ...] = ()

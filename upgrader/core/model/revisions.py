@@ -37,13 +37,16 @@ _REVISION_FACTS = (
     "mps_replicas",
     "mps_runtime",
     "module_parameters",
+    "all_reduce",
+    "diagnostics",
 )
 _PINNED = re.compile(r"(?:^|@)(sha256:[0-9a-f]{64})$")
 
 
 def revision_of(target: Target) -> str:
     """10 hex digits over the facts that a stack requires on its nodes, without its name and its rendered templates."""
-    return _hash_facts([(name, getattr(target, name)) for name in _REVISION_FACTS], REVISION_DIGITS)
+    facts = [(name, msgspec.to_builtins(getattr(target, name))) for name in _REVISION_FACTS]
+    return _hash_facts(facts, REVISION_DIGITS)
 
 
 def with_revision(target: Target) -> Target:

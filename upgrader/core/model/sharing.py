@@ -13,6 +13,8 @@ MPS_RESOURCE = "nvidia.com/gpu"
 
 BOTH = "timeSlices and mps are mutually exclusive"
 PARTITIONS = "NVIDIA's device plugin does not share MIG partitions by MPS: omit migStrategy or mps"
+PARTITIONED = "the program needs whole GPUs, which a pool with MIG partitions does not offer: omit it or migStrategy"
+SHARED_BY_MPS = "the program needs all GPUs in one container, which MPS does not allow: omit it or sharing.mps"
 OTHER_RESOURCE = f"NVIDIA's device plugin shares only {MPS_RESOURCE} by MPS: omit resourceName"
 
 
@@ -37,6 +39,11 @@ def check_gpu_settings(target: Target, facts: VendorFacts) -> None:
             target.workload_image and not facts.workload,
             "validation",
             f"{vendor} are validated by a built-in program: omit workloadImage",
+        ),
+        *(
+            (program is not None and is_divided, f"validation.{name}", sentence)
+            for name, program in (("allReduce", target.all_reduce), ("diagnostics", target.diagnostics))
+            for is_divided, sentence in ((target.mig_strategy, PARTITIONED), (target.mps_replicas, SHARED_BY_MPS))
         ),
     )
     for is_conflict, field, sentence in conflicts:

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from upgrader.core.fields import Resource, Text, TimeOfDay, TimeZone, field_doc
 from upgrader.core.model.phases import OnFailure
+from upgrader.core.model.validation import ValidationLevel
 
 
 class Weekday(StrEnum):
@@ -95,4 +96,14 @@ class StrategyFacts(Struct, frozen=True, kw_only=True):
     expendable: tuple[str, ...] = ()  # gangs that may be ended without an acknowledgement, named in the approval
     wait_for: tuple[str, ...] = ()  # replicated owners whose pods are waited for instead of evicted
     placement_unguaranteed: bool = False  # gangs may be restarted although the cluster cannot steer them
+    validation: ValidationLevel = ValidationLevel.DEVICES  # of nodes before their release
+    canary_validation: ValidationLevel | None = None  # None: as validation
     on_failure: OnFailure = OnFailure.PAUSE  # after more failures than are tolerated
+
+    @property
+    def validation_levels(self) -> dict[str, ValidationLevel]:
+        """The levels of validation that are requested, by the field of the plan."""
+        levels = {"spec.strategy.validation": self.validation}
+        if self.canary and self.canary_validation is not None:
+            levels["spec.strategy.canary.validation"] = self.canary_validation
+        return levels

@@ -10,3 +10,12 @@ STATE_DIRECTORY = "/var/lib/gpu-upgrader"
 
 RUN_DIRECTORY = "/run/gpu-upgrader"
 """On the node, on tmpfs: state that a reboot removes, like loaded modules."""
+
+VALIDATION_FOLDER = f"{STATE_DIRECTORY}/validation"
+"""On the node: results of the programs of the validation, with which later ones are compared."""
+
+PROGRAM_RESULTS = "/results"
+"""In validation pods: for each program its output (NAME.out, NAME.err) and its exit code (NAME.code)."""
+
+ALL_REDUCE, DIAGNOSTICS = "all-reduce", "diagnostics"
+"""Names of these programs."""

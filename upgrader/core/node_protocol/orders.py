@@ -180,6 +180,28 @@ class ValidateOrder(msgspec.Struct, frozen=True, kw_only=True):
     devices: int
 
 
+class AllReduceCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """How the result of an all-reduce over `gpus` GPUs is judged.
+
+    `program` identifies image and command: only results of the same program are compared. `min_bus_bandwidth` is in
+    GB/s; None means any. `tolerance_percent` applies to the highest result of the node so far.
+    """
+
+    program: str
+    gpus: int
+    min_bus_bandwidth: float | None = None
+    tolerance_percent: int
+
+
+class ProgramsOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Judge the results of the programs that have run in this validation pod; a program that did not run is None or
+    False.
+    """
+
+    all_reduce: AllReduceCheck | None = None
+    diagnostics: bool = False
+
+
 class Reason(StrEnum):
     """Why an order ended as it did."""
 

@@ -36,6 +36,8 @@ def strategy_of(plan: UpgradePlan, now: datetime) -> StrategyFacts:
         expendable=tuple(limits.expendable) if limits is not None else (),
         wait_for=tuple(checkpoint.wait_for),
         placement_unguaranteed=limits.placement_unguaranteed if limits is not None else False,
+        validation=spec.validation,
+        canary_validation=spec.canary.validation,
         on_failure=spec.on_failure,
     )
 
@@ -54,10 +56,15 @@ def strategy_spec(strategy: StrategyFacts, made_at: datetime) -> dict[str, Any]:
             max_unavailable=strategy.max_unavailable,
             topology_budgets=strategy.topology,
             min_available_gpus=strategy.min_available_gpus,
-            canary=Canary(enabled=strategy.canary, soak_seconds=strategy.soak_seconds),
+            canary=Canary(
+                enabled=strategy.canary,
+                soak_seconds=strategy.soak_seconds,
+                validation=strategy.canary_validation,
+            ),
             wait_for_completion_seconds=max(0, round((until - made_at).total_seconds())) if until is not None else 0,
             windows=strategy.windows,
             deadline_seconds=round((deadline - made_at).total_seconds()) if deadline is not None else None,
+            validation=strategy.validation,
             on_failure=strategy.on_failure,
         )
     )

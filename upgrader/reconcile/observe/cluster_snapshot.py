@@ -80,6 +80,8 @@ def target_of(spec: GpuStackSpec, stack: str) -> Target:
         module_parameters=tuple(sorted(spec.driver.parameters.items())),
         workload_image=spec.validation.workload_image or "",
         workload_runtime=spec.validation.runtime_class or "",
+        all_reduce=spec.validation.all_reduce,
+        diagnostics=spec.validation.diagnostics,
         kernel=spec.reboot.kernel if spec.reboot is not None else "",
         reboot_select=tuple(spec.reboot.select) if spec.reboot is not None else (),
         reboot_restart=tuple(spec.reboot.restart) if spec.reboot is not None else (),

@@ -16,6 +16,7 @@ from upgrader.core.driver_image.image_names import with_registry
 from upgrader.core.errors import ConflictError
 from upgrader.core.model.fleet import Target
 from upgrader.core.model.revisions import with_revision
+from upgrader.core.model.validation import AllReduce, Diagnostics
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.runtime.context import Context
 
@@ -90,6 +91,8 @@ async def pin_images(context: Context, target: Target) -> Target | str:
         (target.plugin_image, "plugin_digest", "devicePlugin.image"),
         (target.kubelet_artifact, "kubelet_digest", "kubelet.artifact"),
         (target.workload_image, "workload_digest", "validation.workloadImage"),
+        (_image_of(target.all_reduce), "all_reduce_digest", "validation.allReduce.image"),
+        (_image_of(target.diagnostics), "diagnostics_digest", "validation.diagnostics.image"),
     ):
         if not image:
             continue
@@ -99,6 +102,10 @@ async def pin_images(context: Context, target: Target) -> Target | str:
             return f"{reference} is not in its registry; push it, or correct spec.{field}"
         pinned[fact] = digest
     return msgspec.structs.replace(target, **pinned)
+
+
+def _image_of(program: AllReduce | Diagnostics | None) -> str:
+    return program.image if program is not None else ""
 
 
 def _revision_manifest(context: Context, stack: GpuStack, target: Target, number: int) -> dict[str, Any]:

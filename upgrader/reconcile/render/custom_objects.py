@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,8 +16,11 @@ from upgrader.core.model.fleet import Gang, ImageFacts, NodeFacts, Target
 from upgrader.core.model.phases import UpgradeReason
 from upgrader.core.model.revisions import plugin_key_of, runtime_key_of
 from upgrader.core.model.upgrade_limits import UpgradeLimits
+from upgrader.core.model.validation import AllReduce, Diagnostics, ValidationLevel
 from upgrader.core.naming import hash_digits, object_name
 from upgrader.core.workloads.checkpoint_annotations import find_leader
+
+Program = TypeVar("Program", AllReduce, Diagnostics)
 
 LABEL_BATCH = f"{names.GROUP}/batch"
 
@@ -51,9 +54,16 @@ def wanted_state(target: Target, image: ImageFacts) -> NodeState:
         module_parameters=dict(target.module_parameters),
         workload_image=target.workload_digest,
         workload_runtime=target.workload_runtime,
+        all_reduce=_pin_program(target.all_reduce, target.all_reduce_digest),
+        diagnostics=_pin_program(target.diagnostics, target.diagnostics_digest),
         resource_name=target.resource_name,
         vendor=target.vendor,
     )
+
+
+def _pin_program(program: Program | None, digest: str) -> Program | None:
+    """A program of the validation with its image by digest."""
+    return msgspec.structs.replace(program, image=digest) if program is not None else None
 
 
 def present_state(node: NodeFacts, had: Target | None, image: ImageFacts | None) -> NodeState:
@@ -151,6 +161,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     reboot: RebootState | None = None
     attempt: int = 1
     takes_over: str = ""  # uid of a deleted node upgrade whose claim is on the node
+    validation: ValidationLevel = ValidationLevel.DEVICES
 
 
 def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -167,6 +178,8 @@ def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str,
     }
     if order.reboot is not None:
         spec["reboot"] = msgspec.to_builtins(order.reboot)
+    if order.validation is not ValidationLevel.DEVICES:
+        spec["validation"] = order.validation.value
     if order.attempt > 1:
         spec["attempt"] = order.attempt
     if order.takes_over:

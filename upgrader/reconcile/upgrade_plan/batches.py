@@ -28,6 +28,7 @@ from upgrader.core.forecast.canaries import node_class
 from upgrader.core.forecast.forecast import BatchForecast, BatchKind
 from upgrader.core.model.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.model.phases import NodePhase, UpgradeReason, transition_of
+from upgrader.core.model.validation import ValidationLevel
 from upgrader.reconcile.checkpoint_request import request_history
 from upgrader.reconcile.observe.revisions import read_target
 from upgrader.reconcile.operands import daemonsets
@@ -132,6 +133,7 @@ async def create_upgrades(
             target=custom_objects.wanted_state(target, image),
             reboot=custom_objects.reboot_state(node, target, image, stack.spec),
             limits=stack.spec.limits,
+            validation=_validation_level(plan, batch),
             plan=plan.metadata.name,
             batch=batch.number,
         )
@@ -147,6 +149,12 @@ async def create_upgrades(
 
     await side_by_side.for_each(missing, contained, NODES_AT_ONCE)
     return bool(missing)
+
+
+def _validation_level(plan: UpgradePlan, batch: BatchStatus) -> ValidationLevel:
+    strategy = plan.spec.strategy
+    of_canaries = strategy.canary.validation if batch.kind is BatchKind.CANARY else None
+    return strategy.validation if of_canaries is None else of_canaries
 
 
 async def _with_operands(

@@ -61,7 +61,10 @@ def _rollback_approval(plan: UpgradePlan) -> dict[str, Any] | None:
 
 
 def _rollback_strategy(plan: UpgradePlan) -> dict[str, Any]:
-    """The same budgets and windows, without canaries (the revision has run before) and without a deadline."""
+    """The same budgets and windows, without canaries (the revision has run before), without a deadline, and with the
+    checks of devices only: an earlier revision may have no programs for more.
+    """
     kept = explicit_json(plan.spec.strategy)
     kept.pop("deadlineSeconds", None)
+    kept.pop("validation", None)
     return kept | {"canary": {"enabled": False}, "waitForCompletionSeconds": 0, "onFailure": OnFailure.PAUSE.value}

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+import msgspec
+
 from upgrader.api import names
 from upgrader.api.kubernetes import Condition, ContainerStatus, Job, ObjectMeta, Pod
 from upgrader.api.v1alpha1 import NodeUpgrade
@@ -16,6 +18,7 @@ from upgrader.core.model.pod_diagnostics import Silence
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.core.node_upgrade.upgrade_state import PodOutcome, PodResult
 from upgrader.stack.naming import prepare_name, validation_name
+from upgrader.stack.node_pods.validation_programs import PROGRAMS
 
 _PULL_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
 _PERMANENT_PULL_ERRORS = frozenset({"InvalidImageName", "ErrImageNeverPull"})
@@ -144,7 +147,7 @@ def _creation_order(pod: Pod) -> tuple[datetime, str]:
 def _success_result(pod: Pod) -> PodResult:
     result = _order_result(pod)
     if result is not None and result.reason is Reason.DONE:
-        return PodResult(outcome=PodOutcome.SUCCEEDED, result=result)
+        return PodResult(outcome=PodOutcome.SUCCEEDED, result=_with_programs(result, pod))
     if result is not None:
         return PodResult(
             outcome=PodOutcome.FAILED, result=result, trouble="exit code 0 contradicts the termination message"
@@ -155,6 +158,17 @@ def _success_result(pod: Pod) -> PodResult:
     return PodResult(
         outcome=PodOutcome.FAILED,
         trouble=f"ended without a valid termination message: {shorten_message(messages) or 'none'}",
+    )
+
+
+def _with_programs(result: OrderResult, pod: Pod) -> OrderResult:
+    """The result of a validation pod, with that of the programs which have run on all GPUs."""
+    statuses = [status for status in pod.status.init_container_statuses if status.name == PROGRAMS]
+    programs = next(_order_results(statuses), None)
+    if programs is None:
+        return result
+    return msgspec.structs.replace(
+        result, message=f"{result.message}; {programs.message}", facts={**result.facts, **programs.facts}
     )
 
 

@@ -29,11 +29,16 @@ from upgrader.stack.node_pods.commands import HOST_NAMESPACES, host_command, nod
 from upgrader.stack.node_pods.node_states import expected_devices, plugin_settings
 from upgrader.stack.node_pods.upgrade_orders import MANIFEST_FOLDER, driver_of_state, prepare_order, upgrade_order
 from upgrader.stack.node_pods.validation import (
-    ValidationWorkload,
     driver_check,
     driver_check_volumes,
     runtime_fields,
     workload_containers,
+)
+from upgrader.stack.node_pods.validation_programs import (
+    program_containers,
+    program_volumes,
+    pull_containers,
+    pull_volumes,
 )
 from upgrader.stack.operands import containers
 from upgrader.stack.parts import (
@@ -91,6 +96,9 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings, *, adopted: bool 
         for name, image, operand in _operand_images(source)
         if image not in target_images
     ]
+    if pulls := pull_containers(upgrade, settings):
+        init_containers += pulls
+        volumes += pull_volumes()
     if order.kubelet is not None:
         init_containers.append(_kubelet_image(target))
         volumes.append(host_path("state", STATE_DIRECTORY))
@@ -149,7 +157,8 @@ def validation_pod(
 
     It requests the devices that the kubelet advertises now, so that it also starts if a device is missing, and
     reports which. Devices that have no built-in program are used by the workload of the stack, with one container for
-    each device; without a workload they are only checked, and the result states that.
+    each device; without a workload they are only checked, and the result states that. Programs of the validation level
+    run before that, each with all devices.
 
     Args:
         upgrade: the upgrade.
@@ -159,7 +168,6 @@ def validation_pod(
     """
     after = upgrade.spec.source if reverting else upgrade.spec.target
     limits = _device_limits(after.resource_name, node)
-    devices = sum(limits.values())
     check = ValidateDriverOrder(
         driver=driver_of_state(after),
         boot_id=node.boot_id,
@@ -167,30 +175,43 @@ def validation_pod(
         expected=max(expected_devices(upgrade, after, upgrade.status.found.gpus), node.gpus),
         parameters=dict(sorted(after.module_parameters.items())),
     )
-    workload = ValidationWorkload(image=after.workload_image, runtime_class=after.workload_runtime)
-    containers: list[Manifest]
-    if not find_vendor(after.vendor or after.driver_vendor).facts.workload:
-        order = ValidateOrder(
-            driver=driver_of_state(after), boot_id=node.boot_id, devices=max(1, devices // after.shares)
-        )
-        init_containers, containers = [driver_check(check, settings)], [_builtin_workload(order, limits, settings)]
-    elif not workload.image:
-        final_check = msgspec.structs.replace(check, besides="checked only, because the stack has no workload")
-        init_containers, containers = [], [driver_check(final_check, settings, name=VALIDATE)]
-    else:
-        final_check = msgspec.structs.replace(
-            check, besides=f"{workload.image} ran on {devices} of them, on each separately"
-        )
-        init_containers = [driver_check(check, settings)]
-        containers = [driver_check(final_check, settings, name=VALIDATE), *workload_containers(workload, limits)]
+    programs = program_containers(after, upgrade.spec.validation, limits, settings)
+    containers = _device_containers(after, check, limits, settings)
+    # Without a workload or programs the only container is the check itself.
+    init_containers = [driver_check(check, settings), *programs] if programs or _has_workload(after) else []
     spec = {
-        **runtime_fields(workload),
+        **runtime_fields(after.workload_runtime),
         **({"initContainers": init_containers} if init_containers else {}),  # the API server drops an empty list
         "containers": containers,
-        "volumes": driver_check_volumes(),
+        "volumes": [*driver_check_volumes(), *(program_volumes() if programs else [])],
         "activeDeadlineSeconds": upgrade.spec.limits.pod_seconds(NodePhase.VALIDATING),
     }
     return _upgrade_pod(validation_name(upgrade, reverting=reverting), upgrade, VALIDATE, spec, settings)
+
+
+def _has_builtin_workload(state: NodeState) -> bool:
+    return not find_vendor(state.vendor or state.driver_vendor).facts.workload
+
+
+def _has_workload(state: NodeState) -> bool:
+    return _has_builtin_workload(state) or bool(state.workload_image)
+
+
+def _device_containers(
+    state: NodeState, check: ValidateDriverOrder, limits: dict[str, int], settings: StackSettings
+) -> list[Manifest]:
+    """The containers of a validation pod: the workload on each device, and the check with the result of the pod."""
+    devices = sum(limits.values())
+    if _has_builtin_workload(state):
+        order = ValidateOrder(driver=check.driver, boot_id=check.boot_id, devices=max(1, devices // state.shares))
+        return [_builtin_workload(order, limits, settings)]
+    if not state.workload_image:
+        final_check = msgspec.structs.replace(check, besides="checked only, because the stack has no workload")
+        return [driver_check(final_check, settings, name=VALIDATE)]
+    final_check = msgspec.structs.replace(
+        check, besides=f"{state.workload_image} ran on {devices} of them, on each separately"
+    )
+    return [driver_check(final_check, settings, name=VALIDATE), *workload_containers(state.workload_image, limits)]
 
 
 def _device_limits(resource: str, node: NodeFacts) -> dict[str, int]:

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.core.node_protocol.orders import ValidateDriverOrder
 from upgrader.stack.node_pods.commands import node_command
@@ -13,17 +11,6 @@ from upgrader.stack.settings import StackSettings
 DRIVER_CHECK, WORKLOAD = "driver", "workload"
 
 _DRIVERS = f"{STATE_DIRECTORY}/drivers"
-
-
-class ValidationWorkload(Struct, frozen=True, kw_only=True):
-    """An image of a program that uses one GPU and exits with code 0 on success, for example NVIDIA's sample
-    vectorAdd.
-
-    `runtime_class` is the RuntimeClass that makes GPUs available; empty means the default runtime.
-    """
-
-    image: str
-    runtime_class: str = ""
 
 
 def driver_check(order: ValidateDriverOrder, settings: StackSettings, *, name: str = DRIVER_CHECK) -> Manifest:
@@ -52,16 +39,19 @@ def driver_check_volumes() -> list[Manifest]:
     ]
 
 
-def workload_containers(workload: ValidationWorkload, devices: Mapping[str, int]) -> list[Manifest]:
+def workload_containers(image: str, devices: Mapping[str, int]) -> list[Manifest]:
     """A container for each advertised device; the containers run concurrently, so that each has another device.
 
-    `devices` are numbers of devices by extended resource. A sample uses only the first GPU that it finds; in
-    consecutive containers that would be the same one.
+    A sample uses only the first GPU that it finds; in consecutive containers that would be the same one.
+
+    Args:
+        image: of a program that uses one GPU and exits with code 0 on success, such as NVIDIA's sample vectorAdd.
+        devices: numbers of devices by extended resource.
     """
     return [
         {
             "name": f"{WORKLOAD}-{number}",
-            "image": workload.image,
+            "image": image,
             "imagePullPolicy": PULL_POLICY,
             "resources": {"limits": {resource: "1"}},
             "securityContext": {"allowPrivilegeEscalation": False},
@@ -71,6 +61,6 @@ def workload_containers(workload: ValidationWorkload, devices: Mapping[str, int]
     ]
 
 
-def runtime_fields(workload: ValidationWorkload) -> Manifest:
-    """The fields of the pod that the workload requires."""
-    return {"runtimeClassName": workload.runtime_class} if workload.runtime_class else {}
+def runtime_fields(runtime_class: str) -> Manifest:
+    """The fields of a pod for the RuntimeClass that makes GPUs available; empty means the default runtime."""
+    return {"runtimeClassName": runtime_class} if runtime_class else {}

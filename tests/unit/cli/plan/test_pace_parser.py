@@ -8,14 +8,15 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.facts import gang, node, snapshot
-from tests.support.manifests import upgrade_plan
+from tests.support.manifests import changed, upgrade_plan
 from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.cli.plan import pace_parser, pace_screen
 from upgrader.cli.plan.pace_options import pace_options
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Window
-from upgrader.reconcile.facts.strategies import strategy_of
+from upgrader.core.model.validation import ValidationLevel
+from upgrader.reconcile.facts.strategies import strategy_of, strategy_spec
 from upgrader_dev.simulated.cluster.ports import START
 
 
@@ -84,6 +85,23 @@ def test_everything_said():
         "Waited for instead of evicted: b.\n"
         "When more nodes or gangs fail than are tolerated, the nodes are rolled back to the previous revision."
     )
+
+
+def test_levels_of_validation():
+    assert asked().validation_levels == {"spec.strategy.validation": ValidationLevel.DEVICES}
+    deeper = asked("--validation", "AllReduce", "--canary-validation", "Diagnostics", "--wait-for-completion", "0s")
+    assert deeper.validation_levels == {
+        "spec.strategy.validation": ValidationLevel.ALL_REDUCE,
+        "spec.strategy.canary.validation": ValidationLevel.DIAGNOSTICS,
+    }
+    assert pace_screen.strategy_sentences(deeper, START)[-2:] == [
+        "Validation of canaries: checks of devices, an all-reduce over all GPUs, and diagnostics.",
+        "Validation of each node: checks of devices and an all-reduce over all GPUs.",
+    ]
+    without = asked("--no-canary", "--canary-validation", "Diagnostics")
+    assert without.validation_levels == {"spec.strategy.validation": ValidationLevel.DEVICES}
+    manifest = changed(upgrade_plan(), "spec.strategy", strategy_spec(deeper, START))
+    assert strategy_of(msgspec.convert(manifest, UpgradePlan), START).validation_levels == deeper.validation_levels
 
 
 def test_a_deadline_as_a_time():

@@ -2,6 +2,7 @@
 
 from tests.support.facts import NEW, OLD, node, target
 from upgrader.core.explain.source_revisions import Change, Origin, find_origins
+from upgrader.core.model.validation import AllReduce, Diagnostics
 
 
 def test_each_revision_says_what_changes_and_the_largest_comes_first():
@@ -64,3 +65,17 @@ def test_a_revision_that_is_not_kept_any_more_is_shown_without_changes():
 
 def test_no_nodes():
     assert find_origins([], {}, target()) == ()
+
+
+def test_programs_of_the_validation_are_shown_as_commands():
+    reduce = AllReduce(image="r/nccl:1", command=["run", "a b"], min_bus_bandwidth=400.0)
+    before, after = target(all_reduce=reduce), target(diagnostics=Diagnostics(image="r/dcgm:4", command=["dcgmi"]))
+    (origin,) = find_origins([node("a", revision=before.revision)], {before.revision: before}, after)
+    assert origin.changes == (
+        Change(
+            what="all-reduce",
+            before="r/nccl:1: run 'a b', tolerance 5 %, minimum 400 GB/s",
+            after="no program",
+        ),
+        Change(what="diagnostics", before="no program", after="r/dcgm:4: dcgmi"),
+    )

@@ -48,7 +48,17 @@ def test_names_on_nodes_keep_their_bytes_for_ever():
 
 
 @pytest.mark.parametrize(
-    "fact", ["stack", "revision", "plugin_digest", "runtime_digest", "workload_digest", "reboot_select"]
+    "fact",
+    [
+        "stack",
+        "revision",
+        "plugin_digest",
+        "runtime_digest",
+        "workload_digest",
+        "all_reduce_digest",
+        "diagnostics_digest",
+        "reboot_select",
+    ],
 )
 def test_what_is_no_fact_of_the_nodes_does_not_count(fact):
     assert revision_of(msgspec.structs.replace(FULL, **{fact: "other"})) == revision_of(FULL)

@@ -100,6 +100,16 @@ def test_what_does_not_go_with_mps_is_refused_before_anything_is_planned(driver,
         cluster_snapshot.target_of(spec, "pool-a")
 
 
+@pytest.mark.parametrize("name", ["allReduce", "diagnostics"])
+@pytest.mark.parametrize("shares", [{"migStrategy": "single"}, {"mps": {"replicas": 2}}])
+def test_a_program_for_whole_gpus_is_refused_where_they_are_divided(name, shares):
+    manifest = changed(gpu_stack(), "spec.driver", {"vendor": "nvidia", "version": "570.10"})
+    manifest = changed(manifest, "spec.devicePlugin.sharing", shares)
+    spec = wire(changed(manifest, f"spec.validation.{name}", {"image": "registry.example/program:1"}), GpuStack).spec
+    with pytest.raises(ConfigurationError, match=rf"spec.validation.{name}: the program needs "):
+        cluster_snapshot.target_of(spec, "pool-a")
+
+
 @pytest.mark.parametrize(
     ("vendor", "field", "value", "message"),
     [

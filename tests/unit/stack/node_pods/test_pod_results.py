@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.node_upgrades import UID, upgrade
 from upgrader.api import names
-from upgrader.api.kubernetes import Job, Pod
+from upgrader.api.kubernetes import ContainerStatus, Job, Pod
 from upgrader.core import timing
 from upgrader.core.model.pod_diagnostics import Silence
 from upgrader.core.node_protocol.orders import OrderResult, Reason
@@ -288,3 +288,21 @@ JOBS = {
 @pytest.mark.parametrize(("found", "pods", "expected"), JOBS.values(), ids=JOBS)
 def test_a_node_upgrade_job_is_read(found, pods, expected):
     assert upgrade_result(found, pods) == expected
+
+
+def test_the_result_of_a_validation_has_that_of_its_programs():
+    programs = OrderResult(reason=Reason.DONE, message="all-reduce: 478 GB/s", facts={"bandwidth": "478"})
+    driver = OrderResult(reason=Reason.DONE, message="8 devices")
+    ended = pod("Succeeded", state=said(msgspec.structs.replace(DONE, facts={"devices": "8"})), name=VALIDATE)
+    inits = [{"name": name, "state": said(result)} for name, result in (("driver", driver), ("programs", programs))]
+    status = msgspec.structs.replace(
+        ended.status, init_container_statuses=msgspec.convert(inits, list[ContainerStatus])
+    )
+    assert validate_result([msgspec.structs.replace(ended, status=status)], UPGRADE, reverting=False) == PodResult(
+        outcome=PodOutcome.SUCCEEDED,
+        result=OrderResult(
+            reason=Reason.DONE,
+            message="well; all-reduce: 478 GB/s",
+            facts={"devices": "8", "bandwidth": "478"},
+        ),
+    )
