@@ -34,6 +34,10 @@ COMMANDS = {
     "crds": ("upgrader.cli.admin.admin_commands:crds", "Print the CustomResourceDefinitions of this release."),
     "doctor": ("upgrader.cli.doctor.doctor_command:doctor", "Check whether the cluster is ready for rollouts."),
     "drift": ("upgrader.cli.plan.plan_commands:drift", "Show how nodes differ from their stack."),
+    "first-node": (
+        "upgrader.cli.first_node.first_node_command:first_node",
+        "Examine one NODE with GPUs, phase by phase, and write a report without names and addresses.",
+    ),
     "force": ("upgrader.cli.control.control_commands:force", "Force the waiting upgrade of NODE to continue."),
     "guard-rails": (
         "upgrader.cli.admin.guard_rails_command:guard_rails",

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 
 from upgrader.node.commands.command_line import run_command
 
-COMMANDS = ("prepare", "survey", "upgrade", "validate-driver", "validate-programs", "validate", "node-labels", "wait")
+COMMANDS = (
+    *("prepare", "survey", "record", "upgrade", "validate-driver", "validate-programs", "validate"),
+    *("node-labels", "wait"),
+)
 
 
 def main(arguments: Sequence[str]) -> int:

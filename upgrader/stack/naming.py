@@ -9,7 +9,8 @@ from upgrader.core.naming import object_name
 # Values of names.LABEL_COMPONENT.
 DRIVER, RUNTIME, DEVICE_PLUGIN, NODE_FEATURES = "driver", "runtime", "device-plugin", "node-features"
 MONITORING = "monitoring"
-PREPARE, UPGRADE, VALIDATE, PREFLIGHT, SURVEY = "prepare", "upgrade", "validate", "preflight", "survey"
+PREPARE, UPGRADE, VALIDATE, PREFLIGHT = "prepare", "upgrade", "validate", "preflight"
+SURVEY, RECORD = "survey", "record"
 
 
 def upgrade_of(meta: ObjectMeta) -> str:

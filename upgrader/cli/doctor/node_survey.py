@@ -1,15 +1,16 @@
 """`upgrader doctor --node`: a survey of nodes by a pod on each, which is deleted afterwards."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
 from upgrader.api import names
-from upgrader.api.kubernetes import Node, Pod
-from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES, PODS
+from upgrader.api.kubernetes import Node
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES
 from upgrader.api.v1alpha1 import GpuStack
+from upgrader.cli.doctor.node_pod import Sleep, run_node_pod
 from upgrader.cli.shared import cluster_reading
 from upgrader.core import timing, untrusted
 from upgrader.core.doctor.advice import Advice, Severity
@@ -23,12 +24,6 @@ from upgrader.reconcile.runtime.context import Context
 from upgrader.stack.naming import SURVEY
 from upgrader.stack.node_pods.survey import DEADLINE_SECONDS, survey_pod
 from upgrader.stack.settings import StackSettings
-
-POLL_SECONDS = 1.0
-MARGIN_SECONDS = 30
-"""How long the pod may take to be reported as ended after its deadline."""
-
-Sleep = Callable[[float], Awaitable[None]]
 
 
 class NodeSurvey(Struct, frozen=True, kw_only=True):
@@ -52,7 +47,7 @@ async def survey_nodes(
     images = [
         facts for image in await context.cluster.list(DRIVER_IMAGES) if (facts := cluster_snapshot.image_facts(image))
     ]
-    scopes = ((node, _survey_scope(node, stacks, images, settings)) for node in found)
+    scopes = ((node, survey_scope(node, stacks, images, settings)) for node in found)
     return list(
         await asyncio.gather(*(_survey_node(context, node, run, scope, settings, sleep) for node, scope in scopes))
     )
@@ -65,7 +60,7 @@ async def _read_node(context: Context, name: str) -> Node:
     return node
 
 
-def _survey_scope(
+def survey_scope(
     node: Node, stacks: Sequence[GpuStack], images: Sequence[ImageFacts], settings: StackSettings
 ) -> SurveyScope:
     """What the stack of a node would change there; without a stack, the driver of NVIDIA."""
@@ -120,32 +115,16 @@ async def _survey_node(
 async def _run_survey(
     context: Context, node: str, run: str, scope: SurveyScope, settings: StackSettings, sleep: Sleep
 ) -> SurveyReport:
-    pod = await context.cluster.create(PODS, survey_pod(node, run, scope, settings))
-    try:
-        await _wait_for_end(context, pod, sleep)
-        return await _read_report(context, pod)
-    finally:
-        await context.cluster.delete(PODS, pod.metadata)
+    manifest = survey_pod(node, run, scope, settings)
+    return read_survey(await run_node_pod(context, manifest, SURVEY, DEADLINE_SECONDS, sleep))
 
 
-async def _wait_for_end(context: Context, pod: Pod, sleep: Sleep) -> None:
-    name, namespace = pod.metadata.name, pod.metadata.namespace
-    for _ in range(int((DEADLINE_SECONDS + MARGIN_SECONDS) / POLL_SECONDS)):
-        present = await context.cluster.get(PODS, name, namespace)
-        if present is None:
-            raise ClusterError(f"pod {namespace}/{name} was deleted before it ended")
-        if present.status.phase in {"Succeeded", "Failed"}:
-            return
-        await sleep(POLL_SECONDS)
-    raise ClusterError(
-        f"pod {namespace}/{name} has not ended within {DEADLINE_SECONDS} s",
-        resolution="See the events of the pod: the node may not be able to pull the node image.",
-    )
+def read_survey(log: bytes) -> SurveyReport:
+    """The first line of the log of a survey; everything from a node may be forged or damaged.
 
-
-async def _read_report(context: Context, pod: Pod) -> SurveyReport:
-    """The first line of the log; everything from a node may be forged or damaged."""
-    log = await context.cluster.read_log(pod, SURVEY)
+    Raises:
+        ClusterError: it is no report.
+    """
     report = untrusted.read_json(log.partition(b"\n")[0].decode(errors="replace"), SurveyReport)
     if report is None:
         raise ClusterError(

@@ -1,0 +1,47 @@
+"""What other sources know of a node, compared with what upgrader found. Everything from a node may be damaged."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from upgrader.core.first_node.report_rows import MissedRow
+
+_PID = re.compile(r"pid (\d+) ")
+_FUSER = re.compile(r"(?m)^(?:/dev/\S+:)?\s+\S+\s+(\d+)\s+\S+\s+(.*)$")
+
+
+def compare_facts(of_cluster: Mapping[str, str], of_survey: Mapping[str, str]) -> tuple[MissedRow, ...]:
+    """Facts that the Node of the API server and the survey state differently."""
+    return tuple(
+        MissedRow(expected=f"{name} {value}", found=of_survey.get(name, "nothing"), where="Node against survey")
+        for name, value in of_cluster.items()
+        if value and of_survey.get(name, "") != value
+    )
+
+
+def compare_holders(fuser: str, holders: str) -> tuple[MissedRow, ...]:
+    """Processes that fuser lists as users of the driver's devices, and the search of upgrader does not."""
+    known = set(_PID.findall(holders))
+    found = dict(_FUSER.findall(fuser))
+    return tuple(
+        MissedRow(expected=f"pid {pid} ({command.strip()})", found="nothing", where="fuser against survey")
+        for pid, command in found.items()
+        if pid not in known
+    )
+
+
+def compare_modules(modules: str, known: Iterable[str], module: str) -> tuple[MissedRow, ...]:
+    """Modules that use `module`, directly or not, by /proc/modules, and that upgrader would not remove."""
+    users = {
+        words[0]: words[3].strip(",").split(",") for line in modules.splitlines() if len(words := line.split()) > 3
+    }
+    wanted, open_names = set[str](), [module] if module in users else []
+    while open_names:
+        name = open_names.pop()
+        if name in wanted or name in {"-", ""}:
+            continue
+        wanted.add(name)
+        open_names += users.get(name, [])
+    return tuple(
+        MissedRow(expected=f"module {name}", found="nothing", where="/proc/modules against /sys/module")
+        for name in sorted(wanted - set(known))
+    )
