@@ -112,7 +112,7 @@ async def record_baseline(hour: FirstHour) -> PhaseResult:
             *(
                 MeasuredRow(what=f"baseline: {output.source}", seconds=output.seconds, limit=output.limit)
                 for output in outputs.values()
-                if output.limit
+                if output.limit and not output.absent
             ),
         ),
         missed=(

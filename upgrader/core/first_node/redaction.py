@@ -29,7 +29,7 @@ _SERIAL_KEY = r"(?i)serial(?:[ _-]?(?:number|no))?[\"']?\s{0,64}[:=>]\s{0,8}[\"'
 # In this order. A group `value` is what is replaced of a longer text.
 _PATTERNS = (
     ("secret", r"(?<=://)(?P<value>[^/\s@]{1,256})(?=@)"),
-    ("host", rf"(?<=://)(?P<value>{_WORD.pattern})"),
+    ("host", rf"(?<!containerd)(?<!cri-o)(?<!docker)://(?P<value>{_WORD.pattern})"),  # those are versions
     ("secret", rf"{_EDGE}eyJ[0-9A-Za-z_-]{{8,}}(?:\.[0-9A-Za-z_-]+)*"),
     ("secret", rf"(?i){_EDGE}(?:bearer|basic)\s{{1,8}}(?P<value>{_VALUE}{{6,}})"),
     ("secret", rf"{_KEYS}(?P<value>(?!bearer|basic){_VALUE}{{4,}})"),
@@ -38,10 +38,10 @@ _PATTERNS = (
     ("id", rf"{_EDGE}[0-9A-Fa-f]{{8}}-(?:[0-9A-Fa-f]{{4}}-){{3}}[0-9A-Fa-f]{{12}}{_END}"),
     ("id", rf"{_EDGE}[0-9A-Fa-f]{{32}}{_END}"),
     ("address", rf"{_EDGE}(?:[0-9A-Fa-f]{{2}}[:-]){{5,19}}[0-9A-Fa-f]{{2}}{_END}"),
-    ("IPv6", rf"{_EDGE}[0-9A-Fa-f:][0-9A-Fa-f:.]{{1,60}}(?<=[0-9A-Fa-f:]){_END}"),
+    ("ip", rf"{_EDGE}(?=[0-9A-Fa-f.]{{0,60}}:)[0-9A-Fa-f:][0-9A-Fa-f:.]{{1,60}}(?<=[0-9A-Fa-f:]){_END}"),
     ("address", rf"{_EDGE}ip-(?:[0-9]{{1,3}}-){{3}}[0-9]{{1,3}}{_END}"),
-    ("address", r"(?<![0-9])(?<![0-9]\.)(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9])(?!\.[0-9])"),
-    ("id", rf"{_EDGE}0x[0-9A-Fa-f]{{16,40}}{_END}"),
+    ("ip", r"(?<![0-9])(?<![0-9]\.)(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9])(?!\.[0-9])"),
+    ("id", rf"{_EDGE}0x(?!0000|ffff)[0-9A-Fa-f]{{16,40}}{_END}"),  # not of memory
     ("id", rf"{_EDGE}(?:[0-9A-Fa-f]{{4}}:){{3,7}}[0-9A-Fa-f]{{4}}{_END}"),
 )
 
@@ -109,8 +109,8 @@ class Redactor:
 
     def _hide_found(self, kind: str, found: re.Match[str]) -> str:
         value = found["value"] if "value" in found.re.groupindex else found[0]
-        if kind == "IPv6":
-            return self._make_pseudonym("address", value) if _may_be_ipv6(value) else found[0]
+        if kind == "ip":
+            return self._make_pseudonym("address", value) if _may_be_machine(value) else found[0]
         return found[0][: len(found[0]) - len(value)] + self._make_pseudonym(kind, value)
 
     def _make_pseudonym(self, kind: str, text: str) -> str:
@@ -118,10 +118,10 @@ class Redactor:
         return f"{kind}-{digest[:DIGITS]}-redacted"
 
 
-def _may_be_ipv6(text: str) -> bool:
-    """Whether it is an address of a machine; also if it only looks like one, with `::` and a digit."""
+def _may_be_machine(text: str) -> bool:
+    """Whether it is an address of a machine, or looks like one: four numbers, or `::` and a digit."""
     try:
         address = ipaddress.ip_address(text.strip("."))
     except ValueError:
-        return "::" in text and any(letter.isalnum() for letter in text)
-    return address.version == 6 and not (address.is_loopback or address.is_unspecified)
+        return ":" not in text or ("::" in text and any(letter.isalnum() for letter in text))
+    return not (address.is_loopback or address.is_unspecified)

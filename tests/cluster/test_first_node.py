@@ -1,0 +1,65 @@
+"""`upgrader first-node` on a box: real kubelet, API server and container runtime; devices are simulated."""
+
+import asyncio
+import csv
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from upgrader.api import names
+from upgrader.cli.base.session import Session
+from upgrader.cli.main import program
+from upgrader.kube.client import KubeCluster
+from upgrader.kube.install import install_kinds
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+OWN_PODS = f"labelSelector={names.LABEL_COMPONENT}+in+(survey,record)"
+
+
+@pytest.fixture
+def bench(installed):
+    """The box with the kinds, which the command reads."""
+
+    async def install():
+        async with await KubeCluster.connect(str(installed.cluster.kubeconfig)) as cluster:
+            await install_kinds(cluster)
+
+    asyncio.run(install())
+    return installed
+
+
+def first_node(bench, folder, *words):
+    session = Session(kubeconfig=str(bench.cluster.kubeconfig))
+    options = ["--report", str(folder), "--image", bench.product.node, *words]
+    return CliRunner().invoke(program, ["first-node", bench.node.name, *options], obj=session)
+
+
+def own_pods(bench):
+    pods = bench.api.get(f"{bench.pods}?{OWN_PODS}")["items"]
+    return [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+
+def test_the_first_four_phases_on_a_node(bench, tmp_path):
+    ended = first_node(bench, tmp_path)
+    journal = json.loads((tmp_path / "private/journal.json").read_text())
+    verdicts = {entry["phase"]: entry["verdict"] for entry in journal["entries"]}
+    # No controller runs here; a stack does not select the node.
+    assert verdicts == {0: "findings", 1: "passed", 2: "passed", 3: "skipped"}, ended.output
+    assert own_pods(bench) == []
+    folder = tmp_path / "02-baseline"
+    assert "ID=" in (folder / "os-release.txt").read_text()
+    assert json.loads((folder / "absent.json").read_text())["nvidia-smi-q-x.xml"] == "the driver is not loaded"
+    measured = {row["what"]: row for row in csv.DictReader((tmp_path / "measured.csv").read_text().splitlines())}
+    assert 0 < float(measured["survey: pod"]["ratio"]) < 1
+    assert list(csv.DictReader((tmp_path / "missed.csv").read_text().splitlines())) == []
+    shared = [path for path in tmp_path.rglob("*") if path.is_file() and "private" not in path.parts]
+    addresses = [each["address"] for each in bench.api.get(f"/api/v1/nodes/{bench.node.name}")["status"]["addresses"]]
+    left = [
+        (path.name, name)
+        for path in shared
+        for name in (bench.node.name, *addresses)
+        if name.lower() in path.read_text().lower()
+    ]
+    assert left == []
