@@ -7,6 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from tests.support.programs import soon
 from upgrader.api import names
 from upgrader.cli.base.session import Session
 from upgrader.cli.main import program
@@ -15,7 +16,7 @@ from upgrader.kube.install import install_kinds
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-OWN_PODS = f"labelSelector={names.LABEL_COMPONENT}+in+(survey,record)"
+OWN_PODS = f"labelSelector={names.LABEL_COMPONENT}+in+(survey,record,holder)"
 
 
 @pytest.fixture
@@ -37,8 +38,42 @@ def first_node(bench, folder, *words):
 
 
 def own_pods(bench):
-    pods = bench.api.get(f"{bench.pods}?{OWN_PODS}")["items"]
+    pods = bench.api.get(f"/api/v1/pods?{OWN_PODS}")["items"]
     return [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+
+@pytest.fixture
+def device(bench):
+    """A device file of NVIDIA's driver on the node; simulated: it is that of /dev/null."""
+    pods = "/api/v1/namespaces/default/pods"
+
+    def run_there(name, command):
+        mount = {"name": "dev", "mountPath": "/node-dev"}
+        container = {"name": "c", "image": "localhost/pause:1", "imagePullPolicy": "Never", "volumeMounts": [mount]}
+        container |= {"command": ["/bin/busybox", *command], "securityContext": {"privileged": True}}
+        spec = {"nodeName": bench.node.name, "restartPolicy": "Never", "containers": [container]}
+        spec |= {"volumes": [{"name": "dev", "hostPath": {"path": "/dev"}}]}
+        bench.api.create(pods, {"metadata": {"name": name}, "spec": spec})
+        soon(lambda: bench.api.get(f"{pods}/{name}")["status"]["phase"] == "Succeeded", 60)
+        bench.api.delete(f"{pods}/{name}?gracePeriodSeconds=0")
+
+    run_there("make-device", ["mknod", "/node-dev/nvidia0", "c", "1", "3"])
+    yield
+    run_there("remove-device", ["rm", "/node-dev/nvidia0"])
+
+
+def node_state(bench):
+    spec = bench.api.get(f"/api/v1/nodes/{bench.node.name}")["spec"]
+    return spec.get("unschedulable", False), spec.get("taints", [])
+
+
+def test_a_holder_of_a_device_is_named_and_put_back(bench, device, tmp_path):
+    before = node_state(bench)
+    ended = first_node(bench, tmp_path, "--go", "9")
+    assert "phase 9 Holders: passed" in ended.output, ended.output
+    assert (node_state(bench), own_pods(bench)) == (before, [])
+    (row,) = csv.DictReader((tmp_path / "measured.csv").read_text().splitlines())
+    assert (row["what"], row["limit"], float(row["ratio"]) > 0) == ("holders: named by the survey", "10", True)
 
 
 def test_the_first_four_phases_on_a_node(bench, tmp_path):

@@ -1,16 +1,18 @@
 """A run of phases: the journal is written before each, and everything is put back after it."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
-from upgrader.api.resources import PODS
+from upgrader.api.kubernetes import Node
+from upgrader.api.resources import NODES
 from upgrader.cli.doctor.node_pod import Sleep, run_node_pod
+from upgrader.cli.first_node.put_back import UNDO
 from upgrader.cli.first_node.report_folder import ReportFolder
 from upgrader.core import timing
 from upgrader.core.doctor.advice import has_problem
-from upgrader.core.errors import UpgraderError
+from upgrader.core.errors import BlockedError, ConfigurationError, UpgraderError
 from upgrader.core.first_node import journal as journals
 from upgrader.core.first_node.journal import PhaseJournal, PhaseRun, PhaseVerdict, PutBack, UndoAction
 from upgrader.core.first_node.redaction import Redactor
@@ -42,10 +44,29 @@ class FirstHour:
         """Name of the node."""
         return self.journal.node
 
+    async def read_node(self) -> Node:
+        """The node as it is now.
+
+        Raises:
+            ConfigurationError: it is not found.
+        """
+        node = await self.context.cluster.get(NODES, self.node)
+        if node is None:
+            raise ConfigurationError(f"node {self.node} not found")
+        return node
+
+    def run_name(self) -> str:
+        """A name for the pods of one act: two acts at different times have different pods."""
+        return self._now()
+
     def hide_names(self, names: Iterable[str]) -> None:
         """Replace these names too, in everything that is written and was written."""
         names = tuple(sorted({*self.journal.names, *names}))
         self._write(msgspec.structs.replace(self.journal, names=names))
+
+    def redact_text(self, text: str) -> str:
+        """The text as the report has it."""
+        return self._make_redactor().redact_text(text)
 
     async def run_phase(self, number: int, act: "Callable[[FirstHour], Awaitable[PhaseResult]]") -> PhaseRun:
         """Run a phase, put back what it changed, and write its result. A failure is a verdict.
@@ -61,11 +82,13 @@ class FirstHour:
             verdict = (
                 PhaseVerdict.SKIPPED if result.skipped else PhaseVerdict.FINDINGS if found else PhaseVerdict.PASSED
             )
+        except BlockedError as error:
+            verdict, result = PhaseVerdict.REFUSED, PhaseResult(message=" ".join(str(error).split()))
         except UpgraderError as error:
             verdict, result = PhaseVerdict.FAILED, PhaseResult(message=" ".join(str(error).split()))
         finally:
             seconds = round(time.monotonic() - begin, 3)
-            message = self._make_redactor().redact_text(result.message)
+            message = self.redact_text(result.message)
             self._write(
                 journals.end_phase(self.journal, self._now(), seconds=seconds, verdict=verdict, message=message)
             )
@@ -85,7 +108,7 @@ class FirstHour:
         """Put back every change that the journal has, the last first; returns them."""
         left = self.journal.left
         for change in left:
-            await _UNDO[change.action](self.context, change)
+            await UNDO[change.action](self.context, change)
             self._write(journals.drop_change(self.journal, change))
         return left
 
@@ -115,12 +138,3 @@ def _judge_result(result: PhaseResult) -> PhaseVerdict:
     if result.skipped:
         return PhaseVerdict.SKIPPED
     return PhaseVerdict.FINDINGS if has_problem(result.findings) or result.missed else PhaseVerdict.PASSED
-
-
-async def _delete_pod(context: Context, change: PutBack) -> None:
-    pod = await context.cluster.get(PODS, change.name, change.namespace)
-    if pod is not None:
-        await context.cluster.delete(PODS, pod.metadata)
-
-
-_UNDO: Mapping[UndoAction, Callable[[Context, PutBack], Awaitable[None]]] = {UndoAction.DELETE_POD: _delete_pod}

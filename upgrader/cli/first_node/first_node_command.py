@@ -8,7 +8,7 @@ import msgspec
 from upgrader.api.resources import NAMESPACES
 from upgrader.cli.base import exit_codes
 from upgrader.cli.base.session import Session, pass_session
-from upgrader.cli.first_node import node_identity, reading_phases
+from upgrader.cli.first_node import changing_phases, node_identity, reading_phases
 from upgrader.cli.first_node.first_hour import FirstHour
 from upgrader.cli.first_node.report_folder import ReportFolder
 from upgrader.core.errors import ConfigurationError, UpgraderError
@@ -24,6 +24,8 @@ ACTS = {
     1: reading_phases.survey_one,
     2: reading_phases.record_baseline,
     3: reading_phases.forecast_node,
+    9: changing_phases.find_holder,
+    13: reading_phases.compare_baseline,
 }
 """By the numbers of the phases that are available."""
 

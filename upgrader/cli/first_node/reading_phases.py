@@ -2,24 +2,27 @@
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from upgrader import __version__
-from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.cli.doctor import doctor_checks, node_survey
 from upgrader.cli.first_node import node_identity
 from upgrader.cli.first_node.first_hour import FirstHour
 from upgrader.cli.shared import cluster_reading
-from upgrader.core import timing, untrusted
+from upgrader.core import untrusted
 from upgrader.core.doctor.advice import Advice, Severity
-from upgrader.core.errors import ConfigurationError
+from upgrader.core.doctor.node_survey import SurveyReport
+from upgrader.core.errors import ConfigurationError, UnreadableError
 from upgrader.core.explain.node_explanation import why_node
-from upgrader.core.first_node.comparisons import compare_facts, compare_holders, compare_modules
+from upgrader.core.first_node.comparisons import compare_facts, compare_holders, compare_lines, compare_modules
 from upgrader.core.first_node.report_page import PhaseResult
 from upgrader.core.first_node.report_rows import MeasuredRow
 from upgrader.core.model.strategy import StrategyFacts
+from upgrader.core.node_protocol.orders import SurveyScope
 from upgrader.core.node_protocol.recordings import RecordedOutput, RecordOrder
+from upgrader.node.validation.gpu_report import parse_report
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.stack.naming import RECORD, SURVEY
 from upgrader.stack.node_pods import survey as survey_pods
@@ -27,6 +30,13 @@ from upgrader.stack.node_pods import survey as survey_pods
 NAMES = "names"
 """The output with names that only the node knows; it is not written."""
 MOST_OUTPUTS, MOST_NAMES = 64, 1000
+
+BASELINE, SMI_REPORT = 2, "nvidia-smi-q-x.xml"
+COMPARED = (
+    *("cmdline.txt", "modules.txt", "os-release.txt", "nvidia-params.txt", "nvidia-version.txt", "pci.txt"),
+    *("ib-ports.txt", "nvidia-smi-topo.txt", "nvidia-smi-nvlink.txt", SMI_REPORT),
+)
+"""Outputs that are the same after everything was put back."""
 
 _OUTPUT_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}\.[a-z]{3}")
 
@@ -61,21 +71,13 @@ _SHOWN = {
 
 async def survey_one(hour: FirstHour) -> PhaseResult:
     """Phase 1: the survey, compared with what the API server knows of the node."""
-    cluster = hour.context.cluster
-    node = await cluster.get(NODES, hour.node)
-    if node is None:
-        raise ConfigurationError(f"node {hour.node} not found")
-    stacks = await cluster.list(GPU_STACKS)
-    images = [facts for image in await cluster.list(DRIVER_IMAGES) if (facts := cluster_snapshot.image_facts(image))]
-    scope = node_survey.survey_scope(node, stacks, images, hour.settings)
-    manifest = survey_pods.survey_pod(hour.node, _run_name(hour), scope, hour.settings)
+    node = await hour.read_node()
     begin = time.monotonic()
-    report = node_survey.read_survey(await hour.run_pod(manifest, SURVEY, survey_pods.DEADLINE_SECONDS))
+    report = await run_survey(hour, await read_scope(hour))
     whole = time.monotonic() - begin
     info = node.status.node_info
-    problems = len(report.problems)
     return PhaseResult(
-        message=f"{problems} problem(s), {len(report.warnings)} warning(s)",
+        message=f"{len(report.problems)} problem(s), {len(report.warnings)} warning(s)",
         facts={f"{name} (survey)": value for name, value in report.facts.items()},
         findings=report.findings,
         measured=(
@@ -86,9 +88,74 @@ async def survey_one(hour: FirstHour) -> PhaseResult:
     )
 
 
+async def read_scope(hour: FirstHour) -> SurveyScope:
+    """What an upgrade would change on the node."""
+    cluster = hour.context.cluster
+    stacks = await cluster.list(GPU_STACKS)
+    images = [facts for image in await cluster.list(DRIVER_IMAGES) if (facts := cluster_snapshot.image_facts(image))]
+    return node_survey.survey_scope(await hour.read_node(), stacks, images, hour.settings)
+
+
+async def run_survey(hour: FirstHour, scope: SurveyScope) -> SurveyReport:
+    """A survey of the node by a pod."""
+    manifest = survey_pods.survey_pod(hour.node, hour.run_name(), scope, hour.settings)
+    return node_survey.read_survey(await hour.run_pod(manifest, SURVEY, survey_pods.DEADLINE_SECONDS))
+
+
 async def record_baseline(hour: FirstHour) -> PhaseResult:
     """Phase 2: outputs of programs and files of the node, as they are."""
-    manifest = survey_pods.record_pod(hour.node, _run_name(hour), RecordOrder(), hour.settings)
+    outputs, measured = await _record_outputs(hour, "baseline")
+    text = {name: output.text for name, output in outputs.items()}
+    order = text.get("removal-order.txt", "").splitlines()
+    absent = {name: output.absent for name, output in outputs.items() if output.absent}
+    return PhaseResult(
+        message=f"{len(outputs) - len(absent)} of {len(outputs)} outputs have contents",
+        findings=tuple(_failed_outputs(outputs.values())),
+        measured=measured,
+        missed=(
+            *compare_holders(text.get("fuser.txt", ""), text.get("holders.txt", "")),
+            *compare_modules(text.get("modules.txt", ""), order, "nvidia"),
+        ),
+        files={name: text for name, text in text.items() if text},
+        documents={"absent.json": absent},
+    )
+
+
+async def compare_baseline(hour: FirstHour) -> PhaseResult:
+    """Phase 13: the outputs again, and what differs from the baseline."""
+    before = hour.folder.read_files(BASELINE, COMPARED)
+    if not before:
+        raise ConfigurationError(
+            "there is no baseline to compare with", resolution="Run `upgrader first-node` without --go first."
+        )
+    outputs, measured = await _record_outputs(hour, "comparison")
+    after = {name: hour.redact_text(output.text) for name, output in outputs.items() if name in COMPARED}
+    rows = compare_lines(_stable_texts(before), _stable_texts(after))
+    return PhaseResult(
+        message=f"{len(rows)} line(s) of {len(before.keys() & after.keys())} outputs differ from the baseline",
+        measured=measured,
+        missed=rows,
+        files={name: output.text for name, output in outputs.items() if output.text},
+    )
+
+
+def _stable_texts(texts: Mapping[str, str]) -> dict[str, str]:
+    """The outputs without counters and measured values, which differ in each run."""
+    stable = dict(texts)
+    if "modules.txt" in stable:
+        stable["modules.txt"] = "\n".join(line.partition(" ")[0] for line in stable["modules.txt"].splitlines())
+    if SMI_REPORT in stable:
+        try:
+            report = parse_report(stable[SMI_REPORT])
+        except UnreadableError as error:
+            stable[SMI_REPORT] = f"unreadable: {error}"
+        else:
+            stable[SMI_REPORT] = "\n".join(f"{gpu.address}: {gpu}" for gpu in report.gpus)
+    return stable
+
+
+async def _record_outputs(hour: FirstHour, what: str) -> tuple[dict[str, RecordedOutput], tuple[MeasuredRow, ...]]:
+    manifest = survey_pods.record_pod(hour.node, hour.run_name(), RecordOrder(), hour.settings)
     begin = time.monotonic()
     log = await hour.run_pod(manifest, RECORD, survey_pods.RECORD_DEADLINE_SECONDS)
     whole = time.monotonic() - begin
@@ -101,26 +168,14 @@ async def record_baseline(hour: FirstHour) -> PhaseResult:
             resolution="Check that UPGRADER_NODE_IMAGE is of this release.",
         )
     hour.hide_names(private.text.splitlines()[:MOST_NAMES])
-    text = {name: output.text for name, output in outputs.items()}
-    order = text.get("removal-order.txt", "").splitlines()
-    absent = {name: output.absent for name, output in outputs.items() if output.absent}
-    return PhaseResult(
-        message=f"{len(outputs) - len(absent)} of {len(outputs)} outputs have contents",
-        findings=tuple(_failed_outputs(outputs.values())),
-        measured=(
-            MeasuredRow(what="baseline: pod", seconds=whole, limit=survey_pods.RECORD_DEADLINE_SECONDS),
-            *(
-                MeasuredRow(what=f"baseline: {output.source}", seconds=output.seconds, limit=output.limit)
-                for output in outputs.values()
-                if output.limit and not output.absent
-            ),
-        ),
-        missed=(
-            *compare_holders(text.get("fuser.txt", ""), text.get("holders.txt", "")),
-            *compare_modules(text.get("modules.txt", ""), order, "nvidia"),
-        ),
-        files={name: output.text for name, output in outputs.items() if output.text},
-        documents={"absent.json": absent},
+    programs = (
+        MeasuredRow(what=f"{what}: {output.source}", seconds=output.seconds, limit=output.limit)
+        for output in outputs.values()
+        if output.limit and not output.absent
+    )
+    return outputs, (
+        MeasuredRow(what=f"{what}: pod", seconds=whole, limit=survey_pods.RECORD_DEADLINE_SECONDS),
+        *programs,
     )
 
 
@@ -165,10 +220,6 @@ async def forecast_node(hour: FirstHour) -> PhaseResult:
 
 async def find_stack(hour: FirstHour, stacks: Sequence[GpuStack]) -> GpuStack | None:
     """The stack that selects the node; None if there is none, or it has no valid target."""
-    node = await hour.context.cluster.get(NODES, hour.node)
+    node = await hour.read_node()
     targets, _ = cluster_reading.split_targets(stacks)
-    return next((stack for stack, _ in targets if node and cluster_snapshot.in_pool(node, stack.spec)), None)
-
-
-def _run_name(hour: FirstHour) -> str:
-    return timing.format_time(hour.context.clock.now())
+    return next((stack for stack, _ in targets if cluster_snapshot.in_pool(node, stack.spec)), None)

@@ -4,7 +4,7 @@ import fcntl
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -93,6 +93,11 @@ class ReportFolder:
             if result is not None:
                 found[phase.number] = result
         return found
+
+    def read_files(self, number: int, names: Iterable[str]) -> dict[str, str]:
+        """Texts of files of a phase that has run; those that do not exist are left out."""
+        paths = (self.path / PHASES[number].folder / name for name in names)
+        return {path.name: path.read_text(encoding="utf-8") for path in paths if path.is_file()}
 
     def write_result(self, number: int, result: PhaseResult, redactor: Redactor) -> None:
         """Write the result of a phase, and its files."""

@@ -18,6 +18,17 @@ def compare_facts(of_cluster: Mapping[str, str], of_survey: Mapping[str, str]) -
     )
 
 
+def compare_lines(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[MissedRow, ...]:
+    """Lines of outputs that are missing now, and lines that were not there; outputs that only one has are left out."""
+    rows = []
+    for name in sorted(before.keys() & after.keys()):
+        then, now = before[name].splitlines(), after[name].splitlines()
+        lines_then, lines_now = set(then), set(now)
+        rows += [MissedRow(expected=line, found="nothing", where=name) for line in then if line not in lines_now]
+        rows += [MissedRow(expected="nothing", found=line, where=name) for line in now if line not in lines_then]
+    return tuple(rows)
+
+
 def compare_holders(fuser: str, holders: str) -> tuple[MissedRow, ...]:
     """Processes that fuser lists as users of the driver's devices, and the search of upgrader does not."""
     known = set(_PID.findall(holders))
@@ -37,7 +48,7 @@ def compare_modules(modules: str, known: Iterable[str], module: str) -> tuple[Mi
     wanted, open_names = set[str](), [module] if module in users else []
     while open_names:
         name = open_names.pop()
-        if name in wanted or name in {"-", ""}:
+        if name in wanted or name in {"-", ""} or name.startswith("["):
             continue
         wanted.add(name)
         open_names += users.get(name, [])

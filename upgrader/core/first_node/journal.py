@@ -14,14 +14,19 @@ class PhaseVerdict(StrEnum):
     PASSED = "passed"
     FINDINGS = "findings"  # it was completed, and found something to correct
     SKIPPED = "skipped"  # the node or the cluster has nothing to examine
+    REFUSED = "refused"  # the node runs work that the phase would disturb; nothing was changed
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+
+
+_COMPLETED = frozenset({PhaseVerdict.PASSED, PhaseVerdict.FINDINGS, PhaseVerdict.SKIPPED})
 
 
 class UndoAction(StrEnum):
     """What puts a change back. Each can be repeated, and does nothing if there is nothing to put back."""
 
     DELETE_POD = "delete pod"
+    UNCORDON = "uncordon node"
 
 
 class PutBack(Struct, frozen=True, kw_only=True):
@@ -61,9 +66,7 @@ class PhaseJournal(Struct, frozen=True, kw_only=True):
     def completed(self) -> frozenset[int]:
         """Phases whose last run has ended without a failure."""
         last = {entry.phase: entry.verdict for entry in self.entries}
-        return frozenset(
-            phase for phase, verdict in last.items() if verdict not in {PhaseVerdict.FAILED, PhaseVerdict.INTERRUPTED}
-        )
+        return frozenset(phase for phase, verdict in last.items() if verdict in _COMPLETED)
 
     @property
     def left(self) -> tuple[PutBack, ...]:

@@ -45,7 +45,11 @@ PHASES = (
     ),
     FirstNodePhase(number=8, title="Plugin and kubelet", effect=Effect.CHANGES, unavailable=_UPGRADE),
     FirstNodePhase(
-        number=9, title="Holders", effect=Effect.CHANGES, unavailable="no pod that holds a device is created yet"
+        number=9,
+        title="Holders",
+        effect=Effect.CHANGES,
+        changes="the node is cordoned, and a privileged pod in the namespace default opens /dev/nvidia0",
+        put_back="the pod is deleted, and the node is uncordoned unless it was cordoned before",
     ),
     FirstNodePhase(
         number=10,
@@ -65,7 +69,7 @@ PHASES = (
         effect=Effect.CHANGES,
         unavailable="no plan for one node is created yet",
     ),
-    FirstNodePhase(number=13, title="Comparison", unavailable="the baseline is not recorded again yet"),
+    FirstNodePhase(number=13, title="Comparison"),
 )
 """By their numbers."""
 

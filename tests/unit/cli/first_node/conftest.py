@@ -23,6 +23,7 @@ OUTPUTS = (
     RecordedOutput(name="fuser.txt", source="fuser", absent="the driver is not loaded"),
 )
 REPORT = SurveyReport(facts={"kernel": "6.1.0-47-amd64", "kubelet": "v1.34.4"}, seconds=1.5)
+COMPONENTS = {"survey", "record", "holder"}
 SECRETS = (SERIAL, UUID.removeprefix("GPU-"), "corp.example", "10.4.5.6", "gpu-1", "storage-7")
 """What no file outside of the private folder contains."""
 
@@ -35,6 +36,7 @@ def lines(*values):
 def node(rig):
     """`logs` has the log of each pod by its component; a pod without a log does not end."""
     rig.logs = {"survey": lines(REPORT), "record": lines(*OUTPUTS, {"reason": "Done"})}
+    rig.holder_phase = "Running"
     rig.before_end = lambda component: None
     rig.cluster.replies = {
         "SelfSubjectReview": lambda _: {"metadata": {"creationTimestamp": format_time(rig.cluster.clock.now())}},
@@ -47,6 +49,9 @@ def node(rig):
     def end_pods(change):
         pod = change.after
         component = (pod or {}).get("metadata", {}).get("labels", {}).get(names.LABEL_COMPONENT)
+        if component == "holder" and change.before is None:
+            name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+            rig.cluster.store.change(PODS, name, {"status": {"phase": rig.holder_phase}}, namespace)
         if component not in rig.logs or pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
             return
         rig.before_end(component)
@@ -62,14 +67,16 @@ def node(rig):
     return rig
 
 
-def first_node(rig, folder, *words):
-    return upgrader(rig, "first-node", NODE, "--report", str(folder), "--image", IMAGE, *words)
+def first_node(rig, folder, *words, name=NODE):
+    return upgrader(rig, "first-node", name, "--report", str(folder), "--image", IMAGE, *words)
 
 
 def own_pods(rig):
     """Pods of the first hour that are not deleted."""
     metas = [pod["metadata"] for pod in rig.cluster.store.copy_all(PODS)]
-    own = [meta for meta in metas if meta.get("labels", {}).get(names.LABEL_COMPONENT) in {"survey", "record"}]
+    own = [
+        meta for meta in metas if meta.get("labels", {}).get(names.LABEL_COMPONENT) in {"survey", "record", "holder"}
+    ]
     return [meta["name"] for meta in own if "deletionTimestamp" not in meta]
 
 

@@ -26,12 +26,14 @@ class DyingCluster:
 
     def __init__(self, cluster, at, die):
         self._cluster, self._left, self._die = cluster, at, die
+        self.requests = []
 
     def __getattr__(self, name):
         method = getattr(self._cluster, name)
 
         async def call(*words, **named):
             self._left -= 1
+            self.requests.append((name, words[0].kind if words and hasattr(words[0], "kind") else ""))
             if self._left == 0:
                 self._die()
             if self._left <= 0:
@@ -50,6 +52,7 @@ class DyingSession(RigSession):
     @asynccontextmanager
     async def open(self):
         cluster = DyingCluster(self.rig.cluster, self.at, self.die)
+        self.requests = cluster.requests
         yield replace(self.rig.context, cluster=cluster)
         self.survived = True
 
@@ -73,35 +76,27 @@ def kill(rig, folder, at, *words):
 
 
 def requests_of_a_run(rig, folder):
-    """How many requests a whole run makes, by those that remain of many."""
+    """The requests of a whole run, as names of methods and kinds."""
     session = DyingSession(rig, 10_000, lambda: None)
-    counted = []
-    original = session.open
-
-    @asynccontextmanager
-    async def open_counted():
-        async with original() as context:
-            yield context
-            counted.append(10_000 - context.cluster._left)
-
-    session.open = open_counted
     CliRunner().invoke(program, ["first-node", NODE, "--report", str(folder), "--image", IMAGE], obj=session)
-    return counted[0]
+    return session.requests
 
 
 def test_a_run_that_is_killed_at_any_request_is_put_back_by_the_next(node, tmp_path):
-    total = requests_of_a_run(node, tmp_path / "counted")
-    assert total > 30
-    left_pods = 0
-    for at in range(1, total, 8):
+    requests = requests_of_a_run(node, tmp_path / "counted")
+    created = [at for at, request in enumerate(requests, 1) if request == ("create", "Pod")]
+    assert len(created) == 2
+    points = {*range(1, len(requests), 60), *(at + after for at in created for after in (0, 1, 2, 3))}
+    with_pods = []
+    for at in sorted(points):
         folder = tmp_path / f"report-{at}"
         assert kill(node, folder, at)
-        left_pods += bool(own_pods(node))
+        with_pods += [at] * bool(own_pods(node))
         ended = first_node(node, folder)
         journal = read_journal(folder)
         assert (journal.left, own_pods(node)) == ((), []), at
         assert journal.completed == frozenset(FIRST), ended.output
-    assert left_pods > 0, "no run was killed while its pod existed"
+    assert with_pods == [at + after for at in created for after in (1, 2, 3)]
 
 
 def test_the_change_is_in_the_journal_before_it_is_made(node, tmp_path):
