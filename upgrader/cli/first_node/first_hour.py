@@ -108,8 +108,8 @@ class FirstHour:
         """Put back every change that the journal has, the last first; returns them."""
         left = self.journal.left
         for change in left:
-            await UNDO[change.action](self.context, change)
-            self._write(journals.drop_change(self.journal, change))
+            await UNDO[change.action](self.context, self.sleep, change)
+            self.drop_change(change)
         return left
 
     async def run_pod(self, manifest: Manifest, container: str, deadline: int) -> bytes:
@@ -122,6 +122,10 @@ class FirstHour:
         """Write into the journal a change that is about to be made."""
         self.hide_names([change.name])
         self._write(journals.add_change(self.journal, change))
+
+    def drop_change(self, change: PutBack) -> None:
+        """Write into the journal that a change was put back."""
+        self._write(journals.drop_change(self.journal, change))
 
     def _make_redactor(self) -> Redactor:
         return Redactor(bytes.fromhex(self.journal.key), (self.journal.node, *self.journal.names))

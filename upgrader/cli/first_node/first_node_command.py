@@ -11,6 +11,7 @@ from upgrader.cli.base.session import Session, pass_session
 from upgrader.cli.first_node import changing_phases, node_identity, reading_phases
 from upgrader.cli.first_node.first_hour import FirstHour
 from upgrader.cli.first_node.report_folder import ReportFolder
+from upgrader.cli.first_node.upgrade_phase import upgrade_and_return
 from upgrader.core.errors import ConfigurationError, UpgraderError
 from upgrader.core.first_node.journal import PhaseRun, PhaseVerdict
 from upgrader.core.first_node.phases import FIRST, PHASES, requested_phase
@@ -27,7 +28,9 @@ ACTS = {
     9: changing_phases.find_holder,
     13: reading_phases.compare_baseline,
 }
-"""By the numbers of the phases that are available."""
+"""By the numbers of the phases that are available without more options."""
+UPGRADE = 12
+"""The phase with a plan."""
 
 
 @click.command("first-node")
@@ -45,14 +48,26 @@ ACTS = {
     metavar="N",
     help="Run phase N. Without it, only the phases run that read. Everything is put back after each phase.",
 )
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="With --go 12: the change of the stack, for example driver.version=570.20. Repeatable.",
+)
 @click.option("--image", help="The node image, by digest. Defaults to UPGRADER_NODE_IMAGE.")
 @pass_session
-def first_node(session: Session, *, node: str, report: Path, go: int | None, image: str | None) -> int:
+def first_node(
+    session: Session, *, node: str, report: Path, go: int | None, changes: tuple[str, ...], image: str | None
+) -> int:
     """Examine one NODE with GPUs, phase by phase, and write a report without names and addresses.
 
     A run that was interrupted is put back when the command starts again with the same DIR.
     """
     numbers = FIRST if go is None else (requested_phase(go).number,)
+    if bool(changes) != (go == UPGRADE):
+        raise click.UsageError(f"--go {UPGRADE} and --set require each other")
+    acts = ACTS | {UPGRADE: lambda hour: upgrade_and_return(hour, changes)}
     settings = session.settings()
     pinned = image or settings.node_image
     if not pinned:
@@ -70,7 +85,7 @@ def first_node(session: Session, *, node: str, report: Path, go: int | None, ima
         hour.hide_names(await node_identity.collect_names(context, node))
         entries = []
         for number in numbers:
-            entries.append(await hour.run_phase(number, ACTS[number]))
+            entries.append(await hour.run_phase(number, acts[number]))
             click.echo(_describe_entry(entries[-1]))
         click.echo(f"Report: {report / 'report.md'}\n{describe_next(hour.journal)}")
         return entries

@@ -3,23 +3,35 @@
 from collections.abc import Awaitable, Callable, Mapping
 
 from upgrader.api.resources import NODES, PODS
+from upgrader.cli.doctor.node_pod import Sleep
+from upgrader.cli.first_node.stack_change import restore_stack
+from upgrader.cli.shared.stack_edits import Spec
+from upgrader.core import untrusted
 from upgrader.core.first_node.journal import PutBack, UndoAction
 from upgrader.reconcile.runtime.context import Context
 
+Undo = Callable[[Context, Sleep, PutBack], Awaitable[None]]
 
-async def _delete_pod(context: Context, change: PutBack) -> None:
+
+async def _delete_pod(context: Context, _: Sleep, change: PutBack) -> None:
     pod = await context.cluster.get(PODS, change.name, change.namespace)
     if pod is not None:
         await context.cluster.delete(PODS, pod.metadata)
 
 
-async def _uncordon_node(context: Context, change: PutBack) -> None:
+async def _uncordon_node(context: Context, _: Sleep, change: PutBack) -> None:
     node = await context.cluster.get(NODES, change.name)
     if node is not None and node.spec.unschedulable:
         await context.cluster.merge(NODES, node.metadata, {"spec": {"unschedulable": False}})
 
 
-UNDO: Mapping[UndoAction, Callable[[Context, PutBack], Awaitable[None]]] = {
+async def _restore_stack(context: Context, sleep: Sleep, change: PutBack) -> None:
+    former = untrusted.decode_json(change.value, Spec)
+    await restore_stack(context, sleep, change.name, former)
+
+
+UNDO: Mapping[UndoAction, Undo] = {
     UndoAction.DELETE_POD: _delete_pod,
     UndoAction.UNCORDON: _uncordon_node,
+    UndoAction.RESTORE_STACK: _restore_stack,
 }

@@ -27,6 +27,7 @@ class UndoAction(StrEnum):
 
     DELETE_POD = "delete pod"
     UNCORDON = "uncordon node"
+    RESTORE_STACK = "restore stack"  # `value` is its former spec as JSON
 
 
 class PutBack(Struct, frozen=True, kw_only=True):

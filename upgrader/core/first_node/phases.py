@@ -15,13 +15,16 @@ class Effect(StrEnum):
 
 
 class FirstNodePhase(Struct, frozen=True, kw_only=True):
-    """One phase. `changes`: what it changes; `put_back`: how; `unavailable`: why it cannot run, empty if it can."""
+    """One phase. `changes`: what it changes; `put_back`: how it is put back; `options`: those that it requires beside
+    --go; `unavailable`: why it cannot run, empty if it can.
+    """
 
     number: int
     title: str
     effect: Effect = Effect.READ_ONLY
     changes: str = ""
     put_back: str = ""
+    options: str = ""
     unavailable: str = ""
 
     @property
@@ -30,7 +33,7 @@ class FirstNodePhase(Struct, frozen=True, kw_only=True):
         return f"{self.number:02}-{self.title.lower().replace(' ', '-')}"
 
 
-_UPGRADE = "it is a step of a node upgrade, and there is no order for this step alone"
+_UPGRADE = "it is a step of phase 12, and there is no order for this step alone"
 
 PHASES = (
     FirstNodePhase(number=0, title="Cluster and node"),
@@ -67,7 +70,9 @@ PHASES = (
         number=12,
         title="Upgrade and way back",
         effect=Effect.CHANGES,
-        unavailable="no plan for one node is created yet",
+        changes="the node is cordoned, the stack gets the changes of --set, and a plan upgrades the node",
+        put_back="the stack gets its former spec, another plan leads the node back to it, and the cordon is lifted",
+        options=" --set PATH=VALUE",
     ),
     FirstNodePhase(number=13, title="Comparison"),
 )

@@ -75,8 +75,9 @@ def describe_next(journal: PhaseJournal) -> str:
         return "All phases that are available have been completed."
     if phase.effect is Effect.READ_ONLY:
         return f"Next: phase {phase.number} ({phase.title}), which only reads: `--go {phase.number}`."
+    command = f"`--go {phase.number}{phase.options}`"
     return (
-        f"Next: phase {phase.number} ({phase.title}): `--go {phase.number}`. It changes: {phase.changes}. "
+        f"Next: phase {phase.number} ({phase.title}): {command}. It changes: {phase.changes}. "
         f"Put back: {phase.put_back}."
     )
 
@@ -84,7 +85,7 @@ def describe_next(journal: PhaseJournal) -> str:
 def describe_change(change: PutBack) -> str:
     """A change that is to be put back, as text."""
     where = f"{change.namespace}/" if change.namespace else ""
-    return f"{change.action.value} {where}{change.name}{f' ({change.value})' if change.value else ''}"
+    return f"{change.action.value} {where}{change.name}"
 
 
 def _phase_row(phase: FirstNodePhase, entry: PhaseRun | None) -> Sequence[str]:
