@@ -31,7 +31,7 @@ PACKAGES = (
 )
 INIT_PACKAGES: Mapping[Init, Sequence[str]] = {
     "busybox": PACKAGES,
-    "systemd": (*PACKAGES, "dbus", "dpkg", "systemd", "systemd-sysv", "udev"),
+    "systemd": (*PACKAGES, "dash", "dbus", "dpkg", "systemd", "systemd-sysv", "udev"),
 }
 """Packages of a node by its first process."""
 FILES = Path(__file__).parent / "files"
