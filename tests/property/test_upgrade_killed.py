@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.node_world import BINARY, CONFIG_DIR, CPU_STATE, KERNEL, Behaviour, NodeWorld
+from tests.support.played_systemd import BY_HAND, KUBEADM, LIMITED, ON_FAILURE, UnitFile
 from upgrader.core.node_protocol.orders import (
     KubeletSettings,
     KubeletTarget,
@@ -41,6 +42,8 @@ KILLABLE = tuple(
         "driver/driver_programs",
         "driver/driver_unload",
         "kubelet/kubelet_settings",
+        "kubelet/kubelet_restart",
+        "kubelet/kubelet_unit",
     )
 )
 ORDER = UpgradeOrder(
@@ -104,7 +107,7 @@ def end(world: NodeWorld, result: OrderResult) -> tuple[object, ...]:
         world.installed(),
         world.runs(),
         world.kubelet.read_version(kept),
-        sorted(path for path in world.files() if "upgrader-new" not in path),
+        sorted(path for path in world.files() if "upgrader-new" not in path and not path.startswith("proc/")),
     )
 
 
@@ -116,10 +119,17 @@ def lines_of(new: Behaviour) -> int:
     return killer.lines
 
 
-def whole(new: Behaviour) -> tuple[object, ...]:
+def whole(new: Behaviour, unit: UnitFile | None = None) -> tuple[object, ...]:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
-        world = NodeWorld(Path(folder), new=new)
+        world = supervised(NodeWorld(Path(folder), new=new), unit)
         return end(world, upgrade(world))
+
+
+def supervised(world: NodeWorld, unit: UnitFile | None) -> NodeWorld:
+    """The world with its kubelet as a unit of systemd, if there is one."""
+    if unit is not None:
+        world.run_kubelet_as_unit(unit)
+    return world
 
 
 @pytest.mark.parametrize("new", [WELL, DEAD], ids=["done", "restored"])
@@ -135,17 +145,21 @@ def test_killed_once_at_each_line(new):
             assert end(world, upgrade(world)) == expected, f"killed at line event {at} of {lines}"
 
 
-@examples(40)
-@given(new=st.sampled_from([WELL, SICK, DEAD]), kills=st.lists(st.integers(1, 400), max_size=6))
-def test_killed_again_and_again(new, kills):
+@examples(80)
+@given(
+    new=st.sampled_from([WELL, SICK, DEAD]),
+    unit=st.sampled_from([None, KUBEADM, LIMITED, ON_FAILURE, BY_HAND]),
+    kills=st.lists(st.integers(1, 400), max_size=6),
+)
+def test_killed_again_and_again(new, unit, kills):
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
-        world = NodeWorld(Path(folder), new=new)
+        world = supervised(NodeWorld(Path(folder), new=new), unit)
         for at in kills:
             try:
                 Killer(at).run(lambda: upgrade(world))
             except Killed:
                 continue
-        assert end(world, upgrade(world)) == whole(new)
+        assert end(world, upgrade(world)) == whole(new, unit)
 
 
 @examples(60)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.support.played_systemd import GROUP, PlayedUnit, UnitFile
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.node.host.host import Host
@@ -71,6 +72,8 @@ class PlayedKubelet:
         self.api_away = False
         self.supervised = True
         self.restarts: list[str] = []
+        self.unit: PlayedUnit | None = None
+        """The unit of systemd that supervises it."""
         self._policy = ""
         self.running()
 
@@ -91,7 +94,17 @@ class PlayedKubelet:
         if self._behaviour().saves:
             self._save(self._policy)
         self._process = None
-        self._ended_at = self._clock.now
+        self._note_exit(failed=number == signal.SIGKILL)
+
+    def become_unit(self, file: UnitFile, group: str) -> None:
+        """Let systemd supervise it; `group` is the control group of its process."""
+        self._group = group
+        self.unit = PlayedUnit(file, lambda: self._clock.now, self._stop)
+        self._write_group()
+
+    def _stop(self) -> None:
+        for kubelet in self.running():
+            self.signal(kubelet, signal.SIGTERM)
 
     def healthz_fault(self, kubelet: RunningKubelet) -> str:
         assert self._process is not None
@@ -111,15 +124,32 @@ class PlayedKubelet:
         return msgspec.json.decode(binary.read_bytes(), type=Behaviour).version
 
     def _supervise(self) -> None:
-        if self._process is None and self.supervised and self._clock.now - self._ended_at >= SUPERVISOR_SECONDS:
+        if self._process is None and self._may_start():
             contents = self._installed.read_bytes()
             behaviour = msgspec.json.decode(contents, type=Behaviour)
             self.restarts.append(behaviour.version)
             if behaviour.starts and self._takes_settings(behaviour):
                 self._pid += 1
                 self._process = (self._pid, self._clock.now, contents)
+                self._write_group()
             else:
-                self._ended_at = self._clock.now
+                self._note_exit(failed=True)
+
+    def _may_start(self) -> bool:
+        if self.unit is not None:
+            return self.unit.may_start()
+        return self.supervised and self._clock.now - self._ended_at >= SUPERVISOR_SECONDS
+
+    def _note_exit(self, *, failed: bool) -> None:
+        self._ended_at = self._clock.now
+        if self.unit is not None:
+            self.unit.note_exit(failed=failed)
+
+    def _write_group(self) -> None:
+        if self.unit is not None and self._process is not None:
+            file = self._host.proc / str(self._process[0]) / "cgroup"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"0::{self._group}\n")
 
     def _takes_settings(self, behaviour: Behaviour) -> bool:
         """As a kubelet does at its start: it goes by its drop-ins, and by no CPU state of another policy."""
@@ -205,12 +235,16 @@ class PlayedPrograms:
         self.missing = False
         self.removal_seconds = 0
         """What the kernel needs to remove the modules."""
+        self.kubelet: PlayedKubelet | None = None
+        """The kubelet whose unit its systemctl controls."""
         self.entered: list[str] = []
         """Programs that ran in the namespaces of the first process."""
 
     def run(self, words: list[str], *, seconds: float, env: dict[str, str] | None = None) -> ProgramResult:
         assert seconds > 0
         if (entered := words[: len(ENTER)] == list(ENTER)) or words[:2] == ["chroot", str(self._host.root)]:
+            if entered and words[len(ENTER)] == "systemctl" and self.kubelet and self.kubelet.unit:
+                return self.kubelet.unit.run(words[len(ENTER) + 1 :])
             self.entered += [" ".join(words[len(ENTER) :])] if entered else []
             assert {"/usr/local/sbin", "/usr/sbin", "/sbin"} <= set((env or {})["PATH"].split(":")), "as on the node"
             return self._machine.run(words[len(ENTER) if entered else 2 :])
@@ -293,6 +327,15 @@ class NodeWorld:
     def run_systemd(self) -> None:
         """Make systemd the first process."""
         self.host.path("/run/systemd/system").mkdir(parents=True)
+
+    def run_kubelet_as_unit(self, file: UnitFile, *, group: str = GROUP) -> PlayedUnit:
+        """Make systemd the first process, and the kubelet a unit of it; in another group it is not one."""
+        self.run_systemd()
+        self.host.proc = self.host.root / "proc"
+        self.programs.kubelet = self.kubelet
+        self.kubelet.become_unit(file, group)
+        assert self.kubelet.unit is not None
+        return self.kubelet.unit
 
     def loaded(self) -> bool:
         """Whether a driver is loaded."""

@@ -1,4 +1,4 @@
-"""The supervisor of the kubelet: whether it restarts a kubelet after any exit, which the swap of the kubelet needs."""
+"""The supervisor of the kubelet, which the swap of the kubelet needs; and arguments that a new kubelet rejects."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from upgrader.core.doctor.node_survey import SurveyCheck
 from upgrader.core.errors import ProcessError
 from upgrader.node.host.control_groups import read_owner
 from upgrader.node.host.processes import RunningKubelet
-from upgrader.node.survey.surveyed_node import SurveyedNode, make_problem, make_warning
+from upgrader.node.survey.surveyed_node import SurveyedNode, make_handled, make_problem, make_warning
 
 SYSTEMCTL_SECONDS = 10.0
 PROPERTIES = ("Restart", "RestartUSec", "StartLimitBurst", "StartLimitIntervalUSec")
@@ -27,7 +27,10 @@ _SECONDS = {
 
 
 def check_kubelet_unit(node: SurveyedNode) -> Iterator[Advice]:
-    """A kubelet that ends must be started again: the new one after the swap, the previous one if the new one fails."""
+    """A kubelet that ends must be started again: the new one after the swap, the previous one if the new one fails.
+
+    The upgrade restarts a unit itself, whatever its settings are. Another supervisor must do it.
+    """
     if node.kubelet is None or not (node.host.root / "run/systemd/system").is_dir():
         return
     unit = read_owner(node.host.proc / str(node.kubelet.pid)).unit
@@ -41,23 +44,18 @@ def check_kubelet_unit(node: SurveyedNode) -> Iterator[Advice]:
         return
     properties = _read_properties(node, unit)
     restart = properties.get("Restart", "no")
-    make = make_problem if node.scope.restarts_kubelet else make_warning
     if restart != "always":
-        yield make(
+        yield make_handled(
             SurveyCheck.KUBELET_UNIT,
             unit,
-            f"Restart={restart}: the kubelet is not started again after every exit, so that its swap would leave the "
-            "node without a kubelet",
-            f"systemctl edit {unit}, with the lines [Service] and Restart=always",
+            f"Restart={restart}: systemd does not start the kubelet after every exit; the upgrade restarts the unit",
         )
     elif _reaches_start_limit(properties):
-        yield make(
+        yield make_handled(
             SurveyCheck.KUBELET_UNIT,
             unit,
             f"it is started at most {properties['StartLimitBurst']} times in {properties['StartLimitIntervalUSec']}, "
-            f"each {properties.get('RestartUSec', '?')} after an exit: after a kubelet that ends at once, the previous "
-            "one would not be started either",
-            f"systemctl edit {unit}, with the lines [Service] and RestartSec=10",
+            f"each {properties.get('RestartUSec', '?')} after an exit; the upgrade resets this limit",
         )
 
 

@@ -5,11 +5,11 @@ kubelet, the previous binary, and the record of the upgrade. Each step reads the
 second upgrade.
 """
 
-import signal
 from pathlib import Path
 
 import msgspec
 
+from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.orders import (
     KubeletSettings,
     KubeletTarget,
@@ -30,14 +30,13 @@ from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet import kubelet_settings
 from upgrader.node.kubelet.kubelet import Kubelet
+from upgrader.node.kubelet.kubelet_restart import KubeletRestart, healthz_fault
 from upgrader.node.kubelet.kubelet_settings import SettingsFiles
+from upgrader.node.kubelet.kubelet_unit import SystemUnits
 from upgrader.node.kubelet.readiness import ready_fault
 from upgrader.node.upgrade import reboot
 from upgrader.node.upgrade.boot_comparison import compare_boots, keep_fingerprint
-from upgrader.node.upgrade.upgrade_record import FetchedKubelet, Records, find_fetched_kubelet
-
-TERM_SECONDS = 15.0
-"""Seconds after which a kubelet that ignores SIGTERM is killed; containers continue to run."""
+from upgrader.node.upgrade.upgrade_record import FetchedKubelet, Records, UpgradeRecord, find_fetched_kubelet
 
 NOT_UNLOADED = "driver not unloaded before the reboot"
 """Name of the fact why the driver was still loaded when the node was rebooted."""
@@ -57,6 +56,7 @@ class UpgradeRun:
         self._kubelet = kubelet
         self._programs = programs
         self._clock = clock
+        self._units = SystemUnits(host, programs)
         self._records = Records(host, order.upgrade)
         self._facts: dict[str, str] = {}
         self._files: SettingsFiles | None = None
@@ -133,7 +133,12 @@ class UpgradeRun:
 
     def _requested_boot(self) -> str:
         """The boot on which the upgrade that this one reverts requested a reboot; empty if it did not."""
-        return Records(self._host, self._order.undoes).read().boot_id if self._order.undoes else ""
+        return self._undone().boot_id
+
+    def _undone(self) -> UpgradeRecord:
+        """The record of the upgrade that this one reverts; an empty one if it reverts none."""
+        undoes = self._order.undoes
+        return Records(self._host, undoes).read() if undoes else UpgradeRecord(upgrade="")
 
     def _unload_driver(self, driver: NodeDriver) -> str:
         """Unload the driver; returns a summary. A reboot ends a driver that hangs or is in use, and does not wait."""
@@ -321,36 +326,36 @@ class UpgradeRun:
 
     def _wait_until_healthy(self, sha256: str, seconds: float) -> str:
         """Wait until the running kubelet has the executable with this checksum and is healthy; end all others."""
-        since: dict[int, float] = {}
-        ending = self._records.read().ending or ()
+        restart = KubeletRestart(self._kubelet, self._units, self._clock, unit=self._find_unit())
+        return restart.wait_until_healthy(
+            sha256, seconds, ending=self._records.read().ending or (), prepare_start=self._repair_state
+        )
 
-        def find_fault() -> str:
-            running = self._kubelet.running()
-            others = [
-                kubelet for kubelet in running if kubelet.sha256 != sha256 or any(old.is_it(kubelet) for old in ending)
-            ]
-            for other in others:
-                self._end_kubelet(other, since)
-            if others:
-                return f"the kubelet with PID {others[0].pid} does not end"
-            if not running and self._files is not None:
-                kubelet_settings.repair_state(self._host, self._files, self._policy)
-            if not running:
-                return (
-                    "no kubelet runs: the supervisor of the node does not start it, or it ends immediately "
-                    "(see its log)"
-                )
-            return self._healthz_fault(running[-1])
+    def _find_unit(self) -> str:
+        """The systemd unit of the kubelet, recorded before any kubelet is ended: later none may run."""
+        recorded = self._records.read().unit or self._undone().unit
+        running = self._kubelet.running()
+        if recorded or not running:
+            return recorded
+        found: list[str] = []
 
-        return poll_until_no_fault(find_fault, clock=self._clock, seconds=seconds)
+        def find_fault() -> str:  # systemd answers late on a node under load
+            try:
+                found.append(self._units.find_unit(running[-1]))
+            except ProcessError as error:
+                return f"the unit of the kubelet is not known: {error}"
+            return ""
 
-    def _end_kubelet(self, kubelet: RunningKubelet, since: dict[int, float]) -> None:
-        now = self._clock.monotonic()
-        if kubelet.pid not in since:
-            since[kubelet.pid] = now
-            self._kubelet.signal(kubelet, signal.SIGTERM)
-        elif now - since[kubelet.pid] >= TERM_SECONDS:
-            self._kubelet.signal(kubelet, signal.SIGKILL)
+        fault = poll_until_no_fault(find_fault, clock=self._clock, seconds=self._order.healthz_timeout, every=5.0)
+        if fault:
+            raise OrderFailedError(Reason.MISSING, fault)
+        if found[-1]:
+            self._records.write_unit(found[-1])
+        return found[-1]
+
+    def _repair_state(self) -> None:
+        if self._files is not None:
+            kubelet_settings.repair_state(self._host, self._files, self._policy)
 
     def _readiness_fault(self, version: str, sha256: str) -> str:
         """Why the node is not Ready with the new kubelet; empty if it is."""
@@ -361,15 +366,7 @@ class UpgradeRun:
             view = self._kubelet.read_node(running[0])
         except (OSError, OrderFailedError) as error:
             return f"the Node cannot be read with the credentials of the kubelet: {error}"
-        fault = ready_fault(view, version=version, since=running[0].started) or self._healthz_fault(running[0])
+        fault = ready_fault(view, version=version, since=running[0].started) or healthz_fault(self._kubelet, running[0])
         if fault or self._files is None:
             return fault
         return kubelet_settings.policy_fault(self._host, self._files, self._policy)
-
-    def _healthz_fault(self, kubelet: RunningKubelet) -> str:
-        try:
-            return self._kubelet.healthz_fault(kubelet)
-        except (
-            OrderFailedError
-        ) as error:  # the prepare pod has checked that /healthz is enabled, so this is a fault like others
-            return str(error)

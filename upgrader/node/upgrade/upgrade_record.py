@@ -23,7 +23,8 @@ class UpgradeRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `busy`: it has reported the processes that use the driver. `restoring`: why the previous kubelet is being restored.
     `ending`: kubelets that ran when the settings were written (None: not yet written in this direction). `boot_id`: the
-    boot on which a reboot was requested, also after the upgrade has ended. `facts`: facts of the steps before the
+    boot on which a reboot was requested, also after the upgrade has ended. `unit`: the systemd unit of the kubelet, as
+    soon as a kubelet may be ended, also after the upgrade has ended. `facts`: facts of the steps before the
     reboot. `result`: the result of the upgrade.
     """
 
@@ -32,6 +33,7 @@ class UpgradeRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     restoring: str = ""
     ending: tuple[EndingKubelet, ...] | None = None
     boot_id: str = ""
+    unit: str = ""
     facts: dict[str, str] = {}
     result: OrderResult | None = None
 
@@ -79,12 +81,16 @@ class Records:
 
     def write_restoring(self, cause: str) -> None:
         """Record that this upgrade restores the previous kubelet from now on."""
-        self._write(UpgradeRecord(upgrade=self._upgrade, restoring=cause))
+        self._write(UpgradeRecord(upgrade=self._upgrade, restoring=cause, unit=self.read().unit))
 
     def write_configured(self, kubelets: Iterable[RunningKubelet]) -> None:
         """Record that the settings are written, and the kubelets that ran at that time."""
         ending = tuple(EndingKubelet(pid=kubelet.pid, started=kubelet.started) for kubelet in kubelets)
         self._write(msgspec.structs.replace(self.read(), ending=ending))
+
+    def write_unit(self, unit: str) -> None:
+        """Record the systemd unit of the kubelet."""
+        self._write(msgspec.structs.replace(self.read(), unit=unit))
 
     def keep_settings(self, files: SettingsFiles) -> None:
         """Keep the settings from before this upgrade."""
@@ -106,11 +112,12 @@ class Records:
 
     def write_rebooting(self, boot_id: str, facts: dict[str, str]) -> None:
         """Record that only the reboot remains."""
-        self._write(UpgradeRecord(upgrade=self._upgrade, boot_id=boot_id, facts=facts))
+        self._write(UpgradeRecord(upgrade=self._upgrade, boot_id=boot_id, unit=self.read().unit, facts=facts))
 
     def write_result(self, result: OrderResult) -> None:
         """Record the result of the upgrade."""
-        self._write(UpgradeRecord(upgrade=self._upgrade, boot_id=self.read().boot_id, result=result))
+        before = self.read()
+        self._write(UpgradeRecord(upgrade=self._upgrade, boot_id=before.boot_id, unit=before.unit, result=result))
 
     def read_previous(self) -> PreviousKubelet | None:
         """The previous kubelet, of any upgrade; None if there is none or it is incomplete."""
