@@ -43,7 +43,7 @@ KILLABLE = tuple(
         "driver/driver_unload",
         "kubelet/kubelet_settings",
         "kubelet/kubelet_restart",
-        "kubelet/kubelet_unit",
+        "host/system_units",
     )
 )
 ORDER = UpgradeOrder(

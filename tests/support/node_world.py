@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.support.played_systemd import GROUP, PlayedUnit, UnitFile
+from tests.support.played_systemd import GROUP, PlayedServices, PlayedUnit, UnitFile
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.node.host.host import Host
@@ -237,6 +237,8 @@ class PlayedPrograms:
         """What the kernel needs to remove the modules."""
         self.kubelet: PlayedKubelet | None = None
         """The kubelet whose unit its systemctl controls."""
+        self.services: PlayedServices | None = None
+        """Other units of its systemd."""
         self.entered: list[str] = []
         """Programs that ran in the namespaces of the first process."""
 
@@ -245,6 +247,8 @@ class PlayedPrograms:
         if (entered := words[: len(ENTER)] == list(ENTER)) or words[:2] == ["chroot", str(self._host.root)]:
             if entered and words[len(ENTER)] == "systemctl" and self.kubelet and self.kubelet.unit:
                 return self.kubelet.unit.run(words[len(ENTER) + 1 :])
+            if entered and self.services and words[len(ENTER)].startswith("system") and words[-1] != "reboot":
+                return self.services.run(words[len(ENTER) :])
             self.entered += [" ".join(words[len(ENTER) :])] if entered else []
             assert {"/usr/local/sbin", "/usr/sbin", "/sbin"} <= set((env or {})["PATH"].split(":")), "as on the node"
             return self._machine.run(words[len(ENTER) if entered else 2 :])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from upgrader.node.host.host import Host
 from upgrader.node.host.programs import ProgramResult
 
 UNIT = "kubelet.service"
@@ -85,3 +86,46 @@ class PlayedUnit:
             case _:
                 raise AssertionError(words)
         return ProgramResult(code=0, output="")
+
+
+class PlayedServices:
+    """Services of the node by name with their states, and the transient path unit that waits for a driver."""
+
+    def __init__(self, host: Host, *active: str) -> None:
+        self._host = host
+        self.states = dict.fromkeys(active, "active")
+        self.waiting: tuple[str, str] | None = None
+        """The path and the script."""
+        self.failing: list[str] = []
+        """Commands that fail."""
+
+    def run(self, words: list[str]) -> ProgramResult:
+        """systemctl or systemd-run with these words."""
+        if words[0] in self.failing or words[1] in self.failing:
+            return ProgramResult(code=1, output="Connection timed out\n")
+        match words:
+            case ["systemctl", "show", "--property=ActiveState", name]:
+                return ProgramResult(code=0, output=f"ActiveState={self.states.get(name, 'inactive')}\n")
+            case ["systemctl", "stop", *names] if names[0].endswith(".path"):
+                self.waiting = None
+            case ["systemctl", "stop", *names]:
+                self.states |= dict.fromkeys(names, "inactive")
+            case ["systemctl", "start", "--no-block", *names]:
+                self.states |= dict.fromkeys(names, "active")
+            case ["systemctl", "reset-failed", _]:
+                pass
+            case ["systemd-run", _, path, _, _, "/bin/sh", "-c", script]:
+                self.waiting = path.removeprefix("--path-property=PathExists="), script
+                self.look()
+            case _:
+                raise AssertionError(words)
+        return ProgramResult(code=0, output="")
+
+    def look(self) -> None:
+        """Run the script of the path unit if its path exists."""
+        if self.waiting is None or not self._host.path(self.waiting[0]).exists():
+            return
+        start, remove = self.waiting[1].split("; ")
+        self.waiting = None
+        self.run(start.split())
+        self._host.path(remove.removeprefix("rm -f ")).unlink()

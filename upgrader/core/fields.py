@@ -30,6 +30,11 @@ CommandWords = Annotated[
     list[Annotated[str, Meta(min_length=1, max_length=1024)]],
     Meta(min_length=1, max_length=32, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
 ]
+UnitName = Annotated[
+    str, Meta(min_length=1, max_length=200, pattern=r"^[0-9A-Za-z][0-9A-Za-z:_.@-]*\.(service|socket|timer)$")
+]
+"""A systemd unit. It is a word of a shell command on nodes, so systemd's escapes (backslashes) are not accepted."""
+UnitNames = Annotated[list[UnitName], Meta(max_length=32, extra_json_schema={"x-kubernetes-list-type": "set"})]
 KubeletVersion = Annotated[str, Meta(pattern=r"^1\.[0-9]+\.[0-9]+$")]
 TimeOfDay = Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 TimeZone = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$")]

@@ -30,6 +30,7 @@ def test_every_field_is_there_also_inside():
         "featureDiscovery": {"management": "External", "maxUnavailable": "10%"},
         "monitoring": {"management": "External", "maxUnavailable": "10%"},
         "validation": {},
+        "host": {"stop": []},
         "limits": {
             "unloadingSeconds": 300,
             "driverUnloadSeconds": 600,

@@ -21,7 +21,7 @@ from upgrader.api.v1alpha1.gpu_stack import (
     GpuStackSpec,
     GpuStackStatus,
 )
-from upgrader.api.v1alpha1.node_specs import KubeletSpec, RebootSpec
+from upgrader.api.v1alpha1.node_specs import HostSpec, KubeletSpec, RebootSpec
 from upgrader.api.v1alpha1.node_upgrade import (
     Force,
     NodeRef,
@@ -87,6 +87,7 @@ __all__ = [
     "GpuStackSpec",
     "GpuStackStatus",
     "GroupStatus",
+    "HostSpec",
     "KubeletSpec",
     "Lanes",
     "Loss",

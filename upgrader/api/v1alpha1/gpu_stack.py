@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from upgrader.api.kubernetes import Conditions, ObjectMeta
 from upgrader.api.v1alpha1.guard_rails import GuardRailsSpec
-from upgrader.api.v1alpha1.node_specs import KubeletSpec, RebootSpec, ValidationSpec
+from upgrader.api.v1alpha1.node_specs import HostSpec, KubeletSpec, RebootSpec, ValidationSpec
 from upgrader.api.v1alpha1.operand_specs import DevicePluginSpec, DriverSpec, NondisruptiveOperandSpec, RuntimeSpec
 from upgrader.api.v1alpha1.plan_strategy import CheckpointDefaults, Strategy
 from upgrader.core.fields import (
@@ -99,6 +99,13 @@ class GpuStackSpec(Resource, frozen=True, kw_only=True):
             "on the node. If unset, upgrades do not reboot nodes."
         ),
     ] = None
+    host: Annotated[
+        HostSpec,
+        field_doc(
+            "Programs of the nodes that an upgrade stops. A NodeUpgrade records them when it is created: a change is "
+            "no drift."
+        ),
+    ] = HostSpec()
     limits: Annotated[
         UpgradeLimits,
         field_doc(

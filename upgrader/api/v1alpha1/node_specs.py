@@ -11,6 +11,7 @@ from upgrader.core.fields import (
     KubeletVersion,
     Resource,
     Text,
+    UnitNames,
     field_doc,
 )
 from upgrader.core.model.validation import AllReduce, Diagnostics
@@ -122,6 +123,18 @@ class ValidationSpec(Resource, frozen=True, kw_only=True):
             "request this level."
         ),
     ] = None
+
+
+class HostSpec(Resource, frozen=True, kw_only=True):
+    """Programs of the nodes beside the stack."""
+
+    stop: Annotated[
+        UnitNames,
+        field_doc(
+            "systemd units of the nodes that use the driver, for example `nvidia-dcgm.service`. An upgrade stops those "
+            "that run before it unloads the driver, and they start again when a driver is loaded."
+        ),
+    ] = []
 
 
 class RebootSpec(Resource, frozen=True, kw_only=True):

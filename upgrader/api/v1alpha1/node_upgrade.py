@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from upgrader.api.kubernetes import Conditions, ObjectMeta
-from upgrader.core.fields import CommandWords, Resource, Text, Timestamp, field_doc
+from upgrader.core.fields import CommandWords, Resource, Text, Timestamp, UnitNames, field_doc
 from upgrader.core.model.phases import NodePhase, UpgradeReason
 from upgrader.core.model.upgrade_limits import UpgradeLimits
 from upgrader.core.model.validation import AllReduce, Diagnostics, ValidationLevel
@@ -148,6 +148,13 @@ class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
     reboot: Annotated[
         RebootState | None, field_doc("Reboot that is part of the upgrade. If unset, the node is not rebooted.")
     ] = None
+    stop_units: Annotated[
+        UnitNames,
+        field_doc(
+            "systemd units of the node that are stopped before its driver is unloaded, from the stack at the creation "
+            "of the upgrade. They start again when a driver is loaded."
+        ),
+    ] = []
     limits: Annotated[
         UpgradeLimits,
         field_doc("Maximum durations of the phases, from the stack at the creation of the upgrade."),

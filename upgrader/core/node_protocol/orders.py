@@ -85,7 +85,7 @@ class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
     before the driver is unloaded. `ends_pods`: all other pods except those of DaemonSets and static pods are ended too.
     `reboots`: the node is rebooted, at least if its driver cannot be unloaded. `adopted`: a user handed the node over
     from another operator. `managed_runtime`: the stack deploys the container toolkit. `binary` is the path of the
-    kubelet on the node; empty means any kubelet.
+    kubelet on the node; empty means any kubelet. `stop_units`: systemd units that the upgrade stops and starts.
     """
 
     vendor: str
@@ -103,6 +103,7 @@ class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
     reboots: bool = False
     adopted: bool = False
     managed_runtime: bool = False
+    stop_units: tuple[str, ...] = ()
 
 
 class PrepareOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +137,8 @@ class UpgradeOrder(msgspec.Struct, frozen=True, kw_only=True):
     `undoes` is the upgrade that this one reverts: the kernel that it selected for later boots is selected again.
     `forget` are files on the node from operands that are off now, which would still report them as ready. `adopted`: a
     user handed the node over, so that a driver that another program has loaded is unloaded too. `parameters` are
-    written for the driver that is loaded next.
+    written for the driver that is loaded next. `stop_units` are systemd units of the node that use the driver: they
+    are stopped before it is unloaded, and start again when a driver is loaded.
     """
 
     upgrade: str
@@ -147,6 +149,7 @@ class UpgradeOrder(msgspec.Struct, frozen=True, kw_only=True):
     reboot: Reboot | None = None
     parameters: ModuleParameters | None = None
     forget: tuple[str, ...] = ()
+    stop_units: tuple[str, ...] = ()
     adopted: bool = False
     first_busy_timeout: int = 10
     busy_timeout: int = 60

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.processes import RunningKubelet
+from upgrader.node.host.system_units import SystemUnits
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet.kubelet import Kubelet
 from upgrader.node.kubelet.kubelet_settings import EndingKubelet
-from upgrader.node.kubelet.kubelet_unit import SystemUnits
 
 TERM_SECONDS = 15.0
 """Seconds after which a kubelet that ignores SIGTERM is killed; containers continue to run."""

@@ -15,7 +15,7 @@ from upgrader.node.survey.surveyed_node import SurveyedNode, make_handled, make_
 DRIVER_MODULES = {"nvidia": frozenset({"nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peermem"})}
 """By vendor, the modules of its driver."""
 
-_STOP = "Stop it before the upgrade, or disable it on nodes of this stack: systemctl disable --now {unit}"
+_STOP = "Add it to spec.host.stop of the stack, or disable it on nodes of this stack: systemctl disable --now {unit}"
 
 
 def check_driver_users(node: SurveyedNode) -> Iterator[Advice]:
@@ -34,6 +34,11 @@ def check_driver_users(node: SurveyedNode) -> Iterator[Advice]:
     for uid, holders in by_pod.items():
         yield from _judge_pod(node, uid, holders)
     for unit, holders in by_unit.items():
+        if unit in node.scope.stop_units:
+            yield make_handled(
+                SurveyCheck.DRIVER_IN_USE, unit, f"holds the driver: {_name_processes(holders)}; the upgrade stops it"
+            )
+            continue
         yield _make_finding(node, unit, f"holds the driver: {_name_processes(holders)}", _STOP.format(unit=unit))
     for holder in others:
         yield _make_finding(node, str(holder), "holds the driver, in no pod and no systemd unit", "End the process.")

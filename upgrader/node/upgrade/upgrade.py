@@ -19,27 +19,31 @@ from upgrader.core.node_protocol.orders import (
     UpgradeOrder,
 )
 from upgrader.node.driver import driver_unload
+from upgrader.node.driver.host_units import HostUnits
 from upgrader.node.driver.module_parameters import describe_parameters, write_parameters
 from upgrader.node.driver.unload_patience import UnloadPatience
 from upgrader.node.host.clock import NodeClock, poll_until_no_fault
 from upgrader.node.host.host import Host
 from upgrader.node.host.node_lock import hold_node_lock
-from upgrader.node.host.package_lock import hold_package_lock
 from upgrader.node.host.processes import RunningKubelet
 from upgrader.node.host.programs import ProgramRunner
+from upgrader.node.host.system_units import SystemUnits
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet import kubelet_settings
 from upgrader.node.kubelet.kubelet import Kubelet
 from upgrader.node.kubelet.kubelet_restart import KubeletRestart, healthz_fault
 from upgrader.node.kubelet.kubelet_settings import SettingsFiles
-from upgrader.node.kubelet.kubelet_unit import SystemUnits
 from upgrader.node.kubelet.readiness import ready_fault
 from upgrader.node.upgrade import reboot
 from upgrader.node.upgrade.boot_comparison import compare_boots, keep_fingerprint
+from upgrader.node.upgrade.package_lock import hold_package_lock
 from upgrader.node.upgrade.upgrade_record import FetchedKubelet, Records, UpgradeRecord, find_fetched_kubelet
 
 NOT_UNLOADED = "driver not unloaded before the reboot"
 """Name of the fact why the driver was still loaded when the node was rebooted."""
+
+STOPPED_UNITS = "stopped units"
+"""Name of the fact with the units of the node that are stopped until a driver is loaded."""
 
 _ENDED_BY_REBOOT = frozenset({Reason.BUSY, Reason.DEVICE_FAILED})
 """Failures of an unload that a reboot ends: processes that use the driver, and a removal that fails or hangs."""
@@ -57,6 +61,7 @@ class UpgradeRun:
         self._programs = programs
         self._clock = clock
         self._units = SystemUnits(host, programs)
+        self._host_units = HostUnits(host, programs)
         self._records = Records(host, order.upgrade)
         self._facts: dict[str, str] = {}
         self._files: SettingsFiles | None = None
@@ -104,6 +109,8 @@ class UpgradeRun:
             self._host.path(file).unlink(missing_ok=True)
         if self._order.unload is not None:
             done.append(self._unload_driver(self._order.unload))
+        elif fault := self._host_units.start():  # an earlier upgrade, which was killed, has stopped them
+            self._facts[STOPPED_UNITS] = fault
         if self._order.parameters is not None:
             write_parameters(self._order.parameters, self._host)
             if self._order.parameters.values:
@@ -143,6 +150,8 @@ class UpgradeRun:
     def _unload_driver(self, driver: NodeDriver) -> str:
         """Unload the driver; returns a summary. A reboot ends a driver that hangs or is in use, and does not wait."""
         rebooting = self._needs_reboot()
+        if stopped := self._host_units.stop(self._order.stop_units):
+            self._facts[STOPPED_UNITS] = ", ".join(stopped)
         try:
             summary = driver_unload.unload_driver(
                 self._host,
@@ -158,9 +167,17 @@ class UpgradeRun:
                 return NOT_UNLOADED
             if error.reason is Reason.BUSY:
                 self._records.write_busy()
+            if fault := self._host_units.start():
+                raise OrderFailedError(error.reason, f"{error}; {fault}", facts=error.facts) from error
             raise
+        self._start_units(driver)
         self._facts["driver"] = summary
         return summary
+
+    def _start_units(self, driver: NodeDriver) -> None:
+        """Let the stopped units of the node start with the next driver. A fault is reported, and fails no upgrade."""
+        if fault := self._host_units.start_with_driver(driver.vendor):
+            self._facts[STOPPED_UNITS] = fault
 
     def _may_reboot(self, failure: OrderFailedError) -> bool:
         """Whether a failed unload is a reason to reboot: processes that hold the driver are reported once before."""
@@ -180,6 +197,8 @@ class UpgradeRun:
             raise OrderFailedError(Reason.BAD_ORDER, "an earlier run of this upgrade had a reboot in its order")
         if self._host.boot_id() == before:
             reboot.reboot_node(self._order.reboot, host=self._host, programs=self._programs, clock=self._clock)
+        if self._order.unload is not None:
+            self._start_units(self._order.unload)  # the reboot has ended the transient unit
         result = reboot.boot_result(self._order.reboot, host=self._host, before=before)
         if NOT_UNLOADED in self._facts:
             conditional = self._order.reboot.only_after_failed_unload
@@ -341,7 +360,7 @@ class UpgradeRun:
 
         def find_fault() -> str:  # systemd answers late on a node under load
             try:
-                found.append(self._units.find_unit(running[-1]))
+                found.append(self._units.find_unit(running[-1].pid))
             except ProcessError as error:
                 return f"the unit of the kubelet is not known: {error}"
             return ""

@@ -200,6 +200,7 @@ def _due_attempt(
         source=source,
         target=state,
         limits=read.stack.spec.limits,
+        stop_units=read.stack.spec.host.stop,
         attempt=attempt,
         takes_over=node.claimed_by,
     )

@@ -156,6 +156,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     source: NodeState
     target: NodeState
     limits: UpgradeLimits
+    stop_units: Sequence[str] = ()
     plan: str | None = None
     batch: int = 0
     reboot: RebootState | None = None
@@ -180,6 +181,8 @@ def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str,
         spec["reboot"] = msgspec.to_builtins(order.reboot)
     if order.validation is not ValidationLevel.DEVICES:
         spec["validation"] = order.validation.value
+    if order.stop_units:
+        spec["stopUnits"] = list(order.stop_units)
     if order.attempt > 1:
         spec["attempt"] = order.attempt
     if order.takes_over:

@@ -134,6 +134,7 @@ async def create_upgrades(
             reboot=custom_objects.reboot_state(node, target, image, stack.spec),
             limits=stack.spec.limits,
             validation=_validation_level(plan, batch),
+            stop_units=stack.spec.host.stop,
             plan=plan.metadata.name,
             batch=batch.number,
         )

@@ -45,6 +45,7 @@ def upgrade_order(upgrade: NodeUpgrade, *, reverting: bool, adopted: bool) -> Up
         reboot=_reboot_order(upgrade, reverting=reverting),
         parameters=_module_parameters(upgrade, reverting=reverting),
         forget=_hook_files(upgrade),
+        stop_units=tuple(upgrade.spec.stop_units),
         adopted=adopted and not reverting,
         unload_timeout=upgrade.spec.limits.driver_unload_seconds,
     )
@@ -117,6 +118,7 @@ def _survey_scope(upgrade: NodeUpgrade, settings: StackSettings, *, adopted: boo
         reboots=upgrade.spec.reboot is not None,
         adopted=adopted,
         managed_runtime=bool(target.runtime_key),
+        stop_units=tuple(upgrade.spec.stop_units),
     )
 
 

@@ -75,3 +75,7 @@ def test_services_and_other_processes(world):
     ]
     assert report.findings[0].message == "holds the driver: pid 50 (nv-hostengine), pid 51 (nv-hostengine)"
     assert report.findings[0].fix.endswith("systemctl disable --now nvidia-dcgm.service")
+    assert world.found(stop_units=("nvidia-dcgm.service",)) == [
+        ("DriverInUse", "problem", "pid 52 (bash)"),
+        ("DriverInUse", "ok", "nvidia-dcgm.service"),
+    ]

@@ -12,8 +12,8 @@ import pytest
 from tests.support.node_world import NodeWorld
 from upgrader.core.node_protocol.orders import NodeDriver, OrderResult, Reason, UpgradeOrder
 from upgrader.node.host.host import Host
-from upgrader.node.host.package_lock import LOCK_FILE, LOCK_SECONDS, hold_package_lock
 from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.upgrade.package_lock import LOCK_FILE, LOCK_SECONDS, hold_package_lock
 from upgrader.node.upgrade.upgrade import UpgradeRun
 from upgrader.process import run as run_program
 from upgrader.process.daemon import is_alive, start_daemon
