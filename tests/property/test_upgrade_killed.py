@@ -32,18 +32,18 @@ from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.upgrade.upgrade import NOT_UNLOADED, UpgradeRun
 
 KILLABLE = tuple(
-    f"/upgrader/node/{name}.py"
+    f"/upgrader/{name}.py"
     for name in (
-        "upgrade/upgrade",
-        "upgrade/upgrade_record",
-        "upgrade/reboot",
-        "upgrade/boot_comparison",
-        "host/atomic_file",
-        "driver/driver_programs",
-        "driver/driver_unload",
-        "kubelet/kubelet_settings",
-        "kubelet/kubelet_restart",
-        "host/system_units",
+        "process/atomic_file",
+        "node/upgrade/upgrade",
+        "node/upgrade/upgrade_record",
+        "node/upgrade/reboot",
+        "node/upgrade/boot_comparison",
+        "node/driver/driver_programs",
+        "node/driver/driver_unload",
+        "node/kubelet/kubelet_settings",
+        "node/kubelet/kubelet_restart",
+        "node/host/system_units",
     )
 )
 ORDER = UpgradeOrder(

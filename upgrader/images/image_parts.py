@@ -14,7 +14,7 @@ NODE_PARTS = (
     *(f"core/doctor/{name}.py" for name in ("__init__", "advice", "node_survey")),
     "core/node_protocol",
     "node",
-    *(f"process/{name}.py" for name in ("__init__", "finished", "redact", "run")),
+    *(f"process/{name}.py" for name in ("__init__", "atomic_file", "finished", "redact", "run")),
 )
 """The parts of this package that upgrader.node loads. The list is minimal, since every node stores the image."""
 

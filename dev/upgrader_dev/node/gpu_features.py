@@ -8,9 +8,9 @@ import msgspec
 from upgrader.core.node_protocol.gpu_features import GpuReport
 from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.driver.loaded_driver import read_loaded_driver
-from upgrader.node.host import atomic_file
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.validation.devices import VENDOR
+from upgrader.process import atomic_file
 
 REPORT_FILE = "gpu-features.json"
 """File in RUN_DIRECTORY with the report, for operands that start after this one."""

@@ -17,11 +17,11 @@ from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.cdi import Serving, serves_cdi
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.node.driver.loaded_driver import read_loaded_driver
-from upgrader.node.host import atomic_file
 from upgrader.node.host.clock import NodeClock
 from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.validation import devices
+from upgrader.process import atomic_file
 
 KIND = "gpu-upgrader.io/sim"
 SPEC_FILE = "gpu-upgrader-sim.json"

@@ -168,7 +168,8 @@ CONTROLLER = """import upgrader.__main__, upgrader.controller.run, upgrader.imag
 from click import Context
 from upgrader.cli.main import program
 for name, (module, _) in program.lazy.items():
-    if not module.startswith(("upgrader.cli.images", "upgrader.cli.simulate")) and name != "node-labels":
+    folder = module.split(".")[2]
+    if folder not in {"first_node", "images", "simulate"} and name != "node-labels":
         program.load(Context(program), name)
 """
 

@@ -17,7 +17,7 @@ from upgrader.core.first_node.phases import PHASES
 from upgrader.core.first_node.redaction import Redactor
 from upgrader.core.first_node.report_page import PhaseResult, render_report
 from upgrader.core.first_node.report_rows import measured_csv, missed_csv
-from upgrader.node.host.atomic_file import write_file
+from upgrader.process.atomic_file import write_file
 
 PRIVATE, JOURNAL, LOCK = "private", "journal.json", "lock"
 KEY_BYTES = 16

@@ -12,12 +12,12 @@ from msgspec import Struct
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.node.host import atomic_file
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.system_units import SystemUnits
 from upgrader.node.host.systemd import runs_systemd
 from upgrader.node.host.task_result import OrderFailedError
+from upgrader.process import atomic_file
 
 RECORD = "stopped-units.json"
 """File in STATE_DIRECTORY; removed when the units are started."""

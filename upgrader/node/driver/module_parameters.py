@@ -5,9 +5,9 @@ from pathlib import Path
 
 from upgrader.core.node_protocol.module_parameters import parameters_file, render_parameters, split_name
 from upgrader.core.node_protocol.orders import ModuleParameters
-from upgrader.node.host.atomic_file import write_file
 from upgrader.node.host.host import Host
 from upgrader.node.host.text_files import read_optional
+from upgrader.process.atomic_file import write_file
 
 NVIDIA_PREFIX = "NVreg_"
 """Of parameters of the module nvidia, which are not in /sys; /proc/driver/nvidia/params has them without the prefix."""

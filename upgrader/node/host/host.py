@@ -4,7 +4,7 @@ from pathlib import Path
 
 from upgrader.core.node_protocol.node_places import HOST_ROOT, RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.node.host.atomic_file import Digests
+from upgrader.node.host.digests import Digests
 from upgrader.node.host.task_result import OrderFailedError
 
 MAX_LINKS = 40

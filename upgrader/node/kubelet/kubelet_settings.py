@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.node.host import atomic_file
 from upgrader.node.host.host import Host
 from upgrader.node.host.processes import RunningKubelet
 from upgrader.node.host.task_result import OrderFailedError
+from upgrader.process import atomic_file
 
 DROP_IN = "90-gpu-upgrader.conf"
 """The kubelet reads the files of the folder in the order of their names; the last value of a field wins."""

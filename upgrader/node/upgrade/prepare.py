@@ -22,13 +22,13 @@ from upgrader.core.node_protocol.orders import (
     SurveyScope,
 )
 from upgrader.node.driver.module_parameters import describe_parameters, unknown_parameters
-from upgrader.node.host import atomic_file
 from upgrader.node.host.host import Host
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet import kubelet_settings
 from upgrader.node.kubelet.kubelet import Kubelet
 from upgrader.node.upgrade.reboot import reboot_obstacle
 from upgrader.node.upgrade.upgrade_record import find_fetched_kubelet
+from upgrader.process import atomic_file
 
 KUBELET_COPIES = 3
 """Files of the size of the kubelet that an upgrade requires: the previous one, the new one, and a temporary one."""

@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from upgrader.core.node_protocol.node_fingerprint import NodeFingerprint
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.node.host import atomic_file
 from upgrader.node.host.host import Host
 from upgrader.node.host.processes import RunningKubelet
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.kubelet.kubelet_settings import EndingKubelet, SettingsFiles
+from upgrader.process import atomic_file
 
 _UPGRADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

@@ -14,9 +14,9 @@ from upgrader.core import untrusted
 from upgrader.core.errors import UnreadableError
 from upgrader.core.node_protocol.node_places import ALL_REDUCE
 from upgrader.core.node_protocol.orders import AllReduceCheck, Reason
-from upgrader.node.host.atomic_file import write_file
 from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.validation.program_results import ProgramOutput
+from upgrader.process.atomic_file import write_file
 
 MOST_RECORDS = 16
 """Programs whose highest result is kept."""

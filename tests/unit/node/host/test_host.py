@@ -3,9 +3,9 @@ import os
 import pytest
 
 from upgrader.core.node_protocol.orders import Reason
-from upgrader.node.host import atomic_file
 from upgrader.node.host.host import Host
 from upgrader.node.host.task_result import OrderFailedError
+from upgrader.process import atomic_file
 
 
 @pytest.fixture

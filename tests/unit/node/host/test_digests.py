@@ -3,7 +3,8 @@
 import hashlib
 import os
 
-from upgrader.node.host.atomic_file import Digests, copy_executable
+from upgrader.node.host.digests import Digests
+from upgrader.process.atomic_file import copy_executable
 
 
 def digest(contents):
