@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from msgspec import structs
+from msgspec import json, structs
 
 from tests.support.repository import ROOT
 from tests.support.validated_node import ValidatedNode, lay_gpus, remove_gpu
-from upgrader.core.node_protocol.orders import Reason
+from upgrader.core.node_protocol.orders import NodeDriver, Reason, UpgradeOrder
 from upgrader.images.drivers.workspace import Site, WorkspaceSettings
+from upgrader.node.host.host import Host
 from upgrader.node.host.programs import SystemPrograms
+from upgrader.node.host.task_result import OrderFailedError
 from upgrader.node.validation.gpu_report import parse_links, parse_report
+from upgrader.node.validation.power_limits import FILE, KeptLimits, keep_power_limits, restore_power_limits
 from upgrader.process import run
 from upgrader_dev.nvml.description import FabricState, render_description, simulate_node
 from upgrader_dev.nvml.library import DESCRIPTION, NAME, build_library
@@ -209,3 +212,31 @@ def test_a_driver_that_does_not_match(node, failure, message):
     check, reason, text = node.refused(vendor="nvidia", version=VERSION)
     assert (check, reason) == ("devices", Reason.DRIVER_MISMATCH)
     assert text.startswith(f"check devices: {message}")
+
+
+def test_power_limits_are_set_again_after_an_unload(node, tmp_path):
+    host = Host(root=tmp_path / "host")
+    shutil.copytree(node.library, host.state / "drivers/nvidia/current", symlinks=True)
+    node.describe(change_gpu(simulate_node(VERSION), power_limit=500))
+    order = UpgradeOrder(upgrade="u", unload=NodeDriver(vendor="nvidia", version=VERSION))
+    assert keep_power_limits(order, host, node.programs) == {"power limits": "kept: 1 x 500 W"}
+    node.describe(simulate_node(VERSION))
+    assert restore_power_limits(host.state, node.programs).facts == {"power limits": "1 x 500 W"}
+    limits = [gpu.power_limit for gpu in parse_report(node.smi("-q", "-x").text).gpus]
+    assert limits == ["700.00 W"] * GPU + ["500.00 W"] + ["700.00 W"] * (7 - GPU)
+
+
+@pytest.mark.parametrize(
+    ("kept", "changes", "output"),
+    [
+        (900, {}, "is not a valid power limit"),
+        # nvidia-smi ends with exit code 0 if a GPU does not support limits.
+        (500, {"power_limit": 0}, "not supported in current scope"),
+    ],
+)
+def test_a_power_limit_that_cannot_be_set_is_a_fault(node, kept, changes, output):
+    state = node.places.drivers.parent
+    (state / FILE).write_bytes(json.encode(KeptLimits(upgrade="u", watts={UUID: kept})))
+    node.load(change_gpu(simulate_node(VERSION), **changes))
+    with pytest.raises(OrderFailedError, match=output):
+        restore_power_limits(state, node.programs)

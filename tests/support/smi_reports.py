@@ -34,6 +34,8 @@ def make_gpu(uuid="GPU-aaaa", address="0000:00:00.0", **changes):
         "mig": "Disabled",
         "fabric_state": "Completed",
         "fabric_status": "Success",
+        "power_limit": "700.00 W",
+        "default_power_limit": "700.00 W",
     }
     return GpuFacts(uuid=uuid, address=address, **{**facts, **changes})
 
@@ -54,6 +56,9 @@ def _render_gpu(gpu):
         "<remapped_rows>",
         _element("remapped_row_pending", gpu.remap_pending) + _element("remapped_row_failure", gpu.remap_failure),
         "</remapped_rows>",
+        "<gpu_power_readings>",
+        _element("requested_power_limit", gpu.power_limit) + _element("default_power_limit", gpu.default_power_limit),
+        "</gpu_power_readings>",
         f"<fabric>{_element('state', gpu.fabric_state)}{_element('status', gpu.fabric_status)}</fabric>",
     ]
     return f"<gpu id={quoteattr(f'{domain:0>8}:{rest}'.upper())}>{''.join(parts)}</gpu>"

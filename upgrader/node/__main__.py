@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from upgrader.node.commands.command_line import run_command
 
 COMMANDS = (
-    *("prepare", "survey", "record", "upgrade", "validate-driver", "validate-programs", "validate"),
-    *("node-labels", "wait"),
+    *("prepare", "survey", "record", "upgrade", "restore-power-limits", "validate-driver", "validate-programs"),
+    *("validate", "node-labels", "wait"),
 )
 
 

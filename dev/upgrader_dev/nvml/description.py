@@ -30,6 +30,7 @@ class SimulatedGpu(Struct, frozen=True, kw_only=True):
         links: whether each NVLink is active.
         partitions: UUIDs of its MIG devices. nvidia-smi -L lists them; -q -x reads them by a private function and does
             not.
+        power_limit: in watts, of 200 to 700; the default of the GPU is 700. 0 means a GPU without one.
         lost: whether nvidia-smi cannot open it.
     """
 
@@ -51,6 +52,7 @@ class SimulatedGpu(Struct, frozen=True, kw_only=True):
     fabric: FabricState | None = FabricState.COMPLETED
     fabric_status: int = 0
     links: tuple[bool, ...] = (True,) * 18
+    power_limit: int = 700
     lost: bool = False
 
 
@@ -132,12 +134,20 @@ def _list_answers(index: int, gpu: SimulatedGpu) -> Iterator[tuple[str, str | in
     for number, active in enumerate(gpu.links):
         yield f"FieldValues.{_LINK_STATE}.{number}", int(active)
         yield f"FieldValues.{_LINK_SPEED}.{number}", _MEGABYTES_PER_SECOND
+    for field, watts in _power_limits(gpu).items():
+        yield f"FieldValues.{field}.0", watts * 1000
     if gpu.fabric is not None:
         yield "GpuFabricInfo.state", int(gpu.fabric)
         yield "GpuFabricInfo.status", gpu.fabric_status
         yield "GpuFabricInfo.healthMask", 2  # the bandwidth is not degraded
     if gpu.lost:
         yield "Handle", _GPU_IS_LOST
+
+
+def _power_limits(gpu: SimulatedGpu) -> dict[int, int]:
+    lowest, highest, default, current, requested = 187, 188, 189, 190, 192
+    limits = {lowest: 200, highest: 700, default: 700, current: gpu.power_limit, requested: gpu.power_limit}
+    return limits if gpu.power_limit else {}
 
 
 def _list_errors(gpu: SimulatedGpu) -> Iterator[tuple[str, str | int]]:

@@ -1,11 +1,11 @@
 /* A simulated libnvidia-ml.so.1: the functions of NVML that nvidia-smi of 535 and 550 calls for -L, --query-gpu, -q -x,
- * nvlink -s, and without arguments. Every answer is a line of the file that NVML_DESCRIPTION names:
+ * nvlink -s, -pl, and without arguments. Every answer is a line of the file that NVML_DESCRIPTION names:
  *
  *     SCOPE KEY VALUE
  *
  * SCOPE is `node`, the index of a GPU, or GPU.PARTITION for a partition of MIG. KEY is the end of the name of the
  * function in NVML; a field of a structure has its name after a point, an argument its number. The value continues to
- * the end of the line. Without a line a function reports NVML_ERROR_NOT_SUPPORTED, as NVML does for what a GPU does not
+ * the end of the line; of several lines the last one counts, so that a setting is a line at the end. Without a line a function reports NVML_ERROR_NOT_SUPPORTED, as NVML does for what a GPU does not
  * have; there are no other defaults. `node Init CODE` lets every start fail, `GPU Handle CODE` the search for a GPU.
  *
  * Names, constants and layouts are those of NVIDIA's public nvml.h. One thing is not public: nvidia-smi gets the handle
@@ -50,7 +50,7 @@ static int read_description(void)
 
 static const char *find_value(const char *scope, const char *key)
 {
-    for (int number = 0; number < count; number++)
+    for (int number = count - 1; number >= 0; number--)
         if (strcmp(lines[number].scope, scope) == 0 && strcmp(lines[number].key, key) == 0)
             return lines[number].value;
     return NULL;
@@ -208,6 +208,22 @@ PAIR(EccMode, "current", "pending")
 CHOICE(Temperature)
 CHOICE(ClockInfo)
 CHOICE(MaxClockInfo)
+
+/* ---- settings of a GPU: a line at the end of the description, which the next program reads */
+
+typedef struct { unsigned version; unsigned char scope; unsigned milliwatts; } power_limit;
+
+int nvmlDeviceSetPowerManagementLimit_v2(gpu *device, power_limit *limit)
+{
+    enum { CURRENT = 190, REQUESTED = 192 }; /* field values */
+    FILE *file = fopen(getenv("NVML_DESCRIPTION"), "a");
+    if (file == NULL)
+        return UNINITIALIZED;
+    fprintf(file, "%s FieldValues.%d.%d %u\n", device->scope, CURRENT, limit->scope, limit->milliwatts);
+    fprintf(file, "%s FieldValues.%d.%d %u\n", device->scope, REQUESTED, limit->scope, limit->milliwatts);
+    fclose(file);
+    return SUCCESS;
+}
 
 /* ---- structures of a GPU */
 

@@ -183,6 +183,10 @@ class ValidateOrder(msgspec.Struct, frozen=True, kw_only=True):
     devices: int
 
 
+class RestoreOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Set the power limits of GPUs again that an upgrade kept on the node. It has no parameters."""
+
+
 class AllReduceCheck(msgspec.Struct, frozen=True, kw_only=True):
     """How the result of an all-reduce over `gpus` GPUs is judged.
 

@@ -38,6 +38,7 @@ from upgrader.node.upgrade import reboot
 from upgrader.node.upgrade.boot_comparison import compare_boots, keep_fingerprint
 from upgrader.node.upgrade.package_lock import hold_package_lock
 from upgrader.node.upgrade.upgrade_record import FetchedKubelet, Records, UpgradeRecord, find_fetched_kubelet
+from upgrader.node.validation.power_limits import keep_power_limits
 
 NOT_UNLOADED = "driver not unloaded before the reboot"
 """Name of the fact why the driver was still loaded when the node was rebooted."""
@@ -150,6 +151,7 @@ class UpgradeRun:
     def _unload_driver(self, driver: NodeDriver) -> str:
         """Unload the driver; returns a summary. A reboot ends a driver that hangs or is in use, and does not wait."""
         rebooting = self._needs_reboot()
+        self._facts |= keep_power_limits(self._order, self._host, self._programs)
         if stopped := self._host_units.stop(self._order.stop_units):
             self._facts[STOPPED_UNITS] = ", ".join(stopped)
         try:

@@ -48,6 +48,8 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     mig_devices: int = 0
     fabric_state: str = ""
     fabric_status: str = ""
+    power_limit: str = ""
+    default_power_limit: str = ""
 
 
 class SmiReport(Struct, frozen=True, kw_only=True):
@@ -104,6 +106,8 @@ def _read_gpu(gpu: Element) -> GpuFacts:
         mig_devices=len(gpu.findall("mig_devices/mig_device")),
         fabric_state=_read_value(gpu, "fabric/state"),
         fabric_status=_read_value(gpu, "fabric/status"),
+        power_limit=_read_value(gpu, "gpu_power_readings/requested_power_limit"),
+        default_power_limit=_read_value(gpu, "gpu_power_readings/default_power_limit"),
     )
 
 

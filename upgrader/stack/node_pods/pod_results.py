@@ -18,6 +18,7 @@ from upgrader.core.model.pod_diagnostics import Silence
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.core.node_upgrade.upgrade_state import PodOutcome, PodResult
 from upgrader.stack.naming import prepare_name, validation_name
+from upgrader.stack.node_pods.validation import POWER_LIMITS
 from upgrader.stack.node_pods.validation_programs import PROGRAMS
 
 _PULL_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
@@ -147,7 +148,7 @@ def _creation_order(pod: Pod) -> tuple[datetime, str]:
 def _success_result(pod: Pod) -> PodResult:
     result = _order_result(pod)
     if result is not None and result.reason is Reason.DONE:
-        return PodResult(outcome=PodOutcome.SUCCEEDED, result=_with_programs(result, pod))
+        return PodResult(outcome=PodOutcome.SUCCEEDED, result=_with_steps(result, pod))
     if result is not None:
         return PodResult(
             outcome=PodOutcome.FAILED, result=result, trouble="exit code 0 contradicts the termination message"
@@ -161,15 +162,12 @@ def _success_result(pod: Pod) -> PodResult:
     )
 
 
-def _with_programs(result: OrderResult, pod: Pod) -> OrderResult:
-    """The result of a validation pod, with that of the programs which have run on all GPUs."""
-    statuses = [status for status in pod.status.init_container_statuses if status.name == PROGRAMS]
-    programs = next(_order_results(statuses), None)
-    if programs is None:
-        return result
-    return msgspec.structs.replace(
-        result, message=f"{result.message}; {programs.message}", facts={**result.facts, **programs.facts}
-    )
+def _with_steps(result: OrderResult, pod: Pod) -> OrderResult:
+    """The result of a validation pod, with those of its steps before: power limits, programs on all GPUs."""
+    statuses = [status for status in pod.status.init_container_statuses if status.name in {POWER_LIMITS, PROGRAMS}]
+    results = [result, *(step for step in _order_results(statuses) if step.message)]
+    facts = {name: text for step in results for name, text in step.facts.items()}
+    return msgspec.structs.replace(result, message="; ".join(step.message for step in results), facts=facts)
 
 
 def _order_result(pod: Pod) -> OrderResult | None:

@@ -12,6 +12,7 @@ from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.model.operands import Operand
 from upgrader.core.model.phases import NodePhase
+from upgrader.core.model.vendors import NVIDIA
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.core.node_protocol.orders import (
     ValidateDriverOrder,
@@ -31,6 +32,8 @@ from upgrader.stack.node_pods.upgrade_orders import MANIFEST_FOLDER, driver_of_s
 from upgrader.stack.node_pods.validation import (
     driver_check,
     driver_check_volumes,
+    power_limit_restoration,
+    power_limit_volumes,
     runtime_fields,
     workload_containers,
 )
@@ -179,11 +182,15 @@ def validation_pod(
     containers = _device_containers(after, check, limits, settings)
     # Without a workload or programs the only container is the check itself.
     init_containers = [driver_check(check, settings), *programs] if programs or _has_workload(after) else []
+    volumes = [*driver_check_volumes(), *(program_volumes() if programs else [])]
+    if after.driver_vendor == NVIDIA.name:
+        init_containers = [power_limit_restoration(settings), *init_containers]
+        volumes += power_limit_volumes()
     spec = {
         **runtime_fields(after.workload_runtime),
         **({"initContainers": init_containers} if init_containers else {}),  # the API server drops an empty list
         "containers": containers,
-        "volumes": [*driver_check_volumes(), *(program_volumes() if programs else [])],
+        "volumes": volumes,
         "activeDeadlineSeconds": upgrade.spec.limits.pod_seconds(NodePhase.VALIDATING),
     }
     return _upgrade_pod(validation_name(upgrade, reverting=reverting), upgrade, VALIDATE, spec, settings)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
-from upgrader.core.node_protocol.orders import ValidateDriverOrder
+from upgrader.core.node_protocol.orders import RestoreOrder, ValidateDriverOrder
 from upgrader.stack.node_pods.commands import node_command
 from upgrader.stack.parts import LOGS_ON_ERROR, POD_RESOURCES, PULL_POLICY, Manifest, host_path, volume_mount
 from upgrader.stack.settings import StackSettings
 
-DRIVER_CHECK, WORKLOAD = "driver", "workload"
+DRIVER_CHECK, WORKLOAD, POWER_LIMITS = "driver", "workload", "power-limits"
 
 _DRIVERS = f"{STATE_DIRECTORY}/drivers"
 
@@ -28,6 +28,23 @@ def driver_check(order: ValidateDriverOrder, settings: StackSettings, *, name: s
             volume_mount("pod-resources", POD_RESOURCES, readOnly=True),
         ],
     )
+
+
+def power_limit_restoration(settings: StackSettings) -> Manifest:
+    """The container that sets power limits of NVIDIA's GPUs again which the upgrade kept before the unload."""
+    return node_command(
+        POWER_LIMITS,
+        RestoreOrder(),
+        settings,
+        command="restore-power-limits",
+        securityContext={"privileged": True},
+        volumeMounts=[volume_mount("state", STATE_DIRECTORY)],
+    )
+
+
+def power_limit_volumes() -> list[Manifest]:
+    """The volumes of this container."""
+    return [host_path("state", STATE_DIRECTORY)]
 
 
 def driver_check_volumes() -> list[Manifest]:

@@ -348,14 +348,15 @@ def test_devices_on_which_nobody_works_are_looked_at_and_the_answer_says_so():
     pod = validation(target=nvidia())
     (container,) = pod["spec"]["containers"]
     assert (container["command"][-1], "limits" in container["resources"]) == ("validate-driver", False)
-    assert "initContainers" not in pod["spec"]
+    assert [before["name"] for before in pod["spec"]["initContainers"]] == ["power-limits"]
     said = order(pod, ValidateDriverOrder).besides
     assert said == "checked only, because the stack has no workload"
 
 
 def test_a_workload_has_a_container_for_each_device_beside_a_look_at_all_of_them():
     spec = validation(target=nvidia(**CUDA_SAMPLE))["spec"]
-    (before,) = spec["initContainers"]
+    limits, before = spec["initContainers"]
+    assert limits["command"][-1] == "restore-power-limits"
     look, *workloads = spec["containers"]
     assert before["command"] == look["command"]
     assert spec["runtimeClassName"] == "nvidia"
