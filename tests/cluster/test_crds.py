@@ -31,6 +31,8 @@ REBOOT = {
 }
 FORCED = changed(m.node_upgrade(), "spec.force", [FORCE])
 
+KERNEL = changed(m.gpu_stack(), "spec.reboot", {"kernel": "6.1.0-50-amd64", "select": ["/sbin/choose"]})
+
 MAY_REBOOT = changed(
     changed(m.gpu_stack(), "spec.driver.onUnloadFailure", "Reboot"),
     "spec.reboot",
@@ -65,6 +67,7 @@ REFUSED = [
     (REAL, "spec.monitoring", None, "spec.monitoring", {"management": "Managed"}),
     (m.gpu_stack(), "spec.reboot", None, "spec.reboot", {"kernel": "6.1.0-50-amd64", "select": ["grub-set-default"]}),
     (m.gpu_stack(), "spec.limits", None, "spec.limits", {"driverUnloadSeconds": 2581}),
+    (KERNEL, "spec", None, "spec.reboot.settleSeconds", 2581),
     (m.gpu_stack(), "spec", None, "spec.driver.onUnloadFailure", "Reboot"),
     (MAY_REBOOT, "spec", None, "spec.limits", {"driverUnloadSeconds": 1801}),
     (m.gpu_stack(), "spec.gangs", None, "spec.gangs", [{"label": "run", "regex": "a"}]),
@@ -99,6 +102,8 @@ INVALID = [
     (m.gpu_stack(), "spec.driver.onUnloadFailure", "Shrug", "Unsupported value"),
     (m.gpu_stack(), "spec.reboot", {"kernel": "two words", "select": ["/sbin/choose"]}, "should match"),
     (m.gpu_stack(), "spec.reboot", {"kernel": "6.1.0-50-amd64", "select": []}, "should have at least 1 items"),
+    (KERNEL, "spec.reboot.onLoss", "Ignore", "Unsupported value"),
+    (KERNEL, "spec.reboot.settleSeconds", 9, "greater than or equal to 10"),
     (m.gpu_stack(), "metadata.name", "n" * 64, "may not be more than 63|Too long"),
     (m.gpu_stack(), "spec.devicePlugin.sharing", {"timeSlices": 1}, "greater than or equal to 2"),
     (REAL, "spec.devicePlugin.sharing", {"mps": {"replicas": 1}}, "greater than or equal to 2"),

@@ -165,9 +165,9 @@ class RebootSpec(Resource, frozen=True, kw_only=True):
         Literal["Fail", "Report"],
         field_doc(
             "What happens if a node has less after a reboot than before: network links, InfiniBand ports, virtual "
-            "functions, mounts, out-of-tree kernel modules, or PCIe lanes. `Fail`: the upgrade fails with reason "
-            "NodeDegraded and reverts. `Report`: the upgrade continues, and the result of its step has a remark. "
-            "Defaults to `Fail`."
+            "functions, mounts, out-of-tree kernel modules, PCIe lanes, or allocatable resources. `Fail`: "
+            "the upgrade fails with reason NodeDegraded and reverts. `Report`: the upgrade continues, and the result "
+            "of its step has a remark. Defaults to `Fail`."
         ),
     ] = "Fail"
     settle_seconds: Annotated[

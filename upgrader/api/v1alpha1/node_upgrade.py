@@ -192,6 +192,13 @@ class PreviousNodeState(Resource, frozen=True, kw_only=True):
     unschedulable: Annotated[bool, field_doc("Whether the node was cordoned before the upgrade.")] = False
     gpus: Annotated[int, field_doc("Number of GPUs that the node advertised before the upgrade.")] = 0
     kubelet_version: Annotated[str, field_doc("Version of the kubelet that the node ran.")] = ""
+    allocatable: Annotated[
+        dict[str, str],
+        field_doc(
+            "Allocatable resources of the node, except GPUs of the stack, if the upgrade reboots it into another "
+            "kernel. At most 64."
+        ),
+    ] = {}
 
 
 class Eviction(Resource, frozen=True, kw_only=True):

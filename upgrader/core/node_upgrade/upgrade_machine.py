@@ -24,6 +24,7 @@ from upgrader.core.node_upgrade.clearing import (
     wait_for_arrivals,
     wait_for_upgrades,
 )
+from upgrader.core.node_upgrade.resource_losses import describe_resources, judge_resources
 from upgrader.core.node_upgrade.upgrade_state import (
     ABORTED,
     DRIVER_CHANGED,
@@ -310,9 +311,7 @@ def _decide_loading(view: NodeView, group: GroupView, now: datetime) -> Decision
         return keep_phase(view, "waiting for the node to be Ready")
     if node.gpus_allocatable == 0:
         return keep_phase(view, f"0 GPUs allocatable, {view.expected_gpus or 'some'} expected")
-    # A plugin reports all its devices at once: if only some are allocatable, a wait does not add the others. Only the
-    # validation can name them.
-    return go_to(view, _P.VALIDATING, message=missing_gpus(view) or f"{node.gpus_allocatable} GPUs allocatable")
+    return judge_resources(view, now) or go_to(view, _P.VALIDATING, message=describe_resources(view))
 
 
 def _decide_validating(view: NodeView, group: GroupView, now: datetime) -> Decision:

@@ -10,6 +10,7 @@ from upgrader.core.model.fleet import NodeFacts
 from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, is_final
 from upgrader.core.model.pod_diagnostics import Silence
 from upgrader.core.node_protocol.orders import FORMER_BOOT, OrderResult, Reason
+from upgrader.core.node_upgrade.node_resources import NodeResources
 
 
 class PodOutcome(StrEnum):
@@ -139,6 +140,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     forced: dict[NodePhase, str] = {}  # steps that a user forces, with user and reason
     not_evicted: str = ""  # why the last eviction was refused, as a sentence
     evict_after: datetime | None = None  # until then no pod is evicted; None: immediately
+    resources: NodeResources = NodeResources()  # allocatable ones, beside GPUs
 
 
 def is_settled(view: NodeView, node: NodeFacts, now: datetime) -> bool:

@@ -235,6 +235,7 @@ def _status_patch(
             "unschedulable": view.node.unschedulable,
             "gpus": view.node.gpus,
             "kubeletVersion": view.node.kubelet_version,
+            **({"allocatable": view.resources.allocatable} if view.resources.allocatable else {}),
         }
     metrics.PHASE_SECONDS.labels("NodeUpgrade", view.phase.value).observe((now - view.phase_since).total_seconds())
     return status

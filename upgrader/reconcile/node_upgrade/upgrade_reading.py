@@ -28,6 +28,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
 from upgrader.core.workloads.checkpoint_annotations import CheckpointAnnotations, nearest_declared
 from upgrader.reconcile.facts.device_claims import holds_by_claim, read_claimed
 from upgrader.reconcile.facts.node_facts import node_facts
+from upgrader.reconcile.facts.node_resources import read_resources
 from upgrader.reconcile.facts.operand_pods import pod_trouble
 from upgrader.reconcile.facts.owner_reading import declared_above
 from upgrader.reconcile.facts.pod_facts import controller_of, gpus_of, is_own_pod, is_replicated, of_the_node
@@ -239,6 +240,7 @@ def build_view(
         empties=manifests.ends_all_pods(upgrade),
         not_evicted=status.eviction.message if status.eviction is not None else "",
         evict_after=timing.parse_time(status.eviction.not_before) if status.eviction is not None else None,
+        resources=read_resources(upgrade, node),
     )
 
 

@@ -7,7 +7,6 @@ from upgrader.api import names
 from upgrader.api.resources import NODES, PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.stack.node_pods.upgrade_orders import upgrade_order
 from upgrader_dev.simulated.cluster.fleet import RESOURCE
 from upgrader_dev.simulated.cluster.rig import Rig
 
@@ -169,58 +168,3 @@ async def test_a_node_that_a_person_rebooted_into_the_other_kernel_is_brought_ba
     (upgrade,) = [one for one in rig.upgrades() if one.spec.reason is UpgradeReason.REPAIR]
     assert (upgrade.spec.reboot, upgrade.spec.target.kernel, upgrade.spec.target.driver_version) == (None, NEXT, "1.0")
     assert rig.fleet.reboots == []
-
-
-DEGRADED = "rebooted; 300 s after that the node has less than before: network link ens1: 100 Gb/s → not up"
-
-
-def degrade(rig: Rig, *, also_back: bool = False) -> None:
-    """The upgrade Job of gpu-1 reports a loss, and with `also_back` that of its revert."""
-
-    def pod_results(component, pod):
-        if component != "upgrade" or pod["spec"]["nodeName"] != "gpu-1" or ("-revert" in str(pod) and not also_back):
-            return None
-        return OrderResult(reason=Reason.DEGRADED, message=DEGRADED)
-
-    rig.fleet.pod_results = pod_results
-
-
-async def test_a_node_with_less_than_before_is_degraded_and_reverts_with_its_sibling(rig: Rig) -> None:
-    degrade(rig)
-    rig.apply_plan("up", rig.apply_stack(rig.make_spec("2.0") | {"reboot": REBOOT}))
-    await rig.run_until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
-    await rig.run_until(lambda: [one.status.phase for one in rig.requests()] == ["Restored"])
-    ended = {one.spec.node.name: one.status for one in rig.upgrades("up")}
-    assert {name: one.reason for name, one in ended.items()} == {"gpu-0": "SiblingReverted", "gpu-1": "NodeDegraded"}
-    assert ended["gpu-1"].message == f"released. Why it failed: {DEGRADED}"
-    assert (kernels(rig), rig.fleet.trainers["gang"].lost) == ({NOW}, 0)
-    rig.assert_nothing_left()
-
-
-async def test_a_node_that_has_less_also_after_its_revert_keeps_its_taint(rig: Rig) -> None:
-    degrade(rig, also_back=True)
-    rig.apply_plan("up", rig.apply_stack(rig.make_spec("2.0") | {"reboot": REBOOT}))
-    await rig.run_until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.upgrades("up")))
-    await rig.run_until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.FAILED})
-    ended = {one.spec.node.name: one.status for one in rig.upgrades("up")}
-    assert {name: one.reason for name, one in ended.items()} == {"gpu-0": "SiblingReverted", "gpu-1": "RevertFailed"}
-    assert ended["gpu-1"].message.startswith(f"{DEGRADED}; the revert failed: operands stay off and the taint stays;")
-
-
-@pytest.mark.parametrize("on_loss", ["Fail", "Report"])
-async def test_the_order_has_the_limit_and_the_way_of_the_stack_as_they_were_at_the_creation(
-    rig: Rig, on_loss: str
-) -> None:
-    way = REBOOT | {"onLoss": on_loss, "settleSeconds": 900}
-    rig.apply_plan("up", rig.apply_stack(rig.make_spec("2.0") | {"reboot": way}))
-    await rig.run_until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.UPGRADING})
-    rig.apply_stack(rig.make_spec("2.0") | {"reboot": REBOOT})
-    await rig.run_until(lambda: len(rig.fleet.reboots) == 2)
-    orders = [
-        upgrade_order(upgrade, reverting=back, adopted=False)
-        for upgrade in rig.upgrades("up")
-        for back in (False, True)
-    ]
-    assert {(order.reboot.settle_timeout, order.reboot.report_losses) for order in orders} == {
-        (900, on_loss == "Report")
-    }
