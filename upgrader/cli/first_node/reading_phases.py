@@ -4,6 +4,8 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec import Struct
+
 from upgrader import __version__
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS
 from upgrader.api.v1alpha1 import GpuStack
@@ -20,7 +22,7 @@ from upgrader.core.first_node.comparisons import compare_facts, compare_holders,
 from upgrader.core.first_node.report_page import PhaseResult
 from upgrader.core.first_node.report_rows import MeasuredRow
 from upgrader.core.model.strategy import StrategyFacts
-from upgrader.core.node_protocol.orders import SurveyScope
+from upgrader.core.node_protocol.orders import OrderResult, SurveyScope
 from upgrader.core.node_protocol.recordings import RecordedOutput, RecordOrder
 from upgrader.node.validation.gpu_report import parse_report
 from upgrader.reconcile.observe import cluster_snapshot
@@ -37,6 +39,15 @@ COMPARED = (
     *("ib-ports.txt", "nvidia-smi-topo.txt", "nvidia-smi-nvlink.txt", SMI_REPORT),
 )
 """Outputs that are the same after everything was put back."""
+
+
+class _Recorded(Struct, frozen=True, kw_only=True):
+    """The outputs of a node by name, their durations, and what is wrong with them."""
+
+    outputs: dict[str, RecordedOutput]
+    measured: tuple[MeasuredRow, ...]
+    findings: tuple[Advice, ...]
+
 
 _OUTPUT_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}\.[a-z]{3}")
 
@@ -104,14 +115,15 @@ async def run_survey(hour: FirstHour, scope: SurveyScope) -> SurveyReport:
 
 async def record_baseline(hour: FirstHour) -> PhaseResult:
     """Phase 2: outputs of programs and files of the node, as they are."""
-    outputs, measured = await _record_outputs(hour, "baseline")
+    recorded = await _record_outputs(hour, "baseline")
+    outputs = recorded.outputs
     text = {name: output.text for name, output in outputs.items()}
     order = text.get("removal-order.txt", "").splitlines()
     absent = {name: output.absent for name, output in outputs.items() if output.absent}
     return PhaseResult(
         message=f"{len(outputs) - len(absent)} of {len(outputs)} outputs have contents",
-        findings=tuple(_failed_outputs(outputs.values())),
-        measured=measured,
+        findings=recorded.findings,
+        measured=recorded.measured,
         missed=(
             *compare_holders(text.get("fuser.txt", ""), text.get("holders.txt", "")),
             *compare_modules(text.get("modules.txt", ""), order, "nvidia"),
@@ -128,12 +140,14 @@ async def compare_baseline(hour: FirstHour) -> PhaseResult:
         raise ConfigurationError(
             "there is no baseline to compare with", resolution="Run `upgrader first-node` without --go first."
         )
-    outputs, measured = await _record_outputs(hour, "comparison")
+    recorded = await _record_outputs(hour, "comparison")
+    outputs = recorded.outputs
     after = {name: hour.redact_text(output.text) for name, output in outputs.items() if name in COMPARED}
     rows = compare_lines(_stable_texts(before), _stable_texts(after))
     return PhaseResult(
         message=f"{len(rows)} line(s) of {len(before.keys() & after.keys())} outputs differ from the baseline",
-        measured=measured,
+        findings=recorded.findings,
+        measured=recorded.measured,
         missed=rows,
         files={name: output.text for name, output in outputs.items() if output.text},
     )
@@ -154,7 +168,7 @@ def _stable_texts(texts: Mapping[str, str]) -> dict[str, str]:
     return stable
 
 
-async def _record_outputs(hour: FirstHour, what: str) -> tuple[dict[str, RecordedOutput], tuple[MeasuredRow, ...]]:
+async def _record_outputs(hour: FirstHour, what: str) -> _Recorded:
     manifest = survey_pods.record_pod(hour.node, hour.run_name(), RecordOrder(), hour.settings)
     begin = time.monotonic()
     log = await hour.run_pod(manifest, RECORD, survey_pods.RECORD_DEADLINE_SECONDS)
@@ -173,10 +187,24 @@ async def _record_outputs(hour: FirstHour, what: str) -> tuple[dict[str, Recorde
         for output in outputs.values()
         if output.limit and not output.absent
     )
-    return outputs, (
-        MeasuredRow(what=f"{what}: pod", seconds=whole, limit=survey_pods.RECORD_DEADLINE_SECONDS),
-        *programs,
+    pod = MeasuredRow(what=f"{what}: pod", seconds=whole, limit=survey_pods.RECORD_DEADLINE_SECONDS)
+    return _Recorded(
+        outputs=outputs,
+        measured=(pod, *programs),
+        findings=(*_check_end(log), *_failed_outputs(outputs.values())),
     )
+
+
+def _check_end(log: bytes) -> Iterable[Advice]:
+    """A log that was cut, or whose pod was ended, has no result as its last line."""
+    if untrusted.read_json(log.strip().rpartition(b"\n")[2].decode(errors="replace"), OrderResult) is None:
+        yield Advice(
+            subject="recorded outputs",
+            check="RecordIncomplete",
+            severity=Severity.WARNING,
+            message=f"the log of {len(log)} bytes has no result at its end: outputs are missing",
+            fix="The pod was ended at its deadline, or its log is too long; run the phase again.",
+        )
 
 
 def read_outputs(log: bytes) -> dict[str, RecordedOutput]:

@@ -1,9 +1,13 @@
 """The folder of a report. Everything outside of `private` is redacted before it is written."""
 
 import fcntl
+import gzip
+import hashlib
+import io
 import os
 import re
 import secrets
+import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +24,7 @@ from upgrader.core.first_node.report_rows import measured_csv, missed_csv
 from upgrader.process.atomic_file import write_file
 
 PRIVATE, JOURNAL, LOCK = "private", "journal.json", "lock"
+ARCHIVE = "report.tar.gz"
 KEY_BYTES = 16
 
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}(?:\.[a-z0-9-]{1,20}){1,3}")
@@ -128,6 +133,28 @@ class ReportFolder:
             _write_text(self.path / name, redactor.redact_text(text))
         value = {"phases": journal.entries, "results": {str(key): results[key] for key in results}}
         _write_json(self.path / "report.json", value, redactor)
+        self._write_archive(("report.json", *texts))
+
+    def _write_archive(self, names: Iterable[str]) -> None:
+        """Write report.tar.gz and its checksum: everything but `private`, and nothing that others put there."""
+        folders = [phase.folder for phase in PHASES if (self.path / phase.folder).is_dir()]
+        packed = io.BytesIO()
+        with (
+            gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as compressed,
+            tarfile.open(fileobj=compressed, mode="w") as archive,
+        ):
+            for name in sorted((*names, *folders)):
+                archive.add(self.path / name, name, filter=_without_owner)
+        write_file(self.path / ARCHIVE, packed.getvalue())
+        digest = hashlib.sha256(packed.getvalue()).hexdigest()
+        _write_text(self.path / f"{ARCHIVE}.sha256", f"{digest}  {ARCHIVE}\n")
+
+
+def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """An entry without the user and the times of this machine."""
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    return entry
 
 
 def _without_contents(result: PhaseResult) -> PhaseResult:

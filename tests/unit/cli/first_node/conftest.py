@@ -8,6 +8,7 @@ from upgrader.api import names
 from upgrader.api.resources import NAMESPACES, NODES, PODS
 from upgrader.core.doctor.node_survey import SurveyReport
 from upgrader.core.first_node.journal import PhaseJournal
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.core.node_protocol.recordings import RecordedOutput
 from upgrader.core.timing import format_time
 
@@ -22,6 +23,7 @@ OUTPUTS = (
     RecordedOutput(name="dmesg.txt", source="dmesg", text=DMESG, code=0, seconds=0.5, limit=30),
     RecordedOutput(name="fuser.txt", source="fuser", absent="the driver is not loaded"),
 )
+DONE = OrderResult(reason=Reason.DONE, message="recorded")
 REPORT = SurveyReport(facts={"kernel": "6.1.0-47-amd64", "kubelet": "v1.34.4"}, seconds=1.5)
 COMPONENTS = {"survey", "record", "holder"}
 SECRETS = (SERIAL, UUID.removeprefix("GPU-"), "corp.example", "10.4.5.6", "gpu-1", "storage-7")
@@ -35,7 +37,7 @@ def lines(*values):
 @pytest.fixture
 def node(rig):
     """`logs` has the log of each pod by its component; a pod without a log does not end."""
-    rig.logs = {"survey": lines(REPORT), "record": lines(*OUTPUTS, {"reason": "Done"})}
+    rig.logs = {"survey": lines(REPORT), "record": lines(*OUTPUTS, DONE)}
     rig.holder_phase = "Running"
     rig.before_end = lambda component: None
     rig.cluster.replies = {
@@ -83,7 +85,7 @@ def own_pods(rig):
 def shared_files(folder):
     """The files of a report that may be passed on, with their texts."""
     files = [path for path in folder.rglob("*") if path.is_file() and "private" not in path.parts]
-    return {str(path.relative_to(folder)): path.read_text() for path in sorted(files)}
+    return {str(path.relative_to(folder)): path.read_text(errors="replace") for path in sorted(files)}
 
 
 def read_journal(folder):

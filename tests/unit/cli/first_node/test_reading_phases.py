@@ -1,15 +1,19 @@
 """`upgrader first-node` without --go: four phases that only read, and their report."""
 
 import csv
+import hashlib
 import json
+import tarfile
 
 import msgspec
 import pytest
 
 from tests.support.terminal import upgrader
 from tests.unit.cli.first_node.conftest import (
+    DONE,
     IMAGE,
     NODE,
+    OUTPUTS,
     REPORT,
     SECRETS,
     first_node,
@@ -38,6 +42,8 @@ FILES = {
     "missed.csv",
     "report.json",
     "report.md",
+    "report.tar.gz",
+    "report.tar.gz.sha256",
 }
 
 
@@ -86,6 +92,28 @@ def test_names_that_are_known_late_are_hidden_in_earlier_files(node, tmp_path):
     first_node(node, tmp_path)
     text = (tmp_path / "01-survey/result.json").read_text()
     assert ("storage-7" in text, "corp" in text) == (False, False)
+
+
+def test_the_archive_has_the_shared_files_with_their_checksum_and_no_owner(node, tmp_path):
+    first_node(node, tmp_path)
+    packed = tmp_path / "report.tar.gz"
+    digest, name = (tmp_path / "report.tar.gz.sha256").read_text().split()
+    assert (digest, name) == (hashlib.sha256(packed.read_bytes()).hexdigest(), packed.name)
+    with tarfile.open(packed) as archive:
+        entries = [entry for entry in archive.getmembers() if entry.isfile()]
+        texts = {entry.name: archive.extractfile(entry).read().decode() for entry in entries}
+    files = shared_files(tmp_path)
+    assert texts == {name: text for name, text in files.items() if not name.startswith("report.tar")}
+    assert {(entry.uid, entry.uname, entry.mtime) for entry in entries} == {(0, "", 0)}
+
+
+def test_a_log_without_its_end_is_a_finding(node, tmp_path):
+    node.logs["record"] = lines(*OUTPUTS)
+    first_node(node, tmp_path)
+    assert "outputs are missing" in (tmp_path / "report.md").read_text()
+    node.logs["record"] = lines(*OUTPUTS, DONE)
+    first_node(node, tmp_path, "--go", "2")
+    assert "outputs are missing" not in (tmp_path / "report.md").read_text()
 
 
 def test_measured_durations_are_beside_the_limits(node, tmp_path):

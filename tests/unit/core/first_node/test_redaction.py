@@ -3,11 +3,14 @@
 import string
 import time
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.smi_reports import make_gpu, render_report
 from upgrader.core.first_node.redaction import Redactor
+from upgrader.node.validation.gpu_report import parse_report
 
 KEY = b"k" * 16
 LETTERS = string.ascii_lowercase + string.digits
@@ -121,6 +124,20 @@ def test_values_of_json_are_redacted_before_their_escapes():
     value = redactor.redact_value({"gpu-1": ["\ngpu-1", 3, None, {"a": "10.0.0.1"}]})
     host, address = redactor.redact_text("gpu-1"), redactor.redact_text("10.0.0.1")
     assert value == {host: [f"\n{host}", 3, None, {"a": address}]}
+
+
+def test_the_parsers_read_a_redacted_report_and_see_the_same_gpus():
+    uuid = "GPU-6c2f1c5e-30f0-4a86-9a1e-2f2d3ee0ad2"
+    gpus = [make_gpu(f"{uuid}{at}", f"0000:{at}b:00.0") for at in (1, 2)]
+    report = render_report("535.261.03", gpus)
+    redacted = Redactor(KEY, ["gpu-1"]).redact_text(report)
+    before, after = parse_report(report), parse_report(redacted)
+    uuids = {gpu.uuid for gpu in after.gpus}
+    assert uuids.isdisjoint(gpu.uuid for gpu in before.gpus)
+    assert len(uuids) == len(before.gpus)
+    assert [msgspec.structs.replace(gpu, uuid="") for gpu in after.gpus] == [
+        msgspec.structs.replace(gpu, uuid="") for gpu in before.gpus
+    ]
 
 
 @pytest.mark.parametrize("unit", ["-", "a-", "a.", "::", "1:", "0x", "1.", "serial ", "token ", "eyJ.", "://", "a "])
