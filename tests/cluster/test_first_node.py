@@ -16,7 +16,7 @@ from upgrader.kube.install import install_kinds
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-OWN_PODS = f"labelSelector={names.LABEL_COMPONENT}+in+(survey,record,holder)"
+OWN_PODS = f"labelSelector={names.LABEL_COMPONENT}+in+(survey,record,holder,gpus)"
 
 
 @pytest.fixture
@@ -76,6 +76,15 @@ def test_a_holder_of_a_device_is_named_and_put_back(bench, device, tmp_path):
     assert (row["what"], row["limit"], float(row["ratio"]) > 0) == ("holders: named by the survey", "10", True)
 
 
+def test_pods_with_one_and_with_all_gpus_get_their_devices(bench, tmp_path):
+    before = node_state(bench)
+    ended = first_node(bench, tmp_path, "--go", "7")
+    assert "phase 7 Runtime: passed" in ended.output, ended.output
+    assert (node_state(bench), own_pods(bench)) == (before, [])
+    rows = csv.DictReader((tmp_path / "measured.csv").read_text().splitlines())
+    assert [row["what"] for row in rows] == ["runtime: pod with 1 GPU(s)", "runtime: pod with 8 GPU(s)"]
+
+
 def test_the_first_four_phases_on_a_node(bench, tmp_path):
     ended = first_node(bench, tmp_path)
     journal = json.loads((tmp_path / "private/journal.json").read_text())
@@ -89,7 +98,8 @@ def test_the_first_four_phases_on_a_node(bench, tmp_path):
     measured = {row["what"]: row for row in csv.DictReader((tmp_path / "measured.csv").read_text().splitlines())}
     assert 0 < float(measured["survey: pod"]["ratio"]) < 1
     assert list(csv.DictReader((tmp_path / "missed.csv").read_text().splitlines())) == []
-    shared = [path for path in tmp_path.rglob("*") if path.is_file() and "private" not in path.parts]
+    shared = [path for path in tmp_path.rglob("*") if path.suffix in {".md", ".json", ".csv", ".txt"}]
+    shared = [path for path in shared if "private" not in path.parts]
     addresses = [each["address"] for each in bench.api.get(f"/api/v1/nodes/{bench.node.name}")["status"]["addresses"]]
     left = [
         (path.name, name)

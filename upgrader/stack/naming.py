@@ -10,7 +10,7 @@ from upgrader.core.naming import object_name
 DRIVER, RUNTIME, DEVICE_PLUGIN, NODE_FEATURES = "driver", "runtime", "device-plugin", "node-features"
 MONITORING = "monitoring"
 PREPARE, UPGRADE, VALIDATE, PREFLIGHT = "prepare", "upgrade", "validate", "preflight"
-SURVEY, RECORD, HOLDER = "survey", "record", "holder"
+SURVEY, RECORD, HOLDER, GPU_POD = "survey", "record", "holder", "gpus"
 
 
 def upgrade_of(meta: ObjectMeta) -> str:

@@ -4,22 +4,52 @@ import time
 
 import msgspec
 
-from upgrader.api.resources import PODS
+from upgrader.api.resources import GPU_STACKS, PODS
 from upgrader.cli.first_node.closed_node import close_node
 from upgrader.cli.first_node.first_hour import FirstHour
-from upgrader.cli.first_node.reading_phases import read_scope, run_survey
+from upgrader.cli.first_node.reading_phases import find_stack, read_scope, run_survey
 from upgrader.core.doctor.node_survey import SurveyCheck
 from upgrader.core.errors import ClusterError
+from upgrader.core.first_node.comparisons import compare_devices
 from upgrader.core.first_node.journal import PutBack, UndoAction
 from upgrader.core.first_node.report_page import PhaseResult
 from upgrader.core.first_node.report_rows import MeasuredRow, MissedRow
+from upgrader.core.node_protocol.gpu_resources import gpus_by_name
+from upgrader.stack.naming import GPU_POD
+from upgrader.stack.node_pods.gpu_pod import GPU_POD_SECONDS, gpu_pod
 from upgrader.stack.node_pods.holder import holder_pod
 
-DEVICE = "/dev/nvidia0"
+DEVICE, NVIDIA_GPUS = "/dev/nvidia0", "nvidia.com/gpu"
 START_SECONDS = 60
 """Time for the pod to start, with the pull of its image."""
 NAMED_SECONDS = 10
 """Within this time a holder should be named."""
+
+
+async def run_gpu_pods(hour: FirstHour) -> PhaseResult:
+    """Phase 7: pods with one and with all GPUs have as many device files of GPUs as they request."""
+    stack = await find_stack(hour, await hour.context.cluster.list(GPU_STACKS))
+    resource = stack.spec.device_plugin.resource_name if stack is not None else NVIDIA_GPUS
+    runtime_class = (stack.spec.validation.runtime_class or "") if stack is not None else ""
+    allocatable = (await hour.read_node()).status.allocatable
+    count = gpus_by_name(allocatable, resource).get(resource, 0)
+    if not count:
+        return PhaseResult(message=f"the node offers no {resource}", skipped=True)
+    await close_node(hour)
+    measured: list[MeasuredRow] = []
+    missed: list[MissedRow] = []
+    for number in sorted({1, count}):
+        manifest = gpu_pod(hour.node, hour.run_name(), (resource, number), hour.settings, runtime_class=runtime_class)
+        begin = time.monotonic()
+        log = await hour.run_pod(manifest, GPU_POD, GPU_POD_SECONDS)
+        seconds = time.monotonic() - begin
+        measured.append(MeasuredRow(what=f"runtime: pod with {number} GPU(s)", seconds=seconds, limit=GPU_POD_SECONDS))
+        missed += compare_devices(number, log.decode(errors="replace"))
+    return PhaseResult(
+        message=f"pods with 1 and with {count} of {resource}: {'as requested' if not missed else 'not as requested'}",
+        measured=tuple(measured),
+        missed=tuple(missed),
+    )
 
 
 async def find_holder(hour: FirstHour) -> PhaseResult:

@@ -25,6 +25,7 @@ ACTS = {
     1: reading_phases.survey_one,
     2: reading_phases.record_baseline,
     3: reading_phases.forecast_node,
+    7: changing_phases.run_gpu_pods,
     9: changing_phases.find_holder,
     13: reading_phases.compare_baseline,
 }

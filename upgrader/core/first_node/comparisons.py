@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from upgrader.core.first_node.report_rows import MissedRow
 
+_GPU_FILE = re.compile(r"(?:nvidia|[a-z]+-gpu)\d+")
 _PID = re.compile(r"pid (\d+) ")
 _FUSER = re.compile(r"(?m)^(?:/dev/\S+:)?\s+\S+\s+(\d+)\s+\S+\s+(.*)$")
 
@@ -16,6 +17,13 @@ def compare_facts(of_cluster: Mapping[str, str], of_survey: Mapping[str, str]) -
         for name, value in of_cluster.items()
         if value and of_survey.get(name, "") != value
     )
+
+
+def compare_devices(requested: int, listed: str) -> tuple[MissedRow, ...]:
+    """The device files of GPUs in a pod that requests this many, by the listing of its /dev."""
+    found = sum(_GPU_FILE.fullmatch(line.strip()) is not None for line in listed.splitlines())
+    row = MissedRow(expected=f"{requested} device file(s)", found=str(found), where=f"pod with {requested} GPU(s)")
+    return () if found == requested else (row,)
 
 
 def compare_lines(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[MissedRow, ...]:

@@ -44,7 +44,11 @@ PHASES = (
     FirstNodePhase(number=5, title="Load", effect=Effect.CHANGES, unavailable=_UPGRADE),
     FirstNodePhase(number=6, title="Driver services", effect=Effect.CHANGES, unavailable=_UPGRADE),
     FirstNodePhase(
-        number=7, title="Runtime", effect=Effect.CHANGES, unavailable="no pods that request GPUs are created yet"
+        number=7,
+        title="Runtime",
+        effect=Effect.CHANGES,
+        changes="the node is cordoned, and two pods run one after the other, with one and with all GPUs",
+        put_back="the pods are deleted, and the node is uncordoned unless it was cordoned before",
     ),
     FirstNodePhase(number=8, title="Plugin and kubelet", effect=Effect.CHANGES, unavailable=_UPGRADE),
     FirstNodePhase(

@@ -25,7 +25,7 @@ OUTPUTS = (
 )
 DONE = OrderResult(reason=Reason.DONE, message="recorded")
 REPORT = SurveyReport(facts={"kernel": "6.1.0-47-amd64", "kubelet": "v1.34.4"}, seconds=1.5)
-COMPONENTS = {"survey", "record", "holder"}
+COMPONENTS = {"survey", "record", "holder", "gpus"}
 SECRETS = (SERIAL, UUID.removeprefix("GPU-"), "corp.example", "10.4.5.6", "gpu-1", "storage-7")
 """What no file outside of the private folder contains."""
 

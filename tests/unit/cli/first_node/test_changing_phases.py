@@ -118,6 +118,50 @@ def test_another_vendor_is_skipped_without_a_change(node, tmp_path):
     assert "no device files of vendor sim" in last_run(tmp_path).message
 
 
+def with_gpus(rig, count="8"):
+    rig.cluster.store.change(NODES, OTHER, {"status": {"allocatable": {"nvidia.com/gpu": count}}})
+    rig.requested = []
+
+    def list_devices(component):
+        pods = rig.cluster.store.copy_all(PODS)
+        (pod,) = [
+            pod
+            for pod in pods
+            if pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == component
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+        number = int(pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
+        rig.requested.append((number, cordoned(rig)))
+        files = ["null", "nvidiactl", "nvidia-uvm", "nvidia-caps", *(f"nvidia{at}" for at in range(number))]
+        rig.logs["gpus"] = "\n".join(files[: len(files) - rig.lost]).encode()
+
+    rig.lost, rig.logs["gpus"], rig.before_end = 0, b"", list_devices
+
+
+def test_pods_with_one_and_with_all_gpus_have_their_devices(bare, tmp_path):
+    with_gpus(bare)
+    ended = first_node(bare, tmp_path, "--go", "7", name=OTHER)
+    assert (ended.exit_code, last_run(tmp_path).verdict.value, bare.requested) == (0, "passed", [(1, True), (8, True)])
+    assert (cordoned(bare), own_pods(bare), last_run(tmp_path).left) == (False, [], ())
+
+
+def test_a_pod_with_fewer_devices_than_it_requests_is_missed(bare, tmp_path):
+    with_gpus(bare)
+    bare.lost = 1
+    assert first_node(bare, tmp_path, "--go", "7", name=OTHER).exit_code == 1
+    assert (tmp_path / "missed.csv").read_text().splitlines()[1:] == [
+        "1 device file(s),0,pod with 1 GPU(s)",
+        "8 device file(s),7,pod with 8 GPU(s)",
+    ]
+
+
+@pytest.mark.parametrize("count", ["0", "none", "-1"])
+def test_a_node_that_offers_no_gpus_is_skipped_without_a_change(bare, tmp_path, count):
+    with_gpus(bare, count)
+    assert first_node(bare, tmp_path, "--go", "7", name=OTHER).exit_code == 0
+    assert (last_run(tmp_path).verdict.value, bare.requested) == ("skipped", [])
+
+
 def outputs(modules="nvidia 5 1 - Live\nnvidia_uvm 1 0 - Live\n", **texts):
     found = {
         "modules.txt": modules,

@@ -70,7 +70,7 @@ def test_it_changes_no_object_and_leaves_no_pod(node, tmp_path):
     assert own_pods(node) == []
     assert read_journal(tmp_path).left == ()
     assert ended.output.splitlines()[-1].startswith(
-        "Next: phase 9 (Holders): `--go 9`. It changes: the node is cordoned"
+        "Next: phase 7 (Runtime): `--go 7`. It changes: the node is cordoned"
     )
 
 
