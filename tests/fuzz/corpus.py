@@ -211,6 +211,15 @@ def _gpu_report() -> Iterable[str | bytes]:
     yield '<!DOCTYPE a [<!ENTITY b "c">]><nvidia_smi_log>&b;</nvidia_smi_log>'
 
 
+def _node_record() -> Iterable[str | bytes]:
+    output = {"name": "modules.txt", "source": "/proc/modules", "text": "nvidia 5 1 gdrdrv, Live 0x0", "seconds": 0.1}
+    yield "\n".join(map(json.dumps, ({"name": "names", "source": "a", "text": "gpu-1"}, output, {"reason": "Done"})))
+    yield json.dumps({**output, "name": "../../evil.txt", "seconds": 1e999})
+    yield "                     USER        PID ACCESS COMMAND\n/dev/nvidia0:        root       1234 F...m dcgm\n"
+    yield "a 1 1 b, Live\nb 1 1 a, Live\nnvidia 1 1 a,[permanent], Live"
+    yield "fe80::1 10.0.0.1 <serial>123456</serial> token=abcdef eyJhbGciOiJub25l.e30 https://u:p@host.example/ iqn.1:a"
+
+
 _SEEDS = {
     "text": _text,
     "document": _document,
@@ -226,5 +235,6 @@ _SEEDS = {
     "reference": _reference,
     "kubeconfig": _kubeconfig,
     "gpu_report": _gpu_report,
+    "node_record": _node_record,
     "planted": lambda: [PLANTED],
 }

@@ -15,6 +15,7 @@ NAMES = (
     "reference",
     "kubeconfig",
     "gpu_report",
+    "node_record",
 )
 
 PLANTED = b"boom"

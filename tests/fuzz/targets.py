@@ -13,10 +13,13 @@ from tests.fuzz.answers import HOST, LOOP, client
 from tests.fuzz.names import NAMES, PLANTED
 from upgrader.api.kubernetes import ObjectMeta, Pod
 from upgrader.checkpoint.answers import Reader
+from upgrader.cli.first_node.reading_phases import read_outputs
 from upgrader.cli.shared import stack_edits
 from upgrader.core import untrusted
 from upgrader.core.errors import ConfigurationError, RegistryError, UnreadableError
 from upgrader.core.explain import plan_file
+from upgrader.core.first_node import comparisons
+from upgrader.core.first_node.redaction import Redactor
 from upgrader.images.debian import discovery
 from upgrader.images.debian.apt import Index
 from upgrader.images.debian.errors import ArchiveError
@@ -188,6 +191,19 @@ def fuzz_gpu_report(data: bytes) -> None:
     parse_links(text)
     with contextlib.suppress(UnreadableError):
         assert all(gpu.uuid and gpu.address for gpu in parse_report(text).gpus)
+
+
+def fuzz_node_record(data: bytes) -> None:
+    """The log of recorded outputs, what they are compared with, and their redaction."""
+    outputs = read_outputs(data)
+    assert all("/" not in name and not name.startswith(".") for name in outputs)
+    text = data.decode(errors="replace")
+    comparisons.compare_holders(text, text)
+    comparisons.compare_modules(text, (), "nvidia")
+    comparisons.compare_devices(1, text)
+    redactor = Redactor(b"k", text.split()[:20])
+    once = redactor.redact_text(text)
+    assert redactor.redact_text(once) == once
 
 
 def fuzz_planted(data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 import string
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from tests.support.smi_reports import make_gpu, render_report
 from upgrader.core.first_node.redaction import Redactor
 from upgrader.node.validation.gpu_report import parse_report
 
+REPORTS = Path(__file__).parents[2] / "node/validation/nvidia_smi"
 KEY = b"k" * 16
 LETTERS = string.ascii_lowercase + string.digits
 HEX = "0123456789abcdef"
@@ -135,6 +137,14 @@ def test_the_parsers_read_a_redacted_report_and_see_the_same_gpus():
     uuids = {gpu.uuid for gpu in after.gpus}
     assert uuids.isdisjoint(gpu.uuid for gpu in before.gpus)
     assert len(uuids) == len(before.gpus)
+    assert [msgspec.structs.replace(gpu, uuid="") for gpu in after.gpus] == [
+        msgspec.structs.replace(gpu, uuid="") for gpu in before.gpus
+    ]
+
+
+@pytest.mark.parametrize("path", sorted(REPORTS.glob("5*.xml")), ids=lambda path: path.name)
+def test_reports_of_nvidia_smi_keep_everything_but_identifiers(path):
+    before, after = parse_report(path.read_text()), parse_report(Redactor(KEY).redact_text(path.read_text()))
     assert [msgspec.structs.replace(gpu, uuid="") for gpu in after.gpus] == [
         msgspec.structs.replace(gpu, uuid="") for gpu in before.gpus
     ]
