@@ -2,10 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
+import click
+
 from upgrader.api.resources import NODES, PODS
 from upgrader.cli.doctor.node_pod import Sleep
-from upgrader.cli.first_node.stack_change import restore_stack
-from upgrader.cli.shared.stack_edits import Spec
+from upgrader.cli.first_node.stack_change import StackChange, restore_stack
 from upgrader.core import untrusted
 from upgrader.core.first_node.journal import PutBack, UndoAction
 from upgrader.reconcile.runtime.context import Context
@@ -26,8 +27,8 @@ async def _uncordon_node(context: Context, _: Sleep, change: PutBack) -> None:
 
 
 async def _restore_stack(context: Context, sleep: Sleep, change: PutBack) -> None:
-    former = untrusted.decode_json(change.value, Spec)
-    await restore_stack(context, sleep, change.name, former)
+    click.echo(f"stack {change.name} and its node are led back to what they were; this takes a while", err=True)
+    await restore_stack(context, sleep, change.name, untrusted.decode_json(change.value, StackChange))
 
 
 UNDO: Mapping[UndoAction, Undo] = {

@@ -5,6 +5,9 @@ Each of the functions can be repeated: it begins with what the cluster is now.
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
+from upgrader.api.explicit import explicit_json
 from upgrader.api.resources import GPU_STACKS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.cli.doctor.node_pod import Sleep
@@ -27,6 +30,13 @@ POLL_SECONDS = 1.0
 BLOCKED_SECONDS = 60.0
 
 _STRATEGY = StrategyFacts(max_unavailable="100%")
+
+
+class StackChange(Struct, frozen=True, kw_only=True):
+    """A spec before and after a change, both with all defaults."""
+
+    former: Spec
+    wanted: Spec
 
 
 async def foresee_change(context: Context, wish: DesiredStack) -> ForecastReading:
@@ -71,8 +81,10 @@ async def apply_change(context: Context, wish: DesiredStack, seen: ForecastReadi
     return name
 
 
-async def restore_stack(context: Context, sleep: Sleep, name: str, former: Spec) -> list[str]:
-    """Lead a stack and its node back to a former spec; returns the names of the plans that did it.
+async def restore_stack(context: Context, sleep: Sleep, name: str, change: StackChange) -> list[str]:
+    """Lead a stack and its node back to what it was before a change; returns the names of the plans that did it.
+
+    A stack that a user has changed since, or deleted, is left as it is.
 
     Raises:
         RolloutFailedError, BlockedError, DeadlineError: a plan did not complete.
@@ -81,10 +93,10 @@ async def restore_stack(context: Context, sleep: Sleep, name: str, former: Spec)
     plans: list[str] = []
     for _ in range(ATTEMPTS):
         stack = await context.cluster.get(GPU_STACKS, name)
-        if stack is None:
-            return plans  # a user has deleted it
-        wish = DesiredStack(name=name, spec=former, live=stack)
-        await _end_other_plans(context, wish, sleep)
+        if stack is None or explicit_json(stack.spec) not in (change.former, change.wanted):
+            return plans
+        wish = DesiredStack(name=name, spec=change.former, live=stack)
+        await _end_plans(context, wish, change, sleep)
         seen = await foresee_change(context, wish)
         plan = await apply_change(context, wish, seen, sleep)
         if plan is not None:
@@ -103,16 +115,17 @@ async def read_upgrades(context: Context, plans: Sequence[str], node: str) -> li
     return [upgrade for each in progress for upgrade in each.upgrades if upgrade.spec.node.name == node]
 
 
-async def _end_other_plans(context: Context, wish: DesiredStack, sleep: Sleep) -> None:
-    """Abort each plan to another revision, also one that has not started, and wait until no plan is under way."""
-    target = await cluster_reading.target_of(context, wish.stack)
+async def _end_plans(context: Context, wish: DesiredStack, change: StackChange, sleep: Sleep) -> None:
+    """Abort the plan of a change, also one that has not started, and wait until no plan is under way."""
+    changed = DesiredStack(name=wish.name, spec=change.wanted, live=wish.live)
+    revision = (await cluster_reading.target_of(context, changed.stack)).revision
     for plan in await context.cluster.list(UPGRADE_PLANS):
         if plan.spec.stack != wish.name or is_final(plan.status.phase):
             continue
-        leads_back = plan.spec.target_revision == target.revision
-        if not leads_back and plan.spec.state is not DesiredState.ABORTED:
+        leads_away = plan.spec.target_revision == revision
+        if leads_away and plan.spec.state is not DesiredState.ABORTED:
             await consent.amend_plan(context, plan, lambda _: {"state": DesiredState.ABORTED.value})
-        if not leads_back or plan.status.phase in UNDER_WAY:
+        if leads_away or plan.status.phase in UNDER_WAY:
             await _wait_for_end(context, plan, wish.stack, sleep)
 
 

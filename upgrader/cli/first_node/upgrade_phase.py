@@ -11,6 +11,7 @@ from upgrader.cli.first_node.closed_node import close_node
 from upgrader.cli.first_node.first_hour import FirstHour
 from upgrader.cli.first_node.reading_phases import find_stack
 from upgrader.cli.first_node.stack_change import (
+    StackChange,
     apply_change,
     foresee_change,
     read_upgrades,
@@ -37,15 +38,15 @@ async def upgrade_and_return(hour: FirstHour, changes: Sequence[str]) -> PhaseRe
         RolloutFailedError, DeadlineError: a plan did not complete; the way back follows.
     """
     stack, wish = await _read_wish(hour, changes)
-    former = explicit_json(stack.spec)
+    made = StackChange(former=explicit_json(stack.spec), wanted=wish.spec)
     seen = await foresee_change(hour.context, wish)
     require_only_node(seen, hour.node)
     await close_node(hour)
-    change = PutBack(action=UndoAction.RESTORE_STACK, name=wish.name, value=msgspec.json.encode(former).decode())
+    change = PutBack(action=UndoAction.RESTORE_STACK, name=wish.name, value=msgspec.json.encode(made).decode())
     hour.record_change(change)
     plan = await apply_change(hour.context, wish, seen, hour.sleep)
     there = await read_upgrades(hour.context, [plan] if plan is not None else [], hour.node)
-    plans_back = await restore_stack(hour.context, hour.sleep, wish.name, former)
+    plans_back = await restore_stack(hour.context, hour.sleep, wish.name, made)
     hour.drop_change(change)
     back = await read_upgrades(hour.context, plans_back, hour.node)
     return PhaseResult(

@@ -27,7 +27,7 @@ class UndoAction(StrEnum):
 
     DELETE_POD = "delete pod"
     UNCORDON = "uncordon node"
-    RESTORE_STACK = "restore stack"  # `value` is its former spec as JSON
+    RESTORE_STACK = "restore stack"  # `value` has its specs before and after the change, as JSON
 
 
 class PutBack(Struct, frozen=True, kw_only=True):

@@ -92,6 +92,18 @@ def test_a_run_that_is_killed_in_the_upgrade_is_led_back_by_the_next_run(node, t
     node.assert_nothing_left()
 
 
+def test_a_stack_that_a_user_has_changed_since_is_left_as_it_is(node, tmp_path):
+    folder = tmp_path / "report"
+    assert kill(node, folder, 100, *GO)
+    assert spec_now(node)["driver"]["version"] == "2.0"
+    node.put_image("3.0")
+    node.apply_stack(node.make_spec("3.0"))
+    changed = spec_now(node)
+    first_node(node, folder, "--go", "3")
+    assert spec_now(node) == changed
+    assert read_journal(folder).left == ()
+
+
 def test_a_stack_of_other_nodes_is_refused_before_any_change(node, tmp_path):
     node.fleet.add_node("gpu-2")
     asyncio.run(node.settle(300))
