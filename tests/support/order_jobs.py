@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 
 from tests.support.programs import soon
-from upgrader.core.node_protocol.orders import OrderResult, UpgradeOrder
+from upgrader.core.node_protocol.orders import OrderResult, Reason, UpgradeOrder
 from upgrader.images.layout import Layout
 from upgrader.images.registry.client import RegistryClient
 from upgrader.stack.node_pods.commands import HOST_NAMESPACES, host_command
+from upgrader.stack.node_pods.upgrade_pods import BUSY, OCCUPIED, REPORTED_FAILURES
 from upgrader.stack.parts import host_path
 from upgrader.stack.settings import StackSettings
 from upgrader_dev.devcluster import DevCluster
@@ -36,12 +37,15 @@ class OrderJobs:
             "volumes": [host_path("host", "/")],
             **HOST_NAMESPACES,
         }
-        assert self._api.create(
-            self._jobs, {"metadata": {"name": order.upgrade}, "spec": {"backoffLimit": 6, "template": {"spec": pod}}}
-        )
+        rules = [
+            {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [BUSY, OCCUPIED]}},
+            {"action": "FailJob", "onExitCodes": {"operator": "In", "values": list(REPORTED_FAILURES)}},
+        ]
+        spec = {"backoffLimit": 6, "podFailurePolicy": {"rules": rules}, "template": {"spec": pod}}
+        assert self._api.create(self._jobs, {"metadata": {"name": order.upgrade}, "spec": spec})
 
     def wait(self, order: UpgradeOrder, seconds: float) -> OrderResult:
-        """The result of the first pod of an order that has one."""
+        """The result of an order: that of the first pod that was not refused because another order runs."""
         selector = f"?labelSelector=batch.kubernetes.io/job-name={order.upgrade}"
 
         def find_result() -> OrderResult | None:
@@ -49,7 +53,7 @@ class OrderJobs:
             states = [one["state"] for pod in pods for one in pod["status"].get("containerStatuses", [])]
             messages = [state["terminated"].get("message", "") for state in states if "terminated" in state]
             results = [msgspec.json.decode(text, type=OrderResult) for text in messages if text.startswith("{")]
-            return results[0] if results else None
+            return next((result for result in results if result.reason is not Reason.OCCUPIED), None)
 
         found = soon(find_result, seconds)
         assert isinstance(found, OrderResult)
