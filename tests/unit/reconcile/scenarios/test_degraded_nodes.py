@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.two_kernels import NEXT, NOW, kernels, reboot_into, rig_with_gang
 from upgrader.api.resources import NODES
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.model.phases import NodePhase, PlanPhase
@@ -9,28 +10,12 @@ from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.stack.node_pods.upgrade_orders import upgrade_order
 from upgrader_dev.simulated.cluster.rig import Rig
 
-NOW, NEXT = "6.1.0-47-amd64", "6.1.0-50-amd64"
-REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
-
-
-def kernels(rig: Rig) -> set[str]:
-    return {node["status"]["nodeInfo"]["kernelVersion"] for node in rig.nodes()}
+REBOOT = reboot_into(NEXT)
 
 
 @pytest.fixture
 async def rig() -> Rig:
-    """Two nodes on driver 1.0 with a gang over both; images of 1.0 and 2.0 for both kernels."""
-    rig = Rig()
-    for number in range(2):
-        rig.fleet.add_node(f"gpu-{number}")
-    for version in ("1.0", "2.0"):
-        for kernel in (NOW, NEXT):
-            rig.put_image(version, kernel)
-    rig.apply_stack(rig.make_spec("1.0"))
-    await rig.settle()
-    rig.fleet.add_job("gang", members=2, gpus=8)
-    await rig.run_until(lambda: rig.fleet.trainers["gang"].step > 10)
-    return rig
+    return await rig_with_gang(nodes=2)
 
 
 DEGRADED = "rebooted; 300 s after that the node has less than before: network link ens1: 100 Gb/s → not up"

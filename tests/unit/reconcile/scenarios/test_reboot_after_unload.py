@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.support.drifting import NEXT, reboots
+from tests.support.drifting import reboots
+from tests.support.two_kernels import NEXT, NOW, reboot_into, rig_with_gang
 from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import RebootState
 from upgrader.core.model.phases import NodePhase, PlanPhase
@@ -13,23 +14,12 @@ from upgrader.stack.naming import upgrade_name
 from upgrader_dev.simulated.apiserver.objects import Object
 from upgrader_dev.simulated.cluster.rig import Rig
 
-NOW = "6.1.0-47-amd64"
-REBOOT = {"kernel": NOW, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
+REBOOT = reboot_into(NOW)
 
 
 @pytest.fixture
 async def rig() -> Rig:
-    """One node on driver 1.0 with a job that trains; images of 1.0 and 2.0 for two kernels."""
-    rig = Rig()
-    rig.fleet.add_node("gpu-0")
-    for version in ("1.0", "2.0"):
-        for kernel in (NOW, NEXT):
-            rig.put_image(version, kernel)
-    rig.apply_stack(rig.make_spec("1.0"))
-    await rig.settle()
-    rig.fleet.add_job("gang", members=1, gpus=8)
-    await rig.run_until(lambda: rig.fleet.trainers["gang"].step > 10)
-    return rig
+    return await rig_with_gang(nodes=1)
 
 
 def start(rig: Rig, version: str = "2.0", *, action: str = "Reboot", **spec: str) -> None:

@@ -2,29 +2,19 @@
 
 import pytest
 
+from tests.support.two_kernels import NEXT, NOW, reboot_into, rig_with_gang
 from upgrader.api import names
 from upgrader.api.resources import PDBS, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader_dev.simulated.cluster.rig import Rig
 
-NOW, NEXT = "6.1.0-47-amd64", "6.1.0-50-amd64"
-REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
+REBOOT = reboot_into(NEXT)
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 
 
 @pytest.fixture
 async def rig() -> Rig:
-    """One node on driver 1.0 with a job that trains; images of 1.0 and 2.0 for both kernels."""
-    rig = Rig()
-    rig.fleet.add_node("gpu-0")
-    for version in ("1.0", "2.0"):
-        for kernel in (NOW, NEXT):
-            rig.put_image(version, kernel)
-    rig.apply_stack(rig.make_spec("1.0"))
-    await rig.settle()
-    rig.fleet.add_job("gang", members=1, gpus=8)
-    await rig.run_until(lambda: rig.fleet.trainers["gang"].step > 10)
-    return rig
+    return await rig_with_gang(nodes=1)
 
 
 def plan(rig: Rig, *expendable: str, reboot: bool = True, **spec: object) -> None:

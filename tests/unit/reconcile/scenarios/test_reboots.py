@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.drifting import reboots
+from tests.support.two_kernels import NEXT, NOW, kernels, reboot_into, rig_with_gang
 from upgrader.api import names
 from upgrader.api.resources import NODES, PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason
@@ -10,12 +11,8 @@ from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader_dev.simulated.cluster.fleet import RESOURCE
 from upgrader_dev.simulated.cluster.rig import Rig
 
-NOW, NEXT, THIRD = "6.1.0-47-amd64", "6.1.0-50-amd64", "6.1.0-53-amd64"
-REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
-
-
-def kernels(rig: Rig) -> set[str]:
-    return {node["status"]["nodeInfo"]["kernelVersion"] for node in rig.nodes()}
+THIRD = "6.1.0-53-amd64"
+REBOOT = reboot_into(NEXT)
 
 
 def drift(rig: Rig) -> dict[str, int]:
@@ -24,18 +21,7 @@ def drift(rig: Rig) -> dict[str, int]:
 
 @pytest.fixture
 async def rig() -> Rig:
-    """Two nodes on driver 1.0 with a gang over both; images of 1.0 and 2.0 for both kernels."""
-    rig = Rig()
-    for number in range(2):
-        rig.fleet.add_node(f"gpu-{number}")
-    for version in ("1.0", "2.0"):
-        for kernel in (NOW, NEXT):
-            rig.put_image(version, kernel)
-    rig.apply_stack(rig.make_spec("1.0"))
-    await rig.settle()
-    rig.fleet.add_job("gang", members=2, gpus=8)
-    await rig.run_until(lambda: rig.fleet.trainers["gang"].step > 10)
-    return rig
+    return await rig_with_gang(nodes=2)
 
 
 async def test_a_kernel_and_a_driver_are_upgraded_in_one_upgrade_after_one_acknowledgement(rig: Rig) -> None:
