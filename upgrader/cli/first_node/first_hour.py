@@ -78,10 +78,7 @@ class FirstHour:
         begin, verdict, result = time.monotonic(), PhaseVerdict.INTERRUPTED, PhaseResult(message="it was interrupted")
         try:
             result = await act(self)
-            found = has_problem(result.findings) or bool(result.missed)
-            verdict = (
-                PhaseVerdict.SKIPPED if result.skipped else PhaseVerdict.FINDINGS if found else PhaseVerdict.PASSED
-            )
+            verdict = _judge_result(result)
         except BlockedError as error:
             verdict, result = PhaseVerdict.REFUSED, PhaseResult(message=" ".join(str(error).split()))
         except UpgraderError as error:

@@ -15,6 +15,7 @@ from upgrader.core.node_protocol.orders import OrderResult, Reason, UpgradeOrder
 from upgrader.node.host.host import Host
 from upgrader.node.host.programs import ProgramRunner
 from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.validation.gpu_inspection import VENDOR
 from upgrader.node.validation.gpu_report import GpuFacts
 from upgrader.node.validation.smi_program import SmiProgram, find_smi
 from upgrader.process.atomic_file import write_file
@@ -22,7 +23,6 @@ from upgrader.process.atomic_file import write_file
 FILE = "power-limits.json"
 """In STATE_DIRECTORY of the node."""
 
-VENDOR = "nvidia"
 _TOLERANCE = 0.5
 """Watts; nvidia-smi prints two digits after the point."""
 
